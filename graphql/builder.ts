@@ -1,0 +1,84 @@
+/** The Pothos builder: plugins, limits, and the scalars that keep integers and times exact. */
+import SchemaBuilder from '@pothos/core';
+import ComplexityPlugin from '@pothos/plugin-complexity';
+import ErrorsPlugin from '@pothos/plugin-errors';
+import PrismaPlugin from '@pothos/plugin-prisma';
+import RelayPlugin from '@pothos/plugin-relay';
+import { GraphQLError, Kind, type ValueNode } from 'graphql';
+import type { Context } from '../src/context.js';
+import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
+import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
+import { parseTime } from '../src/time.js';
+
+interface SchemaTypes {
+  Context: Context;
+  PrismaTypes: PrismaTypes;
+  DefaultFieldNullability: false;
+  Scalars: {
+    BigInt: { Input: bigint; Output: bigint };
+    DateTime: { Input: string; Output: string };
+    ID: { Input: string; Output: string | number | bigint };
+  };
+}
+
+/** Items of a page: what a list gives unless told, and what it gives at most. */
+export const PAGE_SIZE = 50;
+export const MAX_PAGE_SIZE = 1000;
+
+export const builder = new SchemaBuilder<SchemaTypes>({
+  plugins: [ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
+  defaultFieldNullability: false,
+  prisma: {
+    client: (ctx) => ctx.db.prisma,
+    dmmf: getDatamodel(),
+    filterConnectionTotalCount: true,
+    onUnusedQuery: 'error',
+    defaultConnectionSize: PAGE_SIZE,
+    maxConnectionSize: MAX_PAGE_SIZE,
+  },
+  relay: { nodesQueryOptions: false },
+  errors: { directResult: true, defaultTypes: [] },
+  complexity: {
+    limit: { depth: 12, breadth: 200, complexity: 100_000 },
+    defaultComplexity: 1,
+    defaultListMultiplier: 10,
+  },
+});
+
+builder.scalarType('BigInt', {
+  description: 'An integer of any size. Sent as a number without a fraction; taken as a number or a string.',
+  serialize: parseInteger,
+  parseValue: parseInteger,
+  parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
+});
+
+function parseInteger(value: unknown): bigint {
+  if (typeof value === 'bigint') return value;
+  if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value);
+  if (typeof value === 'string' && /^-?\d{1,19}$/.test(value)) return BigInt(value);
+  throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${JSON.stringify(value)}`);
+}
+
+builder.scalarType('DateTime', {
+  description: 'UTC without a zone: `YYYY-MM-DDTHH:MM:SS[.ffffff]`. A date stands for its midnight.',
+  serialize: String,
+  parseValue: readTime,
+  parseLiteral: (node: ValueNode) => readTime(node.kind === Kind.STRING ? node.value : node.kind),
+});
+
+function readTime(value: unknown): string {
+  const time = typeof value === 'string' ? parseTime(value) : undefined;
+  if (time !== undefined) return time;
+  throw new GraphQLError(
+    `DateTime must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not ${JSON.stringify(value)}`,
+  );
+}
+
+builder.queryType({});
+builder.mutationType({});
+builder.subscriptionType({});
+
+/** Arguments of a connection say how many items it reads; nested lists multiply. */
+export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
+  return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
+}

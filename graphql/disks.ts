@@ -1,0 +1,23 @@
+/** Restore disks. */
+import { builder, pageComplexity } from './builder.js';
+
+builder.prismaNode('RestoreDisk', {
+  id: { field: 'id' },
+  description: 'A mount point where recalled files are put. Figures are bytes.',
+  fields: (t) => ({
+    mountpoint: t.exposeString('mountpoint'),
+    size: t.expose('size', { type: 'BigInt' }),
+    used: t.expose('used', { type: 'BigInt' }),
+    reserved: t.expose('reserved', { type: 'BigInt', description: 'For recalls that run.' }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  restoreDisks: t.prismaConnection({
+    type: 'RestoreDisk',
+    cursor: 'id',
+    complexity: pageComplexity,
+    totalCount: (_root, _args, ctx) => ctx.db.prisma.restoreDisk.count(),
+    resolve: (query, _root, _args, ctx) => ctx.db.prisma.restoreDisk.findMany({ ...query, orderBy: { id: 'asc' } }),
+  }),
+}));

@@ -1,0 +1,81 @@
+/** Tape files, and the subscription to their stages. */
+import { cancellable } from '../src/cancellable.js';
+import { getFile, listFiles } from '../src/operations/files.js';
+import { type StageChange, watchStages } from '../src/operations/watch.js';
+import { stages } from '../src/stages.js';
+import { builder, pageComplexity } from './builder.js';
+
+export const StageType = builder.enumType('Stage', {
+  description: 'Where a tape file is.',
+  values: Object.fromEntries(stages.map((stage) => [stage, {}])) as Record<(typeof stages)[number], object>,
+});
+
+builder.prismaNode('TapeFile', {
+  id: { field: 'id' },
+  description: 'One file of the catalogue.',
+  fields: (t) => ({
+    path: t.exposeString('path', { description: 'Logical path.' }),
+    size: t.expose('size', { type: 'BigInt', description: 'Bytes.' }),
+    stage: t.expose('stage', { type: StageType }),
+    verified: t.expose('verified', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'When the tape copy was last confirmed.',
+    }),
+    checksum: t.exposeString('checksum', { nullable: true }),
+    spotName: t.exposeString('spotName', { nullable: true, description: 'The storage spot it came from.' }),
+    volume: t.relation('volume', { nullable: true }),
+    position: t.expose('position', { type: 'BigInt', nullable: true, description: 'Its place on the volume.' }),
+    disk: t.relation('disk', { nullable: true, description: 'The restore disk that has a copy.' }),
+    restoredPath: t.string({
+      nullable: true,
+      description: 'Where the restored copy can be read.',
+      select: { path: true, stage: true, disk: { select: { mountpoint: true } } },
+      resolve: (file) => (file.stage === 'RESTORED' && file.disk ? `${file.disk.mountpoint}${file.path}` : null),
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  tapeFile: t.prismaField({
+    type: 'TapeFile',
+    nullable: true,
+    args: { path: t.arg.string({ required: true }) },
+    resolve: (query, _root, { path }, ctx) => getFile(ctx, path, query),
+  }),
+  tapeFiles: t.prismaConnection({
+    type: 'TapeFile',
+    cursor: 'path',
+    description: 'Tape files in order of their paths.',
+    complexity: pageComplexity,
+    args: {
+      match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
+      stages: t.arg({ type: [StageType] }),
+    },
+    totalCount: (_root, args, ctx) => listFiles(ctx, args).count(),
+    resolve: (query, _root, args, ctx) => listFiles(ctx, args).page(query),
+  }),
+}));
+
+const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
+  description: 'A file has moved from one stage to another; or, without `from`, is at a stage now.',
+  fields: (t) => ({
+    path: t.exposeString('path'),
+    from: t.expose('from', { type: StageType, nullable: true }),
+    to: t.expose('to', { type: StageType }),
+    at: t.expose('at', { type: 'DateTime' }),
+    eventId: t.expose('eventId', { type: 'BigInt', description: 'Give it as `after` to go on from here.' }),
+  }),
+});
+
+builder.subscriptionFields((t) => ({
+  stageChanges: t.field({
+    type: StageChangeType,
+    description:
+      'The present stages of the files of a request, or of those whose path holds `match`, then every change. ' +
+      'With neither, the changes of all files. With `after`, the changes since that event, without the present stages.',
+    args: { requestId: t.arg.int(), match: t.arg.string(), after: t.arg({ type: 'BigInt' }) },
+    subscribe: (_root, args, ctx) => cancellable((signal) => watchStages(ctx, args, signal)),
+    resolve: (change) => change,
+  }),
+}));

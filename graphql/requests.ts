@@ -1,0 +1,183 @@
+/** Requests: read, made, changed, ended, watched. */
+import { cancellable } from '../src/cancellable.js';
+import {
+  InvalidInputError,
+  NotFoundError,
+  QuotaExceededError,
+  UnknownUserError,
+  WrongQuotaError,
+} from '../src/errors.js';
+import { ErrorClass, HoldState, RequestState } from '../src/generated/prisma/enums.js';
+import { cancelRequest, createRequest, getRequest, listRequests, updateRequest } from '../src/operations/requests.js';
+import { type RequestProgress, watchRequest } from '../src/operations/watch.js';
+import { builder, pageComplexity } from './builder.js';
+import { orNull } from './errors.js';
+
+const RequestStateType = builder.enumType('RequestState', {
+  values: {
+    [RequestState.QUEUED]: { description: 'No recall has begun.' },
+    [RequestState.RESTORING]: {},
+    [RequestState.COMPLETED]: { description: 'Every file that the catalogue knows is on disk.' },
+    [RequestState.PARTIAL]: { description: 'Nothing is left to do, and some files have failed.' },
+    [RequestState.EXPIRED]: {},
+    [RequestState.CANCELLED]: {},
+  },
+});
+const HoldStateType = builder.enumType(HoldState, { name: 'HoldState' });
+const ErrorClassType = builder.enumType(ErrorClass, { name: 'ErrorClass' });
+
+builder.prismaObject('Hold', {
+  description: "One request's claim on one file.",
+  fields: (t) => ({
+    file: t.relation('file'),
+    size: t.expose('size', { type: 'BigInt', description: 'Bytes charged for it.' }),
+    state: t.expose('state', { type: HoldStateType }),
+    errorClass: t.expose('errorClass', { type: ErrorClassType, nullable: true }),
+    error: t.exposeString('error', { nullable: true, description: 'Why the file failed.' }),
+  }),
+});
+
+builder.prismaObject('AwaitedPath', {
+  description: 'A path of a request that has no file yet: unknown to the catalogue, or without room in the quota.',
+  fields: (t) => ({ path: t.exposeString('path'), reason: t.exposeString('reason') }),
+});
+
+builder.prismaNode('Request', {
+  id: { field: 'id' },
+  fields: (t) => ({
+    requestId: t.exposeInt('id', { description: 'The id that REST knows.' }),
+    quota: t.relation('quota'),
+    state: t.expose('state', { type: RequestStateType }),
+    pattern: t.exposeString('pattern', { description: 'Empty when the request lists files.' }),
+    label: t.exposeString('label'),
+    requestDate: t.expose('requestDate', { type: 'DateTime' }),
+    retention: t.expose('retention', { type: 'DateTime', description: 'When its files are let go.' }),
+    notifyOnFirstFile: t.exposeString('notifyOnFirstFile', { nullable: true }),
+    notifyOnLastFile: t.exposeString('notifyOnLastFile', { nullable: true }),
+    tapestoreRequestStart: t.expose('tapestoreRequestStart', { type: 'DateTime', nullable: true }),
+    tapestoreRequestEnd: t.expose('tapestoreRequestEnd', { type: 'DateTime', nullable: true }),
+    firstFilesOnDisk: t.expose('firstFilesOnDisk', { type: 'DateTime', nullable: true }),
+    lastFilesOnDisk: t.expose('lastFilesOnDisk', { type: 'DateTime', nullable: true }),
+    filesTotal: t.exposeInt('filesTotal', { description: 'Files that the catalogue knows.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk'),
+    filesFailed: t.exposeInt('filesFailed'),
+    bytesTotal: t.expose('bytesTotal', { type: 'BigInt' }),
+    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt' }),
+    filesUnknown: t.relationCount('awaited', {
+      where: { reason: 'UNKNOWN' },
+      description: 'Paths that the catalogue does not know (yet).',
+    }),
+    filesRefused: t.relationCount('awaited', {
+      where: { reason: 'QUOTA_FULL' },
+      description: 'Files that found no room in the quota when they appeared.',
+    }),
+    holds: t.relatedConnection('holds', {
+      cursor: 'requestId_ordinal',
+      complexity: pageComplexity,
+      args: { states: t.arg({ type: [HoldStateType] }) },
+      query: ({ states }) => ({ where: states ? { state: { in: [...states] } } : {}, orderBy: { ordinal: 'asc' } }),
+    }),
+    awaited: t.relatedConnection('awaited', {
+      cursor: 'requestId_path',
+      complexity: pageComplexity,
+      query: () => ({ orderBy: { ordinal: 'asc' } }),
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  request: t.prismaField({
+    type: 'Request',
+    nullable: true,
+    args: { id: t.arg.int({ required: true }) },
+    resolve: (query, _root, { id }, ctx) => orNull(getRequest(ctx, id, query)),
+  }),
+  requests: t.prismaConnection({
+    type: 'Request',
+    cursor: 'id',
+    description: 'Requests, oldest first. Ended ones only where `states` names EXPIRED or CANCELLED.',
+    complexity: pageComplexity,
+    args: { quota: t.arg.string({ description: 'A user.' }), states: t.arg({ type: [RequestStateType] }) },
+    totalCount: (_root, args, ctx) => listRequests(ctx, args).count(),
+    resolve: (query, _root, args, ctx) => listRequests(ctx, args).page(query),
+  }),
+}));
+
+const CreateRequestInput = builder.inputType('CreateRequestInput', {
+  description: 'Exactly one of pattern and files is given.',
+  fields: (t) => ({
+    quota: t.string({ required: true, description: 'The user whose quota is charged.' }),
+    pattern: t.string({ description: 'A plain, case-sensitive substring of paths; files that appear later join.' }),
+    files: t.stringList({ description: 'Logical paths, also such that the catalogue does not know yet.' }),
+    retention: t.field({ type: 'DateTime', description: 'Five days from now unless given.' }),
+    label: t.string(),
+    notifyOnFirstFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
+    notifyOnLastFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
+  }),
+});
+
+const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
+  description: 'What is not given stays as it is.',
+  fields: (t) => ({
+    id: t.int({ required: true }),
+    quota: t.string({ description: "When given, it must be the request's own." }),
+    retention: t.field({ type: 'DateTime', description: 'One in the past ends the request, a later one revives it.' }),
+    label: t.string(),
+    notifyOnFirstFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
+    notifyOnLastFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  createRequest: t.prismaField({
+    type: 'Request',
+    errors: {
+      types: [InvalidInputError, UnknownUserError, QuotaExceededError],
+      union: { name: 'CreateRequestResult' },
+    },
+    args: { input: t.arg({ type: CreateRequestInput, required: true }) },
+    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await createRequest(ctx, input), query),
+  }),
+  updateRequest: t.prismaField({
+    type: 'Request',
+    errors: {
+      types: [InvalidInputError, UnknownUserError, QuotaExceededError, WrongQuotaError, NotFoundError],
+      union: { name: 'UpdateRequestResult' },
+    },
+    args: { input: t.arg({ type: UpdateRequestInput, required: true }) },
+    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await updateRequest(ctx, input), query),
+  }),
+  cancelRequest: t.prismaField({
+    type: 'Request',
+    errors: { types: [NotFoundError], union: { name: 'CancelRequestResult' } },
+    args: { id: t.arg.int({ required: true }) },
+    resolve: async (query, _root, { id }, ctx) => getRequest(ctx, await cancelRequest(ctx, id), query),
+  }),
+}));
+
+const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
+  fields: (t) => ({
+    requestId: t.exposeInt('requestId'),
+    state: t.expose('state', { type: RequestStateType }),
+    filesTotal: t.exposeInt('filesTotal'),
+    filesOnDisk: t.exposeInt('filesOnDisk'),
+    filesFailed: t.exposeInt('filesFailed'),
+    bytesTotal: t.expose('bytesTotal', { type: 'BigInt' }),
+    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt' }),
+    eta: t.expose('eta', { type: 'DateTime', nullable: true, description: 'The end, at the rate so far.' }),
+    at: t.expose('at', { type: 'DateTime' }),
+    eventId: t.expose('eventId', { type: 'BigInt', description: 'Give it as `after` to go on from here.' }),
+  }),
+});
+
+builder.subscriptionFields((t) => ({
+  requestProgress: t.field({
+    type: RequestProgressType,
+    description:
+      'The present state of a request, then every step of it; completes when the request has finished. ' +
+      'With `after`, the steps since that event.',
+    args: { id: t.arg.int({ required: true }), after: t.arg({ type: 'BigInt' }) },
+    subscribe: (_root, args, ctx) => cancellable((signal) => watchRequest(ctx, args, signal)),
+    resolve: (progress) => progress,
+  }),
+}));

@@ -1,0 +1,10 @@
+/** The schema: each noun's file adds its types and fields to the builder. */
+import './errors.js';
+import './files.js';
+import './requests.js';
+import './quotas.js';
+import './tapes.js';
+import './disks.js';
+import { builder } from './builder.js';
+
+export const schema = builder.toSchema();

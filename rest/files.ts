@@ -1,0 +1,57 @@
+/** Tape files: sections 2.4 and 4.5 of the contract. */
+import type { Request, Response } from 'express';
+import type { Context } from '../src/context.js';
+import { InvalidInputError, quote } from '../src/errors.js';
+import { type FileRow, listFiles } from '../src/operations/files.js';
+import { type Stage, stageLetters, stageOfLetter } from '../src/stages.js';
+import { sendList } from './respond.js';
+
+export async function getAll(ctx: Context, req: Request, res: Response): Promise<void> {
+  const query = new URL(req.url, 'http://localhost').searchParams;
+  const withSpot = readFlag(query, 'spot-name');
+  const input = { match: readOne(query, 'match'), stages: readStages(readOne(query, 'stages')) };
+  await listFiles(ctx, input).stream((count, pages) =>
+    sendList(res, {
+      head: `[{"count":${count},"files":[`,
+      pages,
+      present: (file) => presentFile(file, withSpot),
+      tail: ']}]',
+    }),
+  );
+}
+
+function presentFile(file: FileRow, withSpot: boolean) {
+  return {
+    path: file.path,
+    ...(withSpot ? { 'spot-name': file.spotName } : {}),
+    stage: stageLetters[file.stage],
+    verified: file.verified,
+    size: file.size,
+  };
+}
+
+/** A parameter that is given twice says two things. */
+function readOne(query: URLSearchParams, name: string): string | undefined {
+  const values = query.getAll(name);
+  if (values.length > 1) throw new InvalidInputError(name, `must be given once, not ${values.length} times`);
+  if (values[0]?.includes('\uFFFD')) throw new InvalidInputError(name, `must be valid UTF-8: ${quote(values[0])}`);
+  return values[0] === '' ? undefined : values[0];
+}
+
+function readStages(letters: string | undefined): Stage[] | undefined {
+  return letters === undefined ? undefined : [...letters].map(readStage);
+}
+
+function readStage(letter: string): Stage {
+  const stage = stageOfLetter(letter);
+  if (stage) return stage;
+  throw new InvalidInputError('stages', `must be letters of U, D, T, A, R, not ${quote(letter)}`);
+}
+
+function readFlag(query: URLSearchParams, name: string): boolean {
+  const value = readOne(query, name);
+  if (value !== undefined && value !== 'true' && value !== 'false') {
+    throw new InvalidInputError(name, `must be true or false, not ${quote(value)}`);
+  }
+  return value === 'true';
+}

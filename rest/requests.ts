@@ -1,0 +1,115 @@
+/** Requests: sections 2.1, 2.2 and 4.1 to 4.4 of the contract. */
+import type { Request, Response } from 'express';
+import type { Context } from '../src/context.js';
+import { InvalidInputError } from '../src/errors.js';
+import {
+  createRequest,
+  getRequest,
+  listRequests,
+  parseRequestId,
+  type RequestRow,
+  streamRequestPaths,
+  updateRequest,
+} from '../src/operations/requests.js';
+import { filesField, quotaField, readFields, stringField } from './body.js';
+import { send, sendList } from './respond.js';
+
+export async function getOne(ctx: Context, req: Request, res: Response): Promise<void> {
+  const request = await getRequest(ctx, parseRequestId(String(req.params.id)), { include: { quota: true } });
+  const { quota } = request as typeof request & { quota: { user: string } };
+  await streamRequestPaths(ctx, request.id, async (pages) => {
+    const fields = {
+      id: request.id,
+      quota: quota.user,
+      retention: request.retention,
+      request_date: request.requestDate,
+      request_patterns: request.pattern,
+      notify_on_first_file: request.notifyOnFirstFile,
+      notify_on_last_file: request.notifyOnLastFile,
+      label: request.label,
+      ...presentTimes(request),
+    };
+    const head = `[${JSON.stringify(fields).slice(0, -1)},"files":[`;
+    await sendList(res, { head, pages, present: (row) => row.path, tail: ']}]' });
+  });
+}
+
+interface Times {
+  tapestoreRequestStart: string | null;
+  tapestoreRequestEnd: string | null;
+  firstFilesOnDisk: string | null;
+  lastFilesOnDisk: string | null;
+}
+
+/** The times of a request's progress; absent until known. */
+export function presentTimes(request: Times) {
+  const times = {
+    tapestore_request_start: request.tapestoreRequestStart,
+    tapestore_request_end: request.tapestoreRequestEnd,
+    first_files_on_disk: request.firstFilesOnDisk,
+    last_files_on_disk: request.lastFilesOnDisk,
+  };
+  return Object.fromEntries(Object.entries(times).filter(([, time]) => time !== null));
+}
+
+export async function getAll(ctx: Context, _req: Request, res: Response): Promise<void> {
+  await listRequests(ctx, {}).stream((pages) =>
+    sendList(res, { head: '[{"requests":[', pages, present: presentSummary, tail: ']}]' }),
+  );
+}
+
+function presentSummary(request: RequestRow) {
+  return {
+    id: request.id,
+    quota: request.quota,
+    retention: request.retention,
+    request_date: request.requestDate,
+    label: request.label,
+  };
+}
+
+export async function post(ctx: Context, req: Request, res: Response): Promise<void> {
+  const fields = await readFields(req);
+  const input = {
+    quota: quotaField(fields),
+    pattern: stringField(fields, 'patterns'),
+    files: filesField(fields),
+    ...commonFields(fields),
+  };
+  const id = await withContractNames(() => createRequest(ctx, input));
+  send(res, 200, { req_id: id });
+}
+
+export async function put(ctx: Context, req: Request, res: Response): Promise<void> {
+  const id = parseRequestId(String(req.params.id));
+  const fields = await readFields(req);
+  const input = { id, quota: quotaField(fields), ...commonFields(fields) };
+  await withContractNames(() => updateRequest(ctx, input));
+  send(res, 200, { req_id: id });
+}
+
+function commonFields(fields: Record<string, unknown>) {
+  return {
+    retention: stringField(fields, 'retention'),
+    label: stringField(fields, 'label'),
+    notifyOnFirstFile: stringField(fields, 'notify_on_first_file'),
+    notifyOnLastFile: stringField(fields, 'notify_on_last_file'),
+  };
+}
+
+const contractNames: Record<string, string> = {
+  pattern: 'patterns',
+  notifyOnFirstFile: 'notify_on_first_file',
+  notifyOnLastFile: 'notify_on_last_file',
+};
+
+/** An error names the field as the contract does. */
+async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const name = error instanceof InvalidInputError ? contractNames[error.field] : undefined;
+    if (!(error instanceof InvalidInputError) || name === undefined) throw error;
+    throw new InvalidInputError(name, error.problem);
+  }
+}

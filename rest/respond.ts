@@ -1,0 +1,80 @@
+/**
+ * How every answer of the REST contract leaves: an array of one object, exactly `application/json`, `Vary: Accept`.
+ * The one table from error codes to statuses is here.
+ */
+import { once } from 'node:events';
+import type { Response } from 'express';
+import { UserError, type UserErrorCode } from '../src/errors.js';
+import { HttpError } from '../src/http-body.js';
+
+export const statusOf: Record<UserErrorCode, number> = {
+  INVALID_INPUT: 400,
+  UNKNOWN_USER: 403,
+  QUOTA_EXCEEDED: 403,
+  WRONG_QUOTA: 403,
+  NOT_FOUND: 404,
+};
+
+export function start(res: Response, status: number): void {
+  res.status(status);
+  res.setHeader('Content-Type', 'application/json');
+  res.vary('Accept');
+}
+
+export function send(res: Response, status: number, body: object): void {
+  const text = Buffer.from(JSON.stringify([body]));
+  start(res, status);
+  res.setHeader('Content-Length', text.length);
+  res.end(text);
+}
+
+/** The status and message of anything thrown; what is not the user's doing says no more than that. */
+export function explain(error: unknown): { status: number; message: string; headers: Record<string, string> } {
+  if (error instanceof HttpError) return error;
+  if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
+  return { status: 500, message: 'Internal error', headers: {} };
+}
+
+export function sendError(res: Response, error: unknown): void {
+  const { status, message, headers } = explain(error);
+  res.set(headers);
+  send(res, status, { error: message, error_msg: message });
+}
+
+/**
+ * Sends `head`, a JSON list of items, and `tail`, page by page at the reader's pace.
+ * @throws when the reader goes away, so that the list behind it is closed
+ */
+export async function sendList<Item>(
+  res: Response,
+  parts: { head: string; pages: AsyncIterable<Item[]>; present: (item: Item) => unknown; tail: string },
+): Promise<void> {
+  let separator = '';
+  let text = parts.head;
+  for await (const page of parts.pages) {
+    for (const item of page) {
+      text += separator + JSON.stringify(parts.present(item));
+      separator = ',';
+    }
+    // the first page has been read: what fails from here on can only break the connection off
+    if (!res.headersSent) start(res, 200);
+    await write(res, text);
+    text = '';
+  }
+  if (!res.headersSent) start(res, 200);
+  await write(res, text + parts.tail);
+  res.end();
+}
+
+async function write(res: Response, text: string): Promise<void> {
+  if (res.destroyed || res.closed) throw new Error('the client is gone');
+  if (text === '' || res.write(text)) return;
+  const gone = new AbortController();
+  const onClose = () => gone.abort(new Error('the client is gone'));
+  res.once('close', onClose);
+  try {
+    await once(res, 'drain', { signal: gone.signal });
+  } finally {
+    res.off('close', onClose);
+  }
+}

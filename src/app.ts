@@ -1,0 +1,65 @@
+/** The gateway: everything it serves over HTTP, put together in one place. */
+import type { Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import express, { type Express } from 'express';
+import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
+import { createRestRouter } from '../rest/router.js';
+import type { Context } from './context.js';
+
+export interface Gateway {
+  /** `http://host:port`, with the port it was given. */
+  url: string;
+  /** Lets answers in hand go out and ends all streams. */
+  close(): Promise<void>;
+}
+
+const CLOSE_MS = 5000;
+
+function createApp(ctx: Context, graphql: GraphqlHandlers): Express {
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag'); // an ETag of a list would have to hold all of it
+  app.use('/tape_control/api/v1', createRestRouter(ctx));
+  app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
+  app.get('/health/ready', async (_req, res) => {
+    const isReady = await ctx.db.pool.query('SELECT 1').then(
+      () => true,
+      () => false,
+    );
+    res.status(isReady ? 200 : 503).json({ status: isReady ? 'ready' : 'the database does not answer' });
+  });
+  app.use('/graphql', ...graphql.handlers);
+  app.use((req, res) => {
+    res.status(404).json({ error: `there is nothing at ${req.path}` });
+  });
+  return app;
+}
+
+/** @throws Error when the port is taken */
+export async function startGateway(ctx: Context): Promise<Gateway> {
+  const graphql = createGraphqlHandlers(ctx);
+  const server = await listen(createApp(ctx, graphql), ctx.config);
+  const { port, family, address } = server.address() as AddressInfo;
+  return {
+    url: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
+    close: async () => {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      ctx.events.endReaders();
+      await graphql.close();
+      server.closeIdleConnections();
+      await Promise.race([closed, sleep(CLOSE_MS, undefined, { ref: false })]);
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+async function listen(app: Express, { port, host }: { port: number; host: string }): Promise<Server> {
+  return await new Promise((resolve, reject) => {
+    const server = app.listen(port, host, (error?: Error) => (error ? reject(error) : resolve(server)));
+    // a body of 32 MB may come over a slow line, a header may not
+    server.requestTimeout = 300_000;
+    server.headersTimeout = 20_000;
+  });
+}

@@ -1,0 +1,103 @@
+#!/usr/bin/env node
+/** The command line: what there is, and how it fails. Each command is in src/commands. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Command, CommanderError } from 'commander';
+import * as catalogue from './commands/catalogue.js';
+import { CommandError, exitCodes } from './commands/failure.js';
+import * as requests from './commands/requests.js';
+import * as server from './commands/serve.js';
+import { type Config, readConfig } from './config.js';
+import { codeOf, messageOf } from './errors.js';
+import { packageRoot } from './package-root.js';
+import { backendNames } from './tape/index.js';
+
+const config = (): Config => readConfig(process.env, backendNames);
+const url = (): string => (process.env.TAPEGATE_URL || 'http://127.0.0.1:8080').replace(/\/+$/, '');
+
+function createProgram(): Command {
+  const program = new Command('tapegate')
+    .description('Restores files from tape to disk, on request, within per-user quotas.')
+    .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
+    .exitOverride()
+    .showHelpAfterError('(--help shows what there is)')
+    .addHelpText('after', '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files.');
+  const command = (parent: Command, usage: string, description: string) =>
+    parent.command(usage).description(description).exitOverride();
+  const json = (c: Command) => c.option('--json', 'print JSON for scripts, a document a line');
+
+  command(program, 'start', 'gateway and engine in one process').action(() => server.start(config()));
+  command(program, 'serve', 'the gateway alone: REST and GraphQL').action(() => server.serve(config()));
+  command(program, 'work', 'the engine alone: recalls, expiry, mail').action(() => server.work(config()));
+  json(command(program, 'migrate', 'bring the database to the current schema')).action((options) =>
+    catalogue.migrate(config(), options),
+  );
+  json(
+    command(program, 'import <file>', 'add or update catalogue rows from CSV or JSON Lines, plain or .gz; - is stdin'),
+  ).action((file, options) => catalogue.importFile(config(), file, options));
+  json(command(program, 'archive <dir>', 'write the regular files of a directory tree to tape and register them'))
+    .option('--prefix <path>', 'put before the paths below <dir>', '/')
+    .option('--spot <name>', 'the storage spot that the files come from')
+    .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
+    .option('--move', 'remove each file once its tape copy is verified')
+    .action((dir, options) => catalogue.archive(config(), dir, options));
+
+  const quota = command(program, 'quota', 'users and quotas');
+  json(command(quota, 'set <user>', 'make or change a quota'))
+    .requiredOption('--size <size>', 'bytes, such as 500000000, 500M or 10T')
+    .option('--email <address>')
+    .option('--notes <text>')
+    .action((user, options) => catalogue.quotaSet(config(), user, options));
+  json(command(quota, 'list', 'all quotas')).action((options) => catalogue.quotaList(config(), options));
+  json(command(quota, 'show <user>', 'one quota')).action((user, options) =>
+    catalogue.quotaShow(config(), user, options),
+  );
+
+  const disk = command(program, 'disk', 'restore disks');
+  json(command(disk, 'add <mountpoint>', 'add a restore disk, or change its allocation'))
+    .requiredOption('--size <size>', 'bytes, such as 500G or 10T')
+    .action((mountpoint, options) => catalogue.diskAdd(config(), mountpoint, options));
+  json(command(disk, 'list', 'all restore disks')).action((options) => catalogue.diskList(config(), options));
+
+  json(command(program, 'ls [match]', 'list tape files whose path holds <match>'))
+    .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
+    .option('--limit <n>', 'list at most so many', '1000')
+    .action((match, options) => requests.ls(url(), match, options));
+  json(command(program, 'request', 'ask for files'))
+    .requiredOption('--quota <user>', 'the user whose quota is charged')
+    .option('--pattern <text>', 'all files whose path holds the text, now and later')
+    .option('--file <paths...>', 'logical paths; @name reads them from a file, - from stdin, a path a line')
+    .option('--retention <date>', 'how long the files stay on disk, UTC; five days unless given')
+    .option('--label <text>')
+    .option('--notify-first <address>', 'mail when the first file is on disk')
+    .option('--notify-last <address>', 'mail when nothing is left to do')
+    .option('--watch', 'draw the progress until the request has finished')
+    .action((options) => requests.request(url(), options));
+  json(command(program, 'requests', 'list requests'))
+    .option('--quota <user>', 'only of this user')
+    .option('--all', 'expired and cancelled ones too')
+    .action((options) => requests.requests(url(), options));
+  json(command(program, 'watch <id>', 'draw the progress of a request until it has finished')).action((id, options) =>
+    requests.watch(url(), id, options),
+  );
+  json(command(program, 'cancel <id>', 'end a request and let its files go')).action((id, options) =>
+    requests.cancel(url(), id, options),
+  );
+  return program;
+}
+
+/** One line for whatever went wrong; the stack of a bug only where it is asked for. */
+function fail(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
+  if (codeOf(error) === 'EPIPE') return 0; // the reader of the output has seen enough
+  const text = process.env.LOG_LEVEL === 'debug' && error instanceof Error ? (error.stack ?? '') : messageOf(error);
+  process.stderr.write(`tapegate: ${text || String(error)}\n`);
+  return error instanceof CommandError ? error.exitCode : exitCodes.failed;
+}
+
+process.stdout.on('error', (error) => process.exit(fail(error)));
+try {
+  await createProgram().parseAsync();
+} catch (error) {
+  process.exitCode = fail(error);
+}

@@ -1,0 +1,156 @@
+/** `migrate`, `import`, `archive`, `quota`, `disk`: what operators do, on the database itself. */
+import { createReadStream } from 'node:fs';
+import { mkdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Config } from '../config.js';
+import type { Context } from '../context.js';
+import { archiveTree } from '../engine/archive.js';
+import { listDisks, setDisk } from '../operations/disks.js';
+import { importRows } from '../operations/import.js';
+import { readRows } from '../operations/import-rows.js';
+import { getQuota, listQuotas, readUsed, setQuota } from '../operations/quotas.js';
+import { openRuntime } from '../runtime.js';
+import { createBackend } from '../tape/index.js';
+import { CommandError, exitCodes } from './failure.js';
+import { bytes, parseSize, printJson, printLine, printTable } from './output.js';
+
+interface Output {
+  json?: boolean;
+}
+
+/** Opens the database for one command. */
+async function withContext<T>(config: Config, work: (ctx: Context, migrated: string[]) => Promise<T>): Promise<T> {
+  const runtime = await openRuntime(config);
+  try {
+    return await work(runtime.ctx, runtime.migrated);
+  } finally {
+    await runtime.close();
+  }
+}
+
+export async function migrate(config: Config, options: Output): Promise<void> {
+  await withContext(config, async (_ctx, migrated) => {
+    if (options.json) printJson({ migrated });
+    else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
+  });
+}
+
+export async function importFile(config: Config, file: string, options: Output): Promise<void> {
+  const input = file === '-' ? process.stdin : createReadStream(file);
+  const result = await withContext(config, (ctx) => importRows(ctx, readRows(input)));
+  if (options.json) printJson(result);
+  else printLine(`${result.added} files added, ${result.updated} updated`);
+}
+
+export interface ArchiveOptions extends Output {
+  prefix?: string;
+  spot?: string;
+  volumeSize: string;
+  move?: boolean;
+}
+
+export async function archive(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
+  const isDir = await stat(dir).then(
+    (stats) => stats.isDirectory(),
+    () => false,
+  );
+  if (!isDir) throw new CommandError(`${dir} is not a directory`);
+  const abort = new AbortController();
+  process.once('SIGINT', () => abort.abort(new CommandError('stopped; run it again to go on')));
+  const result = await withContext(config, (ctx) => {
+    const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
+    const input = {
+      dir: path.resolve(dir),
+      volumeSize: sizeOption('--volume-size', options.volumeSize),
+      ...(options.prefix === undefined ? {} : { prefix: options.prefix }),
+      ...(options.spot === undefined ? {} : { spot: options.spot }),
+      ...(options.move === undefined ? {} : { move: options.move }),
+    };
+    return archiveTree(ctx, backend, input, { signal: abort.signal });
+  });
+  if (options.json) printJson(result);
+  else {
+    printLine(`${result.archived} files archived, ${bytes(result.bytes)}`);
+    if (result.unchanged > 0) printLine(`${result.unchanged} were on tape already`);
+    if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
+  }
+  if (result.failed.length > 0) {
+    throw new CommandError(`${result.failed.length} files were not archived:\n  ${result.failed.join('\n  ')}`);
+  }
+}
+
+function sizeOption(name: string, text: string): bigint {
+  const size = parseSize(text);
+  if (size !== undefined) return size;
+  throw new CommandError(
+    `${name} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`,
+    exitCodes.usage,
+  );
+}
+
+export interface QuotaOptions extends Output {
+  size: string;
+  email?: string;
+  notes?: string;
+}
+
+export async function quotaSet(config: Config, user: string, options: QuotaOptions): Promise<void> {
+  const size = sizeOption('--size', options.size);
+  const quota = await withContext(config, (ctx) =>
+    setQuota(ctx, { user, size, email: options.email, notes: options.notes }),
+  );
+  if (options.json) printJson(quota);
+  else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
+}
+
+export async function quotaList(config: Config, options: Output): Promise<void> {
+  const quotas = await withContext(config, async (ctx) => {
+    const rows = [];
+    for (const quota of await listQuotas(ctx)) rows.push({ ...quota, used: await readUsed(ctx, quota) });
+    return rows;
+  });
+  if (options.json) for (const quota of quotas) printJson(quota);
+  else {
+    printTable(
+      ['USER', 'SIZE', 'USED', 'EMAIL', 'NOTES'],
+      quotas.map((q) => [q.user, bytes(q.size), bytes(q.used), q.email, q.notes]),
+    );
+  }
+}
+
+export async function quotaShow(config: Config, user: string, options: Output): Promise<void> {
+  const quota = await withContext(config, async (ctx) => {
+    const found = await getQuota(ctx, user);
+    return { ...found, used: await readUsed(ctx, found) };
+  });
+  if (options.json) return printJson(quota);
+  printTable(
+    ['USER', quota.user],
+    [
+      ['SIZE', `${quota.size} bytes (${bytes(quota.size)})`],
+      ['USED', `${quota.used} bytes (${bytes(quota.used)})`],
+      ['EMAIL', quota.email],
+      ['NOTES', quota.notes],
+    ],
+  );
+}
+
+export async function diskAdd(config: Config, mountpoint: string, options: Output & { size: string }): Promise<void> {
+  const size = sizeOption('--size', options.size);
+  const place = path.resolve(mountpoint);
+  await mkdir(place, { recursive: true });
+  const disk = await withContext(config, (ctx) => setDisk(ctx, { mountpoint: place, size }));
+  if (options.json) printJson(disk);
+  else printLine(`restore disk ${disk.mountpoint}: ${disk.size} bytes`);
+}
+
+export async function diskList(config: Config, options: Output): Promise<void> {
+  const disks = await withContext(config, listDisks);
+  if (options.json) for (const disk of disks) printJson(disk);
+  else {
+    printTable(
+      ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED'],
+      disks.map((d) => [d.mountpoint, bytes(d.size), bytes(d.used), bytes(d.reserved)]),
+    );
+  }
+}

@@ -1,0 +1,13 @@
+/** How commands fail: one clear line, and an exit code that a script can tell apart. */
+
+/** 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files. */
+export const exitCodes = { failed: 1, usage: 2, incomplete: 3 } as const;
+
+export class CommandError extends Error {
+  readonly exitCode: number;
+
+  constructor(message: string, exitCode: number = exitCodes.failed) {
+    super(message);
+    this.exitCode = exitCode;
+  }
+}

@@ -1,0 +1,65 @@
+/** One pool a process, shared by Prisma and by the raw SQL of sets, locks and speed. */
+import { PrismaPg } from '@prisma/adapter-pg';
+import pg from 'pg';
+import { PrismaClient } from '../generated/prisma/client.js';
+import { timeFromDatabase } from '../time.js';
+
+export interface Database {
+  pool: pg.Pool;
+  /** For long reads, whose pace is the reader's: however slow, they leave the other pool alone. */
+  streamPool: pg.Pool;
+  prisma: PrismaClient;
+  /** For connections outside the pool, with the same exact types. */
+  config: pg.ClientConfig;
+  close(): Promise<void>;
+}
+
+const TIMESTAMP = 1114;
+const INT8 = 20;
+
+/**
+ * For raw queries: int8 as bigint, timestamps as text. Given to the pool rather than set globally, since Prisma's
+ * adapter falls back to the global parsers and fails when int8 is a bigint there.
+ */
+const exactTypes: pg.CustomTypesConfig = {
+  getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
+    if (format !== 'binary' && oid === TIMESTAMP) return timeFromDatabase;
+    if (format !== 'binary' && oid === INT8) return BigInt;
+    return pg.types.getTypeParser(oid, format as 'text');
+  }) as pg.CustomTypesConfig['getTypeParser'],
+};
+
+/** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
+class TextTimestampClient extends pg.Client {
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+  override query(query: any, ...rest: any[]): any {
+    const inner = query?.types;
+    if (inner?.getTypeParser && inner !== exactTypes) {
+      query.types = {
+        getTypeParser: (oid: number, format: string) =>
+          oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format),
+      };
+    }
+    // biome-ignore lint/suspicious/noExplicitAny: see above
+    return (super.query as any)(query, ...rest);
+  }
+}
+
+export function openDatabase(config: pg.ClientConfig): Database {
+  const exact: pg.ClientConfig = { ...config, types: exactTypes, keepAlive: true };
+  const pool = new pg.Pool({ ...exact, max: 20, Client: TextTimestampClient } as pg.PoolConfig);
+  const streamPool = new pg.Pool({ ...exact, max: 8 });
+  // an idle connection that breaks is replaced by its pool; a busy one fails its query
+  for (const each of [pool, streamPool]) each.on('error', () => {});
+  const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
+  return {
+    pool,
+    streamPool,
+    prisma,
+    config: exact,
+    close: async () => {
+      await prisma.$disconnect();
+      await Promise.all([pool.end(), streamPool.end()]);
+    },
+  };
+}

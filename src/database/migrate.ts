@@ -1,0 +1,73 @@
+/**
+ * Applies pending migrations at start-up. Table, checksums and advisory lock are those of `prisma migrate deploy`, so
+ * either can be used on a database, and any number of processes may start at once. Each migration is one transaction
+ * with its record: a process killed in the middle leaves nothing of it.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import pg from 'pg';
+import { messageOf } from '../errors.js';
+import { packageRoot } from '../package-root.js';
+
+const PRISMA_LOCK = 72707369;
+const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
+  "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
+  "migration_name" VARCHAR(255) NOT NULL, "logs" TEXT, "rolled_back_at" TIMESTAMPTZ,
+  "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`;
+
+/** @returns the names of the migrations it applied */
+export async function migrate(config: pg.ClientConfig): Promise<string[]> {
+  const dir = path.join(packageRoot, 'prisma/migrations');
+  const entries = await readdir(dir, { withFileTypes: true });
+  const names = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  const client = new pg.Client(config);
+  await client.connect();
+  try {
+    await client.query('SET client_min_messages = warning');
+    await client.query('SELECT pg_advisory_lock($1)', [PRISMA_LOCK]);
+    await client.query(RECORDS);
+    const known = await readRecords(client);
+    const applied: string[] = [];
+    for (const name of names.sort()) {
+      const sql = await readFile(path.join(dir, name, 'migration.sql'), 'utf8');
+      const checksum = createHash('sha256').update(sql).digest('hex');
+      const before = known.get(name);
+      if (before === checksum) continue;
+      if (before !== undefined) throw new Error(`migration ${name} was changed after it was applied`);
+      await apply(client, { name, sql, checksum });
+      applied.push(name);
+    }
+    return applied;
+  } finally {
+    await client.end(); // lets go of the lock
+  }
+}
+
+/** Name to checksum of the migrations that the database has. */
+async function readRecords(client: pg.Client): Promise<Map<string, string>> {
+  const { rows } = await client.query<{ name: string; checksum: string; finished: boolean }>(
+    `SELECT "migration_name" AS name, "checksum", "finished_at" IS NOT NULL AS finished
+     FROM "_prisma_migrations" WHERE "rolled_back_at" IS NULL`,
+  );
+  const failed = rows.find((row) => !row.finished);
+  if (failed) throw new Error(`migration ${failed.name} failed earlier: see "prisma migrate resolve"`);
+  return new Map(rows.map((row) => [row.name, row.checksum]));
+}
+
+async function apply(client: pg.Client, migration: { name: string; sql: string; checksum: string }): Promise<void> {
+  await client.query('BEGIN');
+  try {
+    // without parameters the text may hold many statements
+    await client.query(migration.sql);
+    await client.query(
+      `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
+       VALUES ($1, $2, $3, clock_timestamp(), 1)`,
+      [randomUUID(), migration.checksum, migration.name],
+    );
+    await client.query('COMMIT');
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
+    throw new Error(`migration ${migration.name}: ${messageOf(error)}`, { cause: error });
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * The restore area on disk. A file's place is `<mountpoint>/<logical path>`.
+ *
+ * A copy is written beside its place under a name of its own, synced and renamed, so that a file in place is complete.
+ * Nothing leads outside the mount point: a folder is used through an open handle, after the kernel has said which
+ * folder that is. A process killed anywhere leaves at most a partial file, whose name tells recall and epoch.
+ */
+import { constants } from 'node:fs';
+import { type FileHandle, lstat, mkdir, open, readlink, realpath, rename, rmdir, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, TapeError } from '../errors.js';
+
+/** A folder of the restore area, open. */
+export interface Folder {
+  /** A path to it that no later change of names or links can bend. */
+  at: string;
+  handle: FileHandle;
+}
+
+const HAS_FD_PATHS = process.platform === 'linux';
+
+/**
+ * Opens the folder of a logical path, made when missing. The mount point itself is never made: where a disk is not
+ * mounted, nothing may be written in its place.
+ * @throws TapeError POLICY when a link on the way leads elsewhere or something else is in the way, TRANSIENT when the
+ *   mount point is missing
+ */
+export async function openFolder(mountpoint: string, logicalPath: string): Promise<Folder> {
+  const root = await realpath(mountpoint).catch((error: unknown) => {
+    throw new TapeError('TRANSIENT', `the restore disk ${mountpoint} is not there`, { cause: error });
+  });
+  return await ensureFolder(root, path.dirname(logicalPath));
+}
+
+async function ensureFolder(root: string, dir: string): Promise<Folder> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await openExisting(root, dir);
+    } catch (error) {
+      // the folder may be tidied away between its making and its opening, since it is empty
+      if (codeOf(error) !== 'ENOENT' || dir === '/' || attempt === 5) throw error;
+    }
+    const parent = await ensureFolder(root, path.dirname(dir));
+    try {
+      await mkdir(path.join(parent.at, path.basename(dir)));
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw error;
+    } finally {
+      await parent.handle.close();
+    }
+  }
+}
+
+/** @param root the mount point, without links */
+async function openExisting(root: string, dir: string): Promise<Folder> {
+  const wanted = path.join(root, dir);
+  const handle = await open(wanted, constants.O_RDONLY | constants.O_DIRECTORY).catch((error: unknown) => {
+    if (codeOf(error) !== 'ENOTDIR') throw error;
+    throw new TapeError('POLICY', `a file is in the way of the folder ${wanted}`, { cause: error });
+  });
+  try {
+    const at = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
+    const real = HAS_FD_PATHS ? await readlink(at) : await realpath(wanted);
+    if (real !== path.resolve(wanted)) {
+      throw new TapeError('POLICY', `a link leads away from the place of the file: ${wanted} is ${real}`);
+    }
+    return { at, handle };
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+async function openFolderOf(copy: { mountpoint: string; path: string }): Promise<Folder> {
+  return await openExisting(await realpath(copy.mountpoint), path.dirname(copy.path));
+}
+
+/** The name under which a recall writes; it fits any file system, however long the file's own name is. */
+export function partialName(fileId: bigint, epoch: bigint): string {
+  return `.tapegate-${fileId}-${epoch}.part`;
+}
+
+export async function createPartial(folder: Folder, name: string): Promise<FileHandle> {
+  const file = path.join(folder.at, name);
+  await unlink(file).catch(ignoreMissing); // of an attempt on the same drive that failed half-way
+  return await open(file, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o644);
+}
+
+export async function removePartial(copy: { mountpoint: string; path: string }, name: string): Promise<void> {
+  let folder: Folder | undefined;
+  try {
+    folder = await openFolderOf(copy);
+    await unlink(path.join(folder.at, name));
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT' && !(error instanceof TapeError)) throw error;
+  } finally {
+    await folder?.handle.close();
+  }
+}
+
+/** What stands at the place of a file: nothing, a plain file, or something that no restore may touch. */
+export async function inspect(folder: Folder, name: string): Promise<'nothing' | 'file' | 'other'> {
+  const stats = await lstat(path.join(folder.at, name)).catch(ignoreMissing);
+  if (!stats) return 'nothing';
+  return stats.isFile() ? 'file' : 'other';
+}
+
+export async function putInPlace(folder: Folder, partial: string, name: string): Promise<void> {
+  await rename(path.join(folder.at, partial), path.join(folder.at, name));
+}
+
+/** A copy as it was left: its size in bytes, its modification time in nanoseconds. */
+export interface LeftCopy {
+  mountpoint: string;
+  path: string;
+  size: bigint;
+  mtimeNs: bigint | null;
+}
+
+/** Is the copy as it was left? `missing` when it is gone. */
+export async function compareCopy(copy: LeftCopy): Promise<'same' | 'changed' | 'missing'> {
+  return await useCopy(copy, async () => {});
+}
+
+/** Removes a copy that is as it was left, and the folders that are empty then. A changed one is left alone. */
+export async function removeCopy(copy: LeftCopy): Promise<void> {
+  const state = await useCopy(copy, (file) => unlink(file));
+  if (state === 'same') await removeEmptyFolders(copy.mountpoint, path.dirname(copy.path));
+}
+
+async function useCopy(
+  copy: LeftCopy,
+  useSame: (file: string) => Promise<void>,
+): Promise<'same' | 'changed' | 'missing'> {
+  let folder: Folder | undefined;
+  try {
+    folder = await openFolderOf(copy);
+    const file = path.join(folder.at, path.basename(copy.path));
+    const stats = await lstat(file, { bigint: true });
+    if (!stats.isFile() || stats.size !== copy.size || stats.mtimeNs !== copy.mtimeNs) return 'changed';
+    await useSame(file);
+    return 'same';
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return 'missing';
+    if (error instanceof TapeError) return 'changed';
+    throw error;
+  } finally {
+    await folder?.handle.close();
+  }
+}
+
+async function removeEmptyFolders(mountpoint: string, logicalDir: string): Promise<void> {
+  for (let dir = logicalDir; dir !== '/'; dir = path.dirname(dir)) {
+    const isRemoved = await rmdir(path.join(mountpoint, dir)).then(
+      () => true,
+      () => false, // not empty, or a link: it stays
+    );
+    if (!isRemoved) return;
+  }
+}
+
+function ignoreMissing(error: unknown): undefined {
+  if (codeOf(error) !== 'ENOENT') throw error;
+}

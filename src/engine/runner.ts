@@ -1,0 +1,115 @@
+/**
+ * The engine: drives that recall, and the passes that expire, remove, join and send. Any number of engines may run on
+ * one database. Every pass repairs what a dead one left, so the engine may be killed at any line.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdir, statfs } from 'node:fs/promises';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../context.js';
+import { messageOf } from '../errors.js';
+import { createMailTransport } from '../mail.js';
+import { ensureDisk, listDisks } from '../operations/disks.js';
+import { ensureDrives } from '../operations/drives.js';
+import { failUnplaced } from '../operations/recalls.js';
+import { returnOrphans } from '../operations/removals.js';
+import { expireRequests, joinAwaited } from '../operations/requests.js';
+import type { TapeBackend } from '../tape/backend.js';
+import { runDrive } from './drive.js';
+import { sendMail } from './notify.js';
+import { removeUnheld } from './removal.js';
+import { Waker } from './waker.js';
+
+export interface Engine {
+  /** Stops taking work, waits a while for what is in hand, and gives up the rest, which goes back into the queue. */
+  stop(): Promise<void>;
+}
+
+export interface EngineOptions {
+  /** A drive whose engine is silent for this long goes to another one. */
+  leaseSeconds?: number;
+  /** How long a stop waits for the file in hand. */
+  drainMs?: number;
+}
+
+const LEASE_SECONDS = 15;
+const DRAIN_MS = 5000;
+const EXPIRE_MS = 1000;
+const REPAIR_MS = 10_000;
+const MAIL_MS = 2000;
+
+export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
+  const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS } = options;
+  await prepareDisk(ctx);
+  await ensureDrives(ctx, ctx.config.drives);
+  const stop = new AbortController();
+  const abort = new AbortController();
+  const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
+  const unlisten = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
+  const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
+
+  const drive = {
+    engineId: randomUUID(),
+    count: ctx.config.drives,
+    leaseSeconds,
+    stop: stop.signal,
+    abort: abort.signal,
+  };
+  const drives = Array.from({ length: ctx.config.drives }, () =>
+    runDrive(ctx, backend, { ...drive, work: bells.recall }),
+  );
+  const passes = [
+    repeat(ctx, 'expire', { everyMs: EXPIRE_MS, bell: bells.event, stop: stop.signal }, async () => {
+      await expireRequests(ctx);
+      await removeUnheld(ctx, stop.signal);
+    }),
+    repeat(ctx, 'repair', { everyMs: REPAIR_MS, bell: new Waker(), stop: stop.signal }, async () => {
+      await returnOrphans(ctx);
+      await joinAwaited(ctx);
+    }),
+    repeat(ctx, 'unplaced', { everyMs: REPAIR_MS, bell: bells.recall, stop: stop.signal }, () => failUnplaced(ctx)),
+    repeat(ctx, 'mail', { everyMs: MAIL_MS, bell: bells.notification, stop: stop.signal }, () =>
+      sendMail(ctx, transport, stop.signal),
+    ),
+  ];
+  return {
+    stop: async () => {
+      stop.abort();
+      const drained = Promise.all([...drives, ...passes]);
+      await Promise.race([drained, sleep(drainMs, undefined, { ref: false })]);
+      abort.abort();
+      await drained;
+      for (const end of unlisten) end();
+      transport?.close();
+    },
+  };
+}
+
+/** Runs a pass again and again, on its bell and at least every so often; what it throws is logged and tried again. */
+async function repeat(
+  ctx: Context,
+  name: string,
+  timing: { everyMs: number; bell: Waker; stop: AbortSignal },
+  pass: () => Promise<unknown>,
+): Promise<void> {
+  while (!timing.stop.aborted) {
+    const seen = timing.bell.count;
+    try {
+      await pass();
+    } catch (error) {
+      ctx.log.error({ err: error }, `${name}: ${messageOf(error)}`);
+      await sleep(timing.everyMs, undefined, { signal: timing.stop }).catch(() => {}); // woken by the stop
+      continue;
+    }
+    await timing.bell.wait(seen, timing.everyMs, timing.stop);
+  }
+}
+
+/** A site that has named no restore disk gets one beside its data, with what is free there. */
+async function prepareDisk(ctx: Context): Promise<void> {
+  if ((await listDisks(ctx)).length > 0) return;
+  const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
+  await mkdir(mountpoint, { recursive: true });
+  const { bavail, bsize } = await statfs(mountpoint, { bigint: true });
+  await ensureDisk(ctx, { mountpoint, size: bavail * bsize });
+}

@@ -1,0 +1,113 @@
+/**
+ * What can go wrong that is not a bug.
+ *
+ * A `UserError` is caused by what a user asked for; its message names the thing and both values, and is shown as it is.
+ * The core knows no protocol: rest/ and graphql/ each have one table from code to answer.
+ * A `TapeError` is what a tape back end reports. Everything else is a bug: logged whole, answered "Internal error".
+ */
+
+/** Code and meaning of every error a user can cause. */
+export const userErrorCodes = {
+  INVALID_INPUT: 'a value is missing, malformed or out of range',
+  UNKNOWN_USER: 'there is no quota for the user named',
+  QUOTA_EXCEEDED: 'the files asked for do not fit into the quota',
+  WRONG_QUOTA: 'the request belongs to another quota',
+  NOT_FOUND: 'there is no such thing',
+} as const;
+
+export type UserErrorCode = keyof typeof userErrorCodes;
+
+export class UserError extends Error {
+  readonly code: UserErrorCode;
+
+  constructor(code: UserErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** `problem` follows the field's name in the message; an adapter may put its own name of the field there. */
+export class InvalidInputError extends UserError {
+  readonly field: string;
+  readonly problem: string;
+
+  constructor(field: string, problem: string) {
+    super('INVALID_INPUT', `${field} ${problem}`);
+    this.field = field;
+    this.problem = problem;
+  }
+}
+
+export class UnknownUserError extends UserError {
+  readonly user: string;
+
+  constructor(user: string) {
+    super('UNKNOWN_USER', `there is no quota for user ${quote(user)}`);
+    this.user = user;
+  }
+}
+
+/** All figures are bytes. */
+export class QuotaExceededError extends UserError {
+  readonly user: string;
+  readonly size: bigint;
+  readonly used: bigint;
+  readonly requested: bigint;
+
+  constructor(figures: { user: string; size: bigint; used: bigint; requested: bigint }) {
+    const { user, size, used, requested } = figures;
+    super(
+      'QUOTA_EXCEEDED',
+      `the quota of user ${quote(user)} is full: the files need ${requested} bytes, and of ${size} bytes ${used} are used`,
+    );
+    this.user = user;
+    this.size = size;
+    this.used = used;
+    this.requested = requested;
+  }
+}
+
+export class WrongQuotaError extends UserError {
+  constructor(requestId: number, owner: string, given: string) {
+    super('WRONG_QUOTA', `request ${requestId} belongs to quota ${quote(owner)}, not to ${quote(given)}`);
+  }
+}
+
+export class NotFoundError extends UserError {
+  constructor(message: string) {
+    super('NOT_FOUND', message);
+  }
+}
+
+/** A value for an error message: quoted, and cut where it is long. */
+export function quote(value: string): string {
+  const text = JSON.stringify(value);
+  return text.length <= 120 ? text : `${text.slice(0, 100)}…" (${value.length} characters)`;
+}
+
+/**
+ * The class of a failed recall decides whether and when it is tried again:
+ * TRANSIENT may pass by itself, MEDIA is the cartridge, SPACE is the restore area, POLICY is a rule of the site,
+ * PERMANENT will not change by trying.
+ */
+export type ErrorClass = 'TRANSIENT' | 'PERMANENT' | 'MEDIA' | 'SPACE' | 'POLICY';
+
+export class TapeError extends Error {
+  readonly errorClass: ErrorClass;
+
+  constructor(errorClass: ErrorClass, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.errorClass = errorClass;
+  }
+}
+
+/** The `code` of a Node or PostgreSQL error, when it has one. */
+export function codeOf(error: unknown): string | undefined {
+  const code = (error as { code?: unknown } | undefined)?.code;
+  return typeof code === 'string' ? code : undefined;
+}
+
+/** The text of anything thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

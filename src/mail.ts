@@ -1,0 +1,157 @@
+/** The text of the mails (pure) and the way they leave the house. */
+import nodemailer, { type Transporter } from 'nodemailer';
+import type { NotificationKind } from './generated/prisma/enums.js';
+
+export interface MailFacts {
+  requestId: number;
+  label: string;
+  /** Empty for a request that lists files. */
+  pattern: string;
+  retention: string;
+  filesTotal: number;
+  filesOnDisk: number;
+  filesFailed: number;
+  filesUnknown: number;
+  filesRefused: number;
+  bytesOnDisk: bigint;
+  /** The first of the files on disk; no mountpoint where the file is still at its own place on disk. */
+  copies: { path: string; mountpoint: string | null }[];
+  mountpoints: string[];
+  /** The first of the failed files. */
+  failed: { path: string; error: string }[];
+  /** The first of the paths without a file. */
+  awaited: { path: string; reason: 'UNKNOWN' | 'QUOTA_FULL' }[];
+}
+
+export interface Mail {
+  subject: string;
+  body: string;
+}
+
+export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
+  return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
+}
+
+function composeFirst(facts: MailFacts): Mail {
+  const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
+  const lines = [
+    `The first file of your request ${describe(facts)} can be read now:`,
+    '',
+    ...listCopies(facts).slice(0, 1),
+    '',
+    rest > 0
+      ? `${count(rest, 'file is', 'files are')} still to come, of ${facts.filesTotal} in all.`
+      : 'No other file is to come.',
+    `Restored files stay on disk until ${facts.retention} UTC.`,
+  ];
+  return { subject: `First file restored: ${oneLine(facts.label)}`, body: text(lines) };
+}
+
+function composeLast(facts: MailFacts): Mail {
+  const outcome =
+    facts.filesTotal === 0
+      ? 'No files'
+      : facts.filesFailed === 0
+        ? 'Restored'
+        : facts.filesOnDisk === 0
+          ? 'Restore failed'
+          : 'Partly restored';
+  const lines = [
+    facts.filesTotal === 0
+      ? `Your request ${describe(facts)} matches no file that the catalogue knows.`
+      : `Nothing is left to do for your request ${describe(facts)}.`,
+    '',
+    `  on disk:  ${count(facts.filesOnDisk, 'file', 'files')}, ${formatBytes(facts.bytesOnDisk)}`,
+    ...(facts.filesFailed > 0 ? [`  failed:   ${count(facts.filesFailed, 'file', 'files')}`] : []),
+    ...(facts.filesUnknown > 0 ? [`  unknown:  ${count(facts.filesUnknown, 'path', 'paths')}`] : []),
+    ...(facts.filesRefused > 0
+      ? [`  quota:    ${count(facts.filesRefused, 'file', 'files')} found no room in your quota`]
+      : []),
+  ];
+  if (facts.filesOnDisk > 0) {
+    lines.push('', `Until ${facts.retention} UTC you find them here:`, '', ...listCopies(facts));
+    addMore(lines, facts.filesOnDisk - facts.copies.length);
+    if (facts.mountpoints.length > 0) {
+      lines.push(
+        '',
+        'Below these directories each file has its archive path:',
+        ...facts.mountpoints.map((m) => `  ${m}`),
+      );
+    }
+  }
+  if (facts.filesFailed > 0) {
+    lines.push('', 'These files could not be restored:', '');
+    for (const { path, error } of facts.failed) lines.push(`  ${oneLine(path)}`, `    ${oneLine(error)}`);
+    addMore(lines, facts.filesFailed - facts.failed.length);
+  }
+  if (facts.awaited.length > 0) {
+    lines.push(
+      '',
+      'These have no restored file; what appears in the catalogue later is restored without another mail:',
+      '',
+    );
+    for (const { path, reason } of facts.awaited) {
+      lines.push(`  ${oneLine(path)} (${reason === 'UNKNOWN' ? 'not in the catalogue' : 'no room in your quota'})`);
+    }
+    addMore(lines, facts.filesUnknown + facts.filesRefused - facts.awaited.length);
+  }
+  return { subject: `${outcome}: ${oneLine(facts.label)}`, body: text(lines) };
+}
+
+function describe(facts: MailFacts): string {
+  const name = oneLine(facts.label);
+  const pattern = facts.pattern === '' || facts.pattern === facts.label ? '' : `, pattern "${oneLine(facts.pattern)}"`;
+  return `${facts.requestId} ("${name}"${pattern})`;
+}
+
+function listCopies(facts: MailFacts): string[] {
+  return facts.copies.map(({ path, mountpoint }) => `  ${oneLine(`${mountpoint ?? ''}${path}`)}`);
+}
+
+function addMore(lines: string[], more: number): void {
+  if (more > 0) lines.push(`  … and ${more} more`);
+}
+
+function count(n: number, one: string, many: string): string {
+  return `${n.toLocaleString('en')} ${n === 1 ? one : many}`;
+}
+
+export function formatBytes(bytes: bigint): string {
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
+  let value = Number(bytes);
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  return `${unit === 0 ? value : value.toPrecision(3)} ${units[unit]}`;
+}
+
+/** A path may hold line breaks; a mail shows them rather than obeys them. */
+function oneLine(value: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
+  return value.replace(/[\u0000-\u001f\u007f\u2028\u2029]/g, '\uFFFD');
+}
+
+function text(lines: string[]): string {
+  return `${lines.join('\n')}\n`;
+}
+
+/** Nothing may hang on a mail server that does not answer. */
+const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, socketTimeout: 30_000 };
+
+/** @param smtpUrl as in SMTP_URL */
+export function createMailTransport(smtpUrl: string): Transporter {
+  const url = new URL(smtpUrl);
+  return nodemailer.createTransport({
+    host: url.hostname,
+    port: Number(url.port) || (url.protocol === 'smtps:' ? 465 : 25),
+    secure: url.protocol === 'smtps:',
+    ...(url.username && {
+      auth: { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) },
+    }),
+    ...TIMEOUTS,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  });
+}

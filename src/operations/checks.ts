@@ -1,0 +1,93 @@
+/** Checks of what users give. Each returns the checked value or throws an InvalidInputError that says what came. */
+import { InvalidInputError, quote } from '../errors.js';
+import { parseTime } from '../time.js';
+
+const MAX_TEXT = 2000;
+const MAX_PATH_BYTES = 2048;
+const MAX_NAME_BYTES = 255;
+const MAX_ADDRESS = 254;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
+
+/** Text of one line that PostgreSQL, a header and a terminal can all take. */
+export function checkText(field: string, value: string): string {
+  checkStorable(field, value);
+  const control = CONTROL.exec(value);
+  if (control) throw new InvalidInputError(field, `must not hold control characters: ${quote(value)}`);
+  if (value.length > MAX_TEXT) {
+    throw new InvalidInputError(field, `must have at most ${MAX_TEXT} characters, not ${value.length}`);
+  }
+  return value;
+}
+
+/** A part of a path: any text that a path may hold. */
+export function checkPattern(field: string, value: string): string {
+  checkStorable(field, value);
+  if (Buffer.byteLength(value) > MAX_PATH_BYTES) {
+    throw new InvalidInputError(field, `must have at most ${MAX_PATH_BYTES} bytes, not ${Buffer.byteLength(value)}`);
+  }
+  return value;
+}
+
+/** PostgreSQL refuses NUL, and a lone surrogate has no UTF-8 form. */
+function checkStorable(field: string, value: string): void {
+  if (value.includes('\0')) throw new InvalidInputError(field, `must not hold the character NUL: ${quote(value)}`);
+  if (!value.isWellFormed()) throw new InvalidInputError(field, `must be valid Unicode: ${quote(value)}`);
+}
+
+/**
+ * A logical path: absolute, of parts that a disk takes as they are, so that below a mount point it stays there.
+ * Parts have at most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which an index of PostgreSQL holds.
+ */
+export function checkPath(field: string, value: string): string {
+  const problem = findPathProblem(value);
+  if (problem) throw new InvalidInputError(field, problem);
+  return value;
+}
+
+/** What is wrong with a logical path, as the rest of a sentence; undefined when nothing is. */
+export function findPathProblem(value: string): string | undefined {
+  if (value.includes('\0') || !value.isWellFormed()) return `has a path that no disk takes: ${quote(value)}`;
+  if (!value.startsWith('/')) return `has a path that does not begin with "/": ${quote(value)}`;
+  if (Buffer.byteLength(value) > MAX_PATH_BYTES)
+    return `has a path longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
+  for (const part of value.slice(1).split('/')) {
+    if (part === '' || part === '.' || part === '..') {
+      return `has a path with the part ${quote(part)}: ${quote(value)}`;
+    }
+    if (part.length > MAX_NAME_BYTES / 3 && Buffer.byteLength(part) > MAX_NAME_BYTES) {
+      return `has a path with a part longer than ${MAX_NAME_BYTES} bytes: ${quote(value)}`;
+    }
+  }
+  return undefined;
+}
+
+/** One plain e-mail address; nothing that could open a second one or another header. */
+export function checkAddress(field: string, value: string): string {
+  if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
+    throw new InvalidInputError(field, `must be an e-mail address, not ${quote(value)}`);
+  }
+  return value;
+}
+
+const ADDRESS = /^[^\s@<>()[\]\\,;:"]{1,64}@[^\s@<>()[\]\\,;:"]+$/u;
+
+export function checkTime(field: string, value: string): string {
+  const time = parseTime(value);
+  if (time) return time;
+  throw new InvalidInputError(
+    field,
+    `must be a date YYYY-MM-DD or a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not ${quote(value)}`,
+  );
+}
+
+const MAX_BYTES = 2n ** 63n - 1n;
+
+/** A size in bytes that the database can hold. */
+export function checkBytes(field: string, value: bigint): bigint {
+  if (value < 0n || value > MAX_BYTES) {
+    throw new InvalidInputError(field, `must be from 0 to ${MAX_BYTES} bytes, not ${value}`);
+  }
+  return value;
+}

@@ -1,0 +1,149 @@
+/**
+ * Holds: which files a request claims, and how far each of them is.
+ *
+ * Everything here works on sets inside the caller's transaction. A request that is being made and an engine that moves
+ * the same files must not miss each other; so whoever changes a file locks its row first and looks at the holds in a
+ * later statement, and whoever adds holds locks the files that are anywhere but on tape before looking at their stage.
+ */
+import type { Context } from '../context.js';
+import type { Transaction } from '../database/transaction.js';
+import { recordProgress } from '../events.js';
+import { onDiskStages } from '../stages.js';
+import { IS_LIVE } from './live.js';
+import { queueMail } from './notifications.js';
+
+/**
+ * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
+ * where it is on tape. Counts, states and mail follow. Calling twice is safe.
+ */
+export async function settleRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  if (requestIds.length === 0) return;
+  await tx.query(
+    `SELECT count(*) FROM (
+       SELECT FROM tape_file f JOIN hold h ON h.file_id = f.id
+       WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING' AND f.stage <> 'ONTAPE' ORDER BY f.id FOR SHARE OF f
+     ) locked`,
+    [requestIds],
+  );
+  await tx.query(
+    `UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
+     WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY($2::"Stage"[])`,
+    [requestIds, onDiskStages],
+  );
+  // An existing recall is locked by the update: whoever is about to drop it looks at the holds again.
+  await tx.query(
+    `INSERT INTO recall (file_id, volume_id, position, size, created_at)
+     SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, $2::timestamp
+     FROM hold h JOIN tape_file f ON f.id = h.file_id
+     WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING' AND f.stage = 'ONTAPE'
+     ORDER BY f.id
+     ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
+    [requestIds, ctx.now()],
+  );
+  // a recall of one of the files may have begun before this request was made
+  await tx.query(
+    `UPDATE request r SET tapestore_request_start = $2::timestamp
+     WHERE r.id = ANY($1::int[]) AND r.tapestore_request_start IS NULL AND EXISTS (
+       SELECT FROM hold h JOIN tape_file f ON f.id = h.file_id
+       WHERE h.request_id = r.id AND h.state = 'WAITING' AND f.stage = 'RESTORING')`,
+    [requestIds, ctx.now()],
+  );
+  await recountRequests(tx, requestIds);
+  await advanceRequests(ctx, tx, requestIds);
+}
+
+/** Counts the holds of requests anew. */
+async function recountRequests(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  await tx.query(
+    `UPDATE request r SET files_total = c.total, files_on_disk = c.on_disk, files_failed = c.failed,
+       bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk
+     FROM (
+       SELECT i.id, count(h.file_id) AS total, coalesce(sum(h.size), 0) AS bytes,
+         count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk,
+         count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
+         coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk
+       FROM unnest($1::int[]) AS i (id) LEFT JOIN hold h ON h.request_id = i.id GROUP BY i.id
+     ) c WHERE r.id = c.id`,
+    [requestIds],
+  );
+}
+
+/**
+ * Gives live requests the state and the times that follow from their counts, and queues the mail that is due.
+ * A request is complete when each of its files is on disk or has failed for good; files that join a complete request
+ * make it incomplete again.
+ */
+export async function advanceRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  if (requestIds.length === 0) return;
+  await tx.query(
+    `UPDATE request r SET
+       state = CASE
+         WHEN NOT d.is_done THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
+         WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END::"RequestState",
+       first_files_on_disk = coalesce(r.first_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN $2::timestamp END),
+       last_files_on_disk =
+         CASE WHEN d.is_done AND r.files_on_disk > 0 THEN coalesce(r.last_files_on_disk, $2::timestamp) END,
+       tapestore_request_end =
+         CASE WHEN d.is_done AND r.tapestore_request_start IS NOT NULL
+           THEN coalesce(r.tapestore_request_end, $2::timestamp) END
+     FROM (SELECT id, files_on_disk + files_failed = files_total AS is_done FROM request) d
+     WHERE r.id = ANY($1::int[]) AND d.id = r.id AND ${IS_LIVE}`,
+    [requestIds, ctx.now()],
+  );
+  await queueMail(ctx, tx, requestIds);
+  recordProgress(tx, requestIds);
+}
+
+/** Locks the live requests that hold any of the files, in order of their ids, and returns them. */
+export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
+  const rows = await tx.query<{ id: number }>(
+    `SELECT r.id FROM request r
+     WHERE r.id IN (SELECT request_id FROM hold WHERE file_id = ANY($1::bigint[])) AND ${IS_LIVE}
+     ORDER BY r.id FOR NO KEY UPDATE`,
+    [fileIds],
+  );
+  return rows.map((row) => row.id);
+}
+
+/**
+ * Tells the holds of live requests how the recall of their files ended. The file rows are locked by the caller in an
+ * earlier statement. A hold that had failed is satisfied after all when its file arrives for somebody else.
+ */
+export async function markHolds(
+  ctx: Context,
+  tx: Transaction,
+  outcomes: readonly { fileId: bigint; failure?: { errorClass: string; error: string } }[],
+): Promise<void> {
+  const rows = await tx.query<{ requestId: number }>(
+    `WITH outcome AS (
+       SELECT * FROM unnest($1::bigint[], $2::"ErrorClass"[], $3::text[]) AS o (file_id, error_class, error)
+     ), changed AS (
+       UPDATE hold h SET error_class = o.error_class, error = o.error,
+         state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"HoldState"
+       FROM outcome o, request r, hold old
+       WHERE h.file_id = o.file_id AND r.id = h.request_id AND ${IS_LIVE}
+         AND old.request_id = h.request_id AND old.file_id = h.file_id
+         AND (h.state = 'WAITING' OR (h.state = 'FAILED' AND o.error_class IS NULL))
+       RETURNING h.request_id, h.size, h.state, old.state AS before
+     ), delta AS (
+       SELECT request_id,
+         count(*) FILTER (WHERE state = 'ON_DISK') AS on_disk,
+         count(*) FILTER (WHERE state = 'FAILED') - count(*) FILTER (WHERE before = 'FAILED') AS failed,
+         coalesce(sum(size) FILTER (WHERE state = 'ON_DISK'), 0) AS bytes
+       FROM changed GROUP BY request_id
+     )
+     UPDATE request r SET files_on_disk = files_on_disk + d.on_disk, files_failed = files_failed + d.failed,
+       bytes_on_disk = bytes_on_disk + d.bytes
+     FROM delta d WHERE r.id = d.request_id RETURNING r.id AS "requestId"`,
+    [
+      outcomes.map((o) => o.fileId),
+      outcomes.map((o) => o.failure?.errorClass ?? null),
+      outcomes.map((o) => o.failure?.error ?? null),
+    ],
+  );
+  await advanceRequests(
+    ctx,
+    tx,
+    rows.map((row) => row.requestId),
+  );
+}

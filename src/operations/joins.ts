@@ -1,0 +1,154 @@
+/**
+ * How files come into requests: those that the catalogue knows when the request is made, and those that appear later.
+ * The first are charged together or not at all; the later ones are charged as they join, and stay out, visibly, when
+ * the quota is full. All of it holds the catalogue's lock (see lockCatalogue), so that no file slips in between.
+ */
+import type { Context } from '../context.js';
+import type { Transaction } from '../database/transaction.js';
+import { checkRoom, type QuotaRow } from './charges.js';
+import { settleRequests } from './holds.js';
+import { IS_LIVE } from './live.js';
+import { likeSubstring } from './match.js';
+
+/** What a request asks for: a pattern, or a list of distinct paths. */
+export interface Wish {
+  pattern: string;
+  files: readonly string[] | undefined;
+}
+
+/** The first number free for a file of the request. */
+const NEXT_ORDINAL = `(SELECT coalesce(max(ordinal), 0) FROM (
+  SELECT ordinal FROM hold WHERE request_id = $1 UNION ALL SELECT ordinal FROM awaited_path WHERE request_id = $1) o)`;
+
+/**
+ * Holds the listed files that the catalogue knows, and notes the other paths.
+ * @returns the bytes to be charged for them
+ */
+export async function holdListed(tx: Transaction, requestId: number, files: readonly string[]): Promise<bigint> {
+  // one statement, so that a path is either known or noted
+  const [row] = await tx.query<{ bytes: string }>(
+    `WITH listed AS (
+       SELECT path, n + ${NEXT_ORDINAL} AS n FROM unnest($2::text[]) WITH ORDINALITY AS l (path, n)
+     ), known AS (
+       SELECT l.path, l.n, f.id, f.size FROM listed l JOIN tape_file f ON f.path = l.path
+     ), held AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size) SELECT $1, id, n, size FROM known
+     ), noted AS (
+       INSERT INTO awaited_path (request_id, path, ordinal)
+       SELECT $1, l.path, l.n FROM listed l WHERE NOT EXISTS (SELECT FROM known k WHERE k.path = l.path)
+     )
+     SELECT coalesce(sum(size), 0) AS bytes FROM known`,
+    [requestId, files],
+  );
+  return BigInt(row?.bytes ?? 0);
+}
+
+/**
+ * Holds the files whose path holds the pattern and that the request does not hold yet.
+ * @returns the bytes to be charged for them
+ * @throws QuotaExceededError before anything is stored
+ */
+export async function holdMatching(
+  tx: Transaction,
+  requestId: number,
+  pattern: string,
+  quota: QuotaRow,
+): Promise<bigint> {
+  const match = `f.path LIKE $2 AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = $1 AND h.file_id = f.id)`;
+  const values = [requestId, likeSubstring(pattern)];
+  const [sum] = await tx.query<{ bytes: string }>(
+    `SELECT coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE ${match}`,
+    values,
+  );
+  await checkRoom(tx, quota, BigInt(sum?.bytes ?? 0));
+  const [held] = await tx.query<{ bytes: string }>(
+    `WITH held AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size)
+       SELECT $1, f.id, ${NEXT_ORDINAL} + row_number() OVER (ORDER BY f.path), f.size FROM tape_file f WHERE ${match}
+       RETURNING size
+     ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
+    values,
+  );
+  return BigInt(held?.bytes ?? 0);
+}
+
+/**
+ * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the requests
+ * and their paths, each quota takes what fits; from the first that does not fit, the rest stays out.
+ * @param files SQL that gives the ids of the files
+ */
+export async function joinFiles(
+  ctx: Context,
+  tx: Transaction,
+  files: string,
+  { isNew }: { isNew: boolean },
+): Promise<void> {
+  const byPattern = `
+    UNION ALL
+    SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, false FROM request r JOIN tape_file f ON strpos(f.path, r.pattern) > 0
+    WHERE r.pattern <> '' AND ${IS_LIVE} AND r.retention > $1 AND f.id IN (${files})
+      AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
+      AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
+  await tx.query(
+    `CREATE TEMP TABLE joining ON COMMIT DROP AS
+     SELECT r.id AS request_id, r.quota_id, f.id AS file_id, f.path, f.size, a.ordinal, false AS is_taken
+     FROM awaited_path a JOIN tape_file f ON f.path = a.path JOIN request r ON r.id = a.request_id
+     WHERE ${IS_LIVE} AND r.retention > $1 AND f.id IN (${files}) ${isNew ? byPattern : ''}`,
+    [ctx.now()],
+  );
+  const locked = await tx.query(
+    `SELECT r.id FROM request r WHERE r.id IN (SELECT request_id FROM joining) ORDER BY r.id FOR NO KEY UPDATE`,
+  );
+  if (locked.length > 0) {
+    await takeWhatFits(tx);
+    await storeJoined(tx);
+    const grown = await tx.query<{ id: number }>('SELECT DISTINCT request_id AS id FROM joining WHERE is_taken');
+    await settleRequests(
+      ctx,
+      tx,
+      grown.map((request) => request.id),
+    );
+  }
+  await tx.query('DROP TABLE joining');
+}
+
+async function takeWhatFits(tx: Transaction): Promise<void> {
+  await tx.query(
+    `SELECT count(*) FROM (
+       SELECT FROM quota WHERE id IN (SELECT quota_id FROM joining) ORDER BY id FOR NO KEY UPDATE) locked`,
+  );
+  await tx.query(
+    `UPDATE joining j SET is_taken = true FROM (
+       SELECT request_id, file_id, quota_id,
+         sum(size) OVER (PARTITION BY quota_id ORDER BY request_id, path, file_id) AS total FROM joining
+     ) t JOIN quota q ON q.id = t.quota_id
+     WHERE t.request_id = j.request_id AND t.file_id = j.file_id AND q.used + t.total <= q.size`,
+  );
+  await tx.query(
+    `UPDATE quota q SET used = q.used + t.bytes
+     FROM (SELECT quota_id, sum(size) AS bytes FROM joining WHERE is_taken GROUP BY quota_id) t WHERE q.id = t.quota_id`,
+  );
+}
+
+async function storeJoined(tx: Transaction): Promise<void> {
+  await tx.query(
+    `UPDATE joining j SET ordinal = n.ordinal FROM (
+       SELECT request_id, file_id, row_number() OVER (PARTITION BY request_id ORDER BY path) + greatest(
+         (SELECT coalesce(max(ordinal), 0) FROM hold h WHERE h.request_id = o.request_id),
+         (SELECT coalesce(max(ordinal), 0) FROM awaited_path a WHERE a.request_id = o.request_id)) AS ordinal
+       FROM joining o WHERE o.ordinal IS NULL
+     ) n WHERE n.request_id = j.request_id AND n.file_id = j.file_id`,
+  );
+  await tx.query(
+    `DELETE FROM awaited_path a USING joining j WHERE j.is_taken AND a.request_id = j.request_id AND a.path = j.path`,
+  );
+  await tx.query(
+    `INSERT INTO hold (request_id, file_id, ordinal, size)
+     SELECT request_id, file_id, ordinal, size FROM joining WHERE is_taken`,
+  );
+  await tx.query(
+    `INSERT INTO awaited_path (request_id, path, ordinal, reason)
+     SELECT request_id, path, ordinal, 'QUOTA_FULL' FROM joining WHERE NOT is_taken
+     ON CONFLICT (request_id, path) DO UPDATE SET reason = 'QUOTA_FULL'`,
+  );
+}

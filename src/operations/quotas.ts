@@ -1,0 +1,52 @@
+/** Users and their quotas. */
+import type { Context } from '../context.js';
+import { InvalidInputError, NotFoundError, quote } from '../errors.js';
+import type { Prisma } from '../generated/prisma/client.js';
+import { checkAddress, checkBytes, checkText } from './checks.js';
+import { IS_LIVE } from './live.js';
+
+export interface SetQuotaInput {
+  user: string;
+  /** Bytes. */
+  size: bigint;
+  email?: string | undefined;
+  notes?: string | undefined;
+}
+
+/** Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only. */
+export async function setQuota(ctx: Context, input: SetQuotaInput) {
+  const user = checkText('user', input.user);
+  if (user === '') throw new InvalidInputError('user', 'must not be empty');
+  const changes = {
+    size: checkBytes('size', input.size),
+    ...(input.email === undefined ? {} : { email: input.email === '' ? '' : checkAddress('email', input.email) }),
+    ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
+  };
+  return await ctx.db.prisma.quota.upsert({ where: { user }, create: { user, ...changes }, update: changes });
+}
+
+type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
+
+/** @throws NotFoundError */
+export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {}) {
+  const isStorable = !user.includes('\0') && user.isWellFormed();
+  const quota = isStorable ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user } }) : null;
+  if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
+  return quota;
+}
+
+export async function listQuotas(ctx: Context) {
+  return await ctx.db.prisma.quota.findMany({ orderBy: { user: 'asc' } });
+}
+
+/**
+ * Bytes of a quota in use now: requests past their retention no longer count, even where nobody has ended them yet.
+ */
+export async function readUsed(ctx: Context, quota: { id: number }): Promise<bigint> {
+  const { rows } = await ctx.db.pool.query<{ used: string }>(
+    `SELECT q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
+       WHERE r.quota_id = q.id AND ${IS_LIVE} AND r.retention <= $2) AS used FROM quota q WHERE q.id = $1`,
+    [quota.id, ctx.now()],
+  );
+  return BigInt(rows[0]?.used ?? 0);
+}

@@ -1,0 +1,353 @@
+/**
+ * Recalls: the queue, and how each of them ends. Whoever runs recalls holds a drive's lease; a write of a holder whose
+ * lease is lost finds no recall with its epoch, and changes nothing.
+ */
+import type { Context } from '../context.js';
+import { type Transaction, transaction } from '../database/transaction.js';
+import type { ErrorClass } from '../errors.js';
+import { moveFiles, onDiskStages } from '../stages.js';
+import { addSeconds } from '../time.js';
+import { chooseDisk, type DiskRow } from './disks.js';
+import type { Lease } from './drives.js';
+import { advanceRequests, lockRequestsOf, markHolds } from './holds.js';
+import { IS_UNHELD } from './live.js';
+
+/** The waiting recalls of one volume. */
+export interface QueueSummary {
+  volumeId: number;
+  volume: string;
+  files: number;
+  bytes: bigint;
+  oldest: string;
+}
+
+/** Volumes that have recalls to be tried now and are in no drive. */
+export async function readQueues(ctx: Context): Promise<QueueSummary[]> {
+  const { rows } = await ctx.db.pool.query<QueueSummary>(
+    `SELECT q.*, v.name AS volume FROM (
+       SELECT volume_id AS "volumeId", count(*)::int AS files, sum(size)::bigint AS bytes, min(created_at) AS oldest
+       FROM recall WHERE state = 'WAITING' AND volume_id IS NOT NULL AND (not_before IS NULL OR not_before <= $1)
+       GROUP BY volume_id
+     ) q JOIN volume v ON v.id = q."volumeId"
+     WHERE NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)`,
+    [ctx.now()],
+  );
+  return rows;
+}
+
+export interface QueuedRecall {
+  fileId: bigint;
+  position: bigint;
+  size: bigint;
+}
+
+/** The next recalls of a volume in order of position, from a position on. */
+export async function readQueue(
+  ctx: Context,
+  queue: { volumeId: number; from: bigint; limit: number },
+): Promise<QueuedRecall[]> {
+  const { rows } = await ctx.db.pool.query<QueuedRecall>(
+    `SELECT file_id AS "fileId", position, size FROM recall
+     WHERE volume_id = $1 AND state = 'WAITING' AND position >= $2 AND (not_before IS NULL OR not_before <= $3)
+     ORDER BY position, file_id LIMIT $4`,
+    [queue.volumeId, queue.from, ctx.now(), queue.limit],
+  );
+  return rows;
+}
+
+/** A recall that runs: all that is needed to bring the file back. */
+export interface RunningRecall {
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  position: bigint;
+  checksum: string | null;
+  attempts: number;
+  mountpoint: string;
+}
+
+/** How long a recall waits for room on a disk before it is looked at again, when nothing else wakes it. */
+const SPACE_PAUSE_SECONDS = 30;
+
+/**
+ * Starts waiting recalls on a drive: reserves room for each, moves its file to RESTORING and dates its requests.
+ * A recall without room stays in the queue and says so. Recalls that are no longer waiting are left out.
+ * @returns what was started, in the order of `fileIds`
+ */
+export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly bigint[]): Promise<RunningRecall[]> {
+  return await transaction(ctx.db.pool, async (tx) => {
+    const requestIds = await lockRequestsOf(tx, fileIds);
+    await lockFiles(tx, fileIds);
+    await setAside(ctx, tx, fileIds);
+    const waiting = await tx.query<{ fileId: bigint; size: bigint }>(
+      `SELECT c.file_id AS "fileId", c.size FROM recall c JOIN tape_file f ON f.id = c.file_id
+       WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING'
+         AND f.stage = 'ONTAPE' AND f.disk_id IS NULL AND EXISTS (SELECT FROM drive WHERE id = $2 AND epoch = $3)
+       ORDER BY array_position($1::bigint[], c.file_id) FOR UPDATE OF c SKIP LOCKED`,
+      [fileIds, lease.driveId, lease.epoch],
+    );
+    const placed = await reserve(ctx, tx, waiting);
+    const started = placed.map((p) => p.fileId);
+    await tx.query(
+      `UPDATE recall c SET state = 'RUNNING', drive_id = $1, epoch = $2, started_at = $3, disk_id = p.disk_id
+       FROM unnest($4::bigint[], $5::int[]) AS p (file_id, disk_id) WHERE c.file_id = p.file_id`,
+      [lease.driveId, lease.epoch, ctx.now(), started, placed.map((p) => p.disk.id)],
+    );
+    await moveFiles(tx, started, { from: 'ONTAPE', to: 'RESTORING' });
+    await dateRequests(ctx, tx, requestIds, started);
+    const rows = await tx.query<RunningRecall>(
+      `SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts, d.mountpoint
+       FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
+       WHERE c.file_id = ANY($1::bigint[]) ORDER BY array_position($1::bigint[], c.file_id)`,
+      [started],
+    );
+    return rows;
+  });
+}
+
+/**
+ * Deals with recalls that cannot start: a file that is on disk after all satisfies its holds, and one whose last copy
+ * has not left the restore area yet is tried again in a moment.
+ */
+async function setAside(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  const idle = await tx.query<{ fileId: bigint }>(
+    `DELETE FROM recall c USING tape_file f
+     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND f.stage = ANY($2::"Stage"[])
+     RETURNING c.file_id AS "fileId"`,
+    [fileIds, onDiskStages],
+  );
+  await markHolds(ctx, tx, idle);
+  await tx.query(
+    `UPDATE recall c SET not_before = $2 FROM tape_file f
+     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND f.disk_id IS NOT NULL`,
+    [fileIds, addSeconds(ctx.now(), 1)],
+  );
+}
+
+async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    `SELECT count(*) FROM (
+       SELECT FROM tape_file WHERE id = ANY($1::bigint[]) ORDER BY id FOR NO KEY UPDATE) locked`,
+    [fileIds],
+  );
+}
+
+/** Gives each recall a disk with room, all disks being locked, so that no two engines give the same room away. */
+async function reserve(ctx: Context, tx: Transaction, waiting: readonly { fileId: bigint; size: bigint }[]) {
+  const disks = await tx.query<DiskRow>(
+    'SELECT id, mountpoint, size, used, reserved FROM restore_disk ORDER BY id FOR NO KEY UPDATE',
+  );
+  const placed: { fileId: bigint; disk: DiskRow }[] = [];
+  const unplaced: { fileId: bigint; size: bigint }[] = [];
+  for (const recall of waiting) {
+    const disk = chooseDisk(disks, recall.size);
+    if (disk) {
+      disk.reserved += recall.size;
+      placed.push({ fileId: recall.fileId, disk });
+    } else unplaced.push(recall);
+  }
+  await tx.query(
+    `UPDATE restore_disk d SET reserved = n.reserved FROM unnest($1::int[], $2::bigint[]) AS n (id, reserved)
+     WHERE d.id = n.id AND d.reserved <> n.reserved`,
+    [disks.map((d) => d.id), disks.map((d) => d.reserved)],
+  );
+  if (unplaced.length > 0) {
+    await tx.query(
+      `UPDATE recall SET error_class = 'SPACE', error = 'no restore disk has room for ' || size || ' bytes', not_before = $2
+       WHERE file_id = ANY($1::bigint[])`,
+      [unplaced.map((r) => r.fileId), addSeconds(ctx.now(), SPACE_PAUSE_SECONDS)],
+    );
+  }
+  return placed;
+}
+
+/** A request starts when its first recall does. */
+async function dateRequests(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  started: readonly bigint[],
+): Promise<void> {
+  const fresh = await tx.query<{ id: number }>(
+    `UPDATE request r SET tapestore_request_start = $2::timestamp
+     WHERE r.id = ANY($1::int[]) AND r.tapestore_request_start IS NULL
+       AND EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = ANY($3::bigint[]))
+     RETURNING id`,
+    [requestIds, ctx.now(), started],
+  );
+  await advanceRequests(
+    ctx,
+    tx,
+    fresh.map((request) => request.id),
+  );
+}
+
+/** How a running recall ended. */
+export type RecallOutcome = { fileId: bigint } & (
+  | { kind: 'restored'; mtimeNs: bigint }
+  /** For good. */
+  | { kind: 'failed'; errorClass: ErrorClass; error: string }
+  /** To be tried again, not before the time given. */
+  | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
+  /** Not tried: back into the queue as it was. */
+  | { kind: 'returned' }
+);
+
+interface EndedRecall {
+  fileId: bigint;
+  size: bigint;
+  diskId: number;
+}
+
+/**
+ * Writes down how recalls of a drive ended, together: stages, holds, requests, reserved and used room, mail.
+ * Recalls that this lease does not hold any more are passed over.
+ * @returns the ids of the files whose outcome was written
+ */
+export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<bigint[]> {
+  const fileIds = outcomes.map((outcome) => outcome.fileId);
+  return await transaction(ctx.db.pool, async (tx) => {
+    await lockRequestsOf(tx, fileIds);
+    await lockFiles(tx, fileIds);
+    const ended = new Map<bigint, EndedRecall>();
+    for (const recall of await endRecalls(tx, lease, outcomes)) ended.set(recall.fileId, recall);
+    const written = outcomes.filter((outcome) => ended.has(outcome.fileId));
+    const restored = written.filter((outcome) => outcome.kind === 'restored');
+    const failed = written.filter((outcome) => outcome.kind === 'failed');
+    const others = written.filter((outcome) => outcome.kind !== 'restored');
+
+    await freeReserved(tx, [...ended.values()], new Set(restored.map((outcome) => outcome.fileId)));
+    await tx.query(
+      `UPDATE tape_file f SET disk_id = r.disk_id, disk_mtime_ns = r.mtime_ns
+       FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS r (id, disk_id, mtime_ns) WHERE f.id = r.id`,
+      [restored.map((o) => o.fileId), restored.map((o) => ended.get(o.fileId)?.diskId), restored.map((o) => o.mtimeNs)],
+    );
+    const restoredIds = restored.map((outcome) => outcome.fileId);
+    await moveFiles(tx, restoredIds, { from: 'RESTORING', to: 'RESTORED' });
+    await moveFiles(
+      tx,
+      others.map((outcome) => outcome.fileId),
+      { from: 'RESTORING', to: 'ONTAPE' },
+    );
+    const unheld = await tx.query<{ id: bigint }>(
+      `SELECT f.id FROM tape_file f WHERE f.id = ANY($1::bigint[]) AND ${IS_UNHELD}`,
+      [restoredIds],
+    );
+    await moveFiles(
+      tx,
+      unheld.map((file) => file.id),
+      { from: 'RESTORED', to: 'ONTAPE' },
+    );
+    await markHolds(ctx, tx, [
+      ...restored.map(({ fileId }) => ({ fileId })),
+      ...failed.map(({ fileId, errorClass, error }) => ({ fileId, failure: { errorClass, error } })),
+    ]);
+    return [...ended.keys()];
+  });
+}
+
+/** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
+async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<EndedRecall[]> {
+  const isOver = (outcome: RecallOutcome) => outcome.kind === 'restored' || outcome.kind === 'failed';
+  const gone = await tx.query<EndedRecall>(
+    `DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'RUNNING' AND drive_id = $2 AND epoch = $3
+     RETURNING file_id AS "fileId", size, disk_id AS "diskId"`,
+    [outcomes.filter(isOver).map((o) => o.fileId), lease.driveId, lease.epoch],
+  );
+  const back = outcomes.filter((outcome) => !isOver(outcome));
+  const error = (o: RecallOutcome) => (o.kind === 'retry' ? o : undefined);
+  const queued = await tx.query<EndedRecall>(
+    `UPDATE recall c SET state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
+       attempts = c.attempts + CASE WHEN b.error_class IS NULL THEN 0 ELSE 1 END, not_before = b.not_before,
+       error_class = coalesce(b.error_class, c.error_class), error = coalesce(b.error, c.error)
+     FROM unnest($1::bigint[], $4::"ErrorClass"[], $5::text[], $6::timestamp[]) AS b (file_id, error_class, error, not_before),
+       recall old
+     WHERE c.file_id = b.file_id AND old.file_id = c.file_id
+       AND c.state = 'RUNNING' AND c.drive_id = $2 AND c.epoch = $3
+     RETURNING c.file_id AS "fileId", c.size, old.disk_id AS "diskId"`,
+    [
+      back.map((o) => o.fileId),
+      lease.driveId,
+      lease.epoch,
+      back.map((o) => error(o)?.errorClass ?? null),
+      back.map((o) => error(o)?.error ?? null),
+      back.map((o) => error(o)?.notBefore ?? null),
+    ],
+  );
+  // a recall that went back into the queue while its last request ended has nobody left to wait for it
+  await tx.query(
+    `DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING'
+       AND f.id = c.file_id AND ${IS_UNHELD}`,
+    [queued.map((recall) => recall.fileId)],
+  );
+  return [...gone, ...queued];
+}
+
+/** Turns what was reserved into what is used, or frees it. */
+async function freeReserved(
+  tx: Transaction,
+  ended: readonly EndedRecall[],
+  restored: ReadonlySet<bigint>,
+): Promise<void> {
+  await tx.query(
+    `WITH sums AS (
+       SELECT disk_id, sum(size) AS reserved, coalesce(sum(size) FILTER (WHERE is_used), 0) AS used
+       FROM unnest($1::int[], $2::bigint[], $3::bool[]) AS e (disk_id, size, is_used) GROUP BY disk_id
+     ), locked AS (
+       SELECT id FROM restore_disk WHERE id IN (SELECT disk_id FROM sums) ORDER BY id FOR NO KEY UPDATE
+     )
+     UPDATE restore_disk d SET reserved = d.reserved - s.reserved, used = d.used + s.used
+     FROM sums s, locked l WHERE d.id = s.disk_id AND l.id = d.id`,
+    [ended.map((r) => r.diskId), ended.map((r) => r.size), ended.map((r) => restored.has(r.fileId))],
+  );
+}
+
+/** What an earlier holder of the drive left running: its partial copies may still be on disk. */
+export async function readLeftBehind(
+  ctx: Context,
+  lease: Lease,
+): Promise<{ fileId: bigint; path: string; mountpoint: string; epoch: bigint }[]> {
+  const { rows } = await ctx.db.pool.query(
+    `SELECT c.file_id AS "fileId", f.path, d.mountpoint, c.epoch
+     FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
+     WHERE c.state = 'RUNNING' AND c.drive_id = $1 AND c.epoch < $2`,
+    [lease.driveId, lease.epoch],
+  );
+  return rows;
+}
+
+/** Puts what earlier holders of the drive left running back into the queue. */
+export async function returnLeftBehind(ctx: Context, lease: Lease): Promise<number> {
+  const left = await readLeftBehind(ctx, lease);
+  const epochs = new Set(left.map((recall) => recall.epoch));
+  for (const epoch of epochs) {
+    const outcomes = left.filter((r) => r.epoch === epoch).map(({ fileId }) => ({ fileId, kind: 'returned' as const }));
+    await finishRecalls(ctx, { ...lease, epoch }, outcomes);
+  }
+  return left.length;
+}
+
+/**
+ * Fails the recalls of files that have no place on tape: no drive would ever take them.
+ * @returns how many
+ */
+export async function failUnplaced(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      `SELECT file_id AS "fileId" FROM recall
+       WHERE state = 'WAITING' AND (volume_id IS NULL OR position IS NULL) ORDER BY file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockRequestsOf(tx, fileIds);
+    await lockFiles(tx, fileIds);
+    await tx.query(`DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'WAITING'`, [fileIds]);
+    const error = 'the catalogue has no volume and position for this file';
+    await markHolds(
+      ctx,
+      tx,
+      fileIds.map((fileId) => ({ fileId, failure: { errorClass: 'PERMANENT', error } })),
+    );
+    return fileIds.length;
+  });
+}

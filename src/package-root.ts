@@ -1,0 +1,10 @@
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The project's top folder, the same from the sources and from the compiled files. */
+export const packageRoot = findRoot(path.dirname(fileURLToPath(import.meta.url)));
+
+function findRoot(dir: string): string {
+  return existsSync(path.join(dir, 'package.json')) ? dir : findRoot(path.dirname(dir));
+}

@@ -1,0 +1,34 @@
+/**
+ * The contract of a tape back end. Every back end passes the suite in test/tape-backend.ts.
+ *
+ * A back end knows volumes and positions and nothing of requests, users or the database. Each method may be called
+ * many times and from several drives at once, never for one volume on two drives. Whatever fails is a TapeError whose
+ * class tells whether trying again can help; any other error is a bug of the back end.
+ */
+export interface TapeBackend {
+  /**
+   * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
+   * @throws TapeError MEDIA when the library has no such volume
+   */
+  mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
+
+  /**
+   * Writes a file to a volume, which is made when it does not exist. The file is durable when the promise resolves,
+   * and is not there at all when it rejects.
+   * @param position where; one that is taken is refused as PERMANENT, never overwritten
+   * @returns the number of bytes written
+   */
+  write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
+}
+
+export interface MountedVolume {
+  /**
+   * The bytes of the file at a position, in order. A chunk belongs to the reader. The engine reads one file at a time
+   * and in the order of its plan; it may stop early, and the back end then lets go of the file.
+   * @throws TapeError PERMANENT when there is no file at the position
+   */
+  read(position: bigint, signal: AbortSignal): AsyncIterable<Uint8Array>;
+
+  /** Called once, after the last read has ended. */
+  unmount(): Promise<void>;
+}

@@ -1,0 +1,25 @@
+/** The registry: one line a back end. TAPE_BACKEND takes these names. */
+import path from 'node:path';
+import type { TapeBackend } from './backend.js';
+import { createDirectoryBackend } from './directory.js';
+import { createMemoryBackend } from './memory.js';
+
+/** What a back end may be made from. */
+export interface BackendOptions {
+  dataDir: string;
+}
+
+const backends: Record<string, (options: BackendOptions) => TapeBackend> = {
+  directory: ({ dataDir }) => createDirectoryBackend(path.join(dataDir, 'library')),
+  memory: () => createMemoryBackend(),
+};
+
+export const backendNames = Object.keys(backends);
+
+/** @param name one of `backendNames` */
+export function createBackend(name: string, options: BackendOptions): TapeBackend {
+  const create = backends[name];
+  if (!create)
+    throw new Error(`there is no tape back end ${JSON.stringify(name)}; there are ${backendNames.join(', ')}`);
+  return create(options);
+}

@@ -1,0 +1,71 @@
+/**
+ * A tape library in memory, for tests: with delays, faults and wrong bytes on demand, and a record of what was asked.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TapeError } from '../errors.js';
+import type { TapeBackend } from './backend.js';
+
+export interface MemoryBackend extends TapeBackend {
+  /** Volume to position to bytes. */
+  volumes: Map<string, Map<bigint, Uint8Array>>;
+  /** Mounts, reads and unmounts in the order in which they began. */
+  log: { what: 'mount' | 'read' | 'unmount'; volume: string; drive: string; position?: bigint }[];
+  /** Before each mount; may wait or throw. */
+  onMount: (volume: string) => Promise<void>;
+  /** Before each read; may wait, throw, or give other bytes. */
+  onRead: (volume: string, position: bigint, bytes: Uint8Array) => Promise<Uint8Array>;
+}
+
+const CHUNK_BYTES = 64 * 1024;
+
+/** @param delayMs how long a mount and each chunk of a read take */
+export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
+  const pause = async (signal: AbortSignal) => {
+    signal.throwIfAborted();
+    if (delayMs > 0) await sleep(delayMs, undefined, { signal });
+  };
+  const backend: MemoryBackend = {
+    volumes: new Map(),
+    log: [],
+    onMount: async () => {},
+    onRead: async (_volume, _position, bytes) => bytes,
+
+    async mount(volume, drive, signal) {
+      backend.log.push({ what: 'mount', volume, drive });
+      await backend.onMount(volume);
+      await pause(signal);
+      const files = backend.volumes.get(volume);
+      if (!files) throw new TapeError('MEDIA', `the library has no volume ${volume}`);
+      return {
+        async *read(position, readSignal) {
+          backend.log.push({ what: 'read', volume, drive, position });
+          const stored = files.get(position);
+          if (!stored) throw new TapeError('PERMANENT', `volume ${volume} has no file at position ${position}`);
+          const bytes = await backend.onRead(volume, position, stored);
+          for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
+            await pause(readSignal);
+            yield bytes.slice(start, start + CHUNK_BYTES);
+          }
+        },
+        unmount: async () => {
+          backend.log.push({ what: 'unmount', volume, drive });
+        },
+      };
+    },
+
+    async write(volume, position, bytes, signal) {
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of bytes) {
+        await pause(signal);
+        chunks.push(chunk);
+      }
+      const files = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
+      if (files.has(position)) {
+        throw new TapeError('PERMANENT', `volume ${volume} has a file at position ${position} already`);
+      }
+      backend.volumes.set(volume, files.set(position, Buffer.concat(chunks)));
+      return BigInt(files.get(position)?.length ?? 0);
+    },
+  };
+  return backend;
+}

@@ -1,0 +1,58 @@
+/**
+ * Times are text everywhere in the program: UTC without a zone, `YYYY-MM-DDTHH:MM:SS`, with six digits of fraction
+ * where it is not zero. A JavaScript Date holds milliseconds only and would lose what the database keeps.
+ */
+
+const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
+const DATE_TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?$/;
+
+/** Normalises a date (its midnight) or a date-time without a zone; undefined when the text is neither. */
+export function parseTime(text: string): string | undefined {
+  const match = DATE_TIME.exec(DATE.test(text) ? `${text}T00:00:00` : text);
+  if (!match) return undefined;
+  const [, seconds = '', digits = ''] = match;
+  const date = new Date(`${seconds}Z`);
+  // 30 February parses as 2 March; the year 0000 is none in PostgreSQL
+  if (Number.isNaN(date.getTime()) || !date.toISOString().startsWith(seconds) || seconds.startsWith('0000')) {
+    return undefined;
+  }
+  const fraction = digits.padEnd(6, '0');
+  return fraction === '000000' ? seconds : `${seconds}.${fraction}`;
+}
+
+/** What PostgreSQL prints for a timestamp (DateStyle ISO), in the form above. */
+export function timeFromDatabase(text: string): string {
+  const seconds = `${text.slice(0, 10)}T${text.slice(11, 19)}`;
+  return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
+}
+
+/** The time of the wall clock, to the microsecond. */
+export function currentTime(): string {
+  const micros = BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000));
+  return fromMicros(micros);
+}
+
+/** `time` moved by a number of seconds (may be negative or fractional). */
+export function addSeconds(time: string, seconds: number): string {
+  return fromMicros(toMicros(time) + BigInt(Math.round(seconds * 1e6)));
+}
+
+/** Seconds from `from` to `to`. */
+export function secondsBetween(from: string, to: string): number {
+  return Number(toMicros(to) - toMicros(from)) / 1e6;
+}
+
+/** Times in their normal form are in order as text, but for the missing fraction. */
+export function isBefore(a: string, b: string): boolean {
+  return a.padEnd(26, '.000000') < b.padEnd(26, '.000000');
+}
+
+function toMicros(time: string): bigint {
+  return BigInt(Date.parse(`${time.slice(0, 19)}Z`)) * 1000n + BigInt(time.slice(20).padEnd(6, '0'));
+}
+
+function fromMicros(micros: bigint): string {
+  const seconds = new Date(Number(micros / 1_000_000n) * 1000).toISOString().slice(0, 19);
+  const fraction = (micros % 1_000_000n).toString().padStart(6, '0');
+  return fraction === '000000' ? seconds : `${seconds}.${fraction}`;
+}
