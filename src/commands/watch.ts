@@ -1,5 +1,5 @@
 /** Draws a request's progress until it has finished: a bar with files, bytes, rate and time left. */
-import { Format, SingleBar } from 'cli-progress';
+import cliProgress, { type SingleBar } from 'cli-progress';
 import { follow } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine } from './output.js';
@@ -45,7 +45,7 @@ export async function watchRequest(url: string, id: number, options: { json?: bo
 }
 
 function createBar(): SingleBar {
-  return new SingleBar({
+  return new cliProgress.SingleBar({
     format: '{bar} {percentage}%  {files} files  {size}  {rate}  {left}',
     barCompleteChar: '█',
     barIncompleteChar: '░',
@@ -70,7 +70,7 @@ function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void 
       ? 'done'
       : left === undefined
         ? now.state.toLowerCase()
-        : `${Format.TimeFormat(Math.ceil(left), {}, 1)} left`,
+        : `${cliProgress.Format.TimeFormat(Math.ceil(left), {}, 1)} left`,
   };
   if (now === first) bar?.start(Math.max(now.bytesTotal, 1), now.bytesOnDisk, payload);
   else {
