@@ -14,7 +14,7 @@ import { checkPath } from '../operations/checks.js';
 import { type KnownFile, readKnown } from '../operations/files.js';
 import { importRows } from '../operations/import.js';
 import type { CatalogueRow } from '../operations/import-rows.js';
-import { placeFile } from '../operations/volumes.js';
+import { type Place, placeFiles } from '../operations/volumes.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createChecksum } from './checksum.js';
 
@@ -119,12 +119,6 @@ async function archiveBatch(
   input: ArchiveInput,
   { batch, result, signal }: Batch,
 ): Promise<void> {
-  const known = await readKnown(
-    ctx,
-    batch.map((source) => source.path),
-  );
-  const written: Written[] = [];
-  const done: Source[] = [];
   const attempt = async (source: Source, work: () => Promise<void>) => {
     try {
       await work();
@@ -133,23 +127,37 @@ async function archiveBatch(
       result.failed.push(`${source.file}: ${messageOf(error)}`);
     }
   };
+  const known = await readKnown(
+    ctx,
+    batch.map((source) => source.path),
+  );
+  const fresh: Source[] = [];
+  const safe: Source[] = [];
   for (const source of batch) {
-    await attempt(source, async () => {
-      const old = known.get(source.path);
-      if (old && isOnTape(old)) {
+    const old = known.get(source.path);
+    if (!old || !isOnTape(old)) fresh.push(source);
+    else {
+      await attempt(source, async () => {
         await checkSame(source, old);
-        done.push(source);
+        safe.push(source);
         result.unchanged++;
-      } else written.push(await writeOne(ctx, backend, input, source, signal));
+      });
+    }
+  }
+  const sizes = fresh.map((source) => source.size);
+  const places = await placeFiles(ctx, { sizes, volumeSize: input.volumeSize });
+  const written: Written[] = [];
+  for (const [index, source] of fresh.entries()) {
+    await attempt(source, async () => {
+      written.push(await writeOne(backend, source, places[index] as Place, signal));
     });
   }
-  const rows = (files: readonly Written[], stage: CatalogueRow['stage'], verified: string | null) =>
+  const register = (files: readonly Written[], stage: CatalogueRow['stage'], verified: string | null) =>
     importRows(
       ctx,
       files.map((file, index) => ({ ...file, line: index + 1, stage, verified, spotName: input.spot ?? null })),
     );
-  await rows(written, 'UNVERIFIED', null);
-
+  await register(written, 'UNVERIFIED', null);
   const verified: Written[] = [];
   for (const file of written) {
     await attempt(file, async () => {
@@ -158,11 +166,12 @@ async function archiveBatch(
     });
   }
   const now = ctx.now();
-  await rows(verified, 'ONDISK', now);
-  if (input.move) for (const file of [...verified, ...done]) await attempt(file, () => unlink(file.file));
-  await rows(verified, 'ONTAPE', now);
+  await register(verified, 'ONDISK', now);
+  await register(verified, 'ONTAPE', now);
   result.archived += verified.length;
   for (const file of verified) result.bytes += file.size;
+  // last, so that a source is never gone while the catalogue still counts on it
+  if (input.move) for (const source of [...verified, ...safe]) await attempt(source, () => unlink(source.file));
 }
 
 function isOnTape(file: KnownFile): boolean {
@@ -173,25 +182,23 @@ function isOnTape(file: KnownFile): boolean {
 async function checkSame(source: Source, known: KnownFile): Promise<void> {
   const handle = await open(source.file, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
+    if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
     const checksum = createChecksum(known.checksum);
     for await (const chunk of readAll(handle)) checksum.update(chunk);
-    const isSame = known.size === source.size && (known.checksum === null || checksum.digest() === known.checksum);
-    if (!isSame) throw new Error(`${source.path} is on tape already, with other bytes`);
+    if (checksum.digest() !== known.checksum) throw new Error(`${source.path} is on tape already, with other bytes`);
   } finally {
     await handle.close();
   }
 }
 
 async function writeOne(
-  ctx: Context,
   backend: TapeBackend,
-  input: ArchiveInput,
   source: Source,
+  place: Place,
   signal: AbortSignal,
 ): Promise<Written> {
   const handle = await open(source.file, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
-    const place = await placeFile(ctx, { size: source.size, volumeSize: input.volumeSize });
     const checksum = createChecksum(null);
     const tee = async function* () {
       for await (const chunk of readAll(handle)) {

@@ -89,6 +89,8 @@ async function workVolume(
 ): Promise<void> {
   let volume: MountedVolume | undefined;
   let head = 0n;
+  // the outcomes of a batch are written down while the next one is read
+  let finishing: Promise<unknown> = Promise.resolve();
   try {
     while (!options.stop.aborted && !lease.signal.aborted) {
       const next = await readQueue(ctx, { volumeId: queue.volumeId, from: head, limit: BATCH_FILES });
@@ -114,9 +116,12 @@ async function workVolume(
           ? batch.map(({ fileId }) => ({ fileId, kind: 'returned' }))
           : judgeAll(ctx, batch, error);
       }
-      await finishRecalls(ctx, lease, outcomes);
+      await finishing;
+      finishing = finishRecalls(ctx, lease, outcomes);
+      finishing.catch(() => {}); // awaited above or below
     }
   } finally {
     await volume?.unmount();
+    await finishing;
   }
 }

@@ -1,12 +1,11 @@
 /**
  * Brings files of a mounted volume into the restore area: read, checksum and write in one pass, then sync, rename.
  *
- * Reading goes on while the file before is still being synced. Nothing is reported as restored before its folder is
+ * Reading goes on while files before are still being written and synced. Nothing is reported as restored before its folder is
  * synced as well. Killed anywhere, it leaves partial files and recalls that say RUNNING; whoever gets the drive next
  * removes the ones and queues the others again.
  */
 import { createReadStream } from 'node:fs';
-import { type FileHandle, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../context.js';
 import { TapeError } from '../errors.js';
@@ -15,7 +14,8 @@ import type { MountedVolume } from '../tape/backend.js';
 import { addSeconds } from '../time.js';
 import { createChecksum } from './checksum.js';
 import type { HeldLease } from './lease.js';
-import { createPartial, type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
+import { Budget, PartialFile } from './partial-file.js';
+import { type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
 import { classifyError, pauseSeconds } from './retry.js';
 
 /**
@@ -30,6 +30,7 @@ export async function runBatch(
   batch: readonly RunningRecall[],
 ): Promise<RecallOutcome[]> {
   const folders = new Map<string, Folder>();
+  const budget = new Budget();
   const outcomes: Promise<RecallOutcome>[] = [];
   const settle = (recall: RunningRecall) => (error: unknown) =>
     lease.signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
@@ -37,49 +38,28 @@ export async function runBatch(
     for (const recall of batch) {
       try {
         lease.signal.throwIfAborted();
-        const copy = await readOne(lease, volume, recall, await folderOf(recall, folders));
-        outcomes.push(finishCopy(lease, recall, copy).catch(settle(recall)));
+        const folder = await folderOf(recall, folders);
+        const partial = partialName(recall.fileId, lease.epoch);
+        const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
+        const checksum = await readInto(copy.file, volume, recall, lease.signal);
+        outcomes.push(finishCopy(lease, recall, copy, checksum).catch(settle(recall)));
       } catch (error) {
         outcomes.push(Promise.resolve(settle(recall)(error)));
       }
     }
     const done = await Promise.all(outcomes);
-    for (const folder of folders.values()) await folder.handle.sync();
+    await Promise.all([...folders.values()].map((folder) => folder.handle.sync()));
     return done;
   } finally {
     await Promise.all(outcomes);
-    for (const folder of folders.values()) await folder.handle.close();
+    await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
   }
 }
 
-/** A file that has been read whole and verified, not yet synced. */
-interface UnfinishedCopy {
+interface Copy {
   folder: Folder;
   partial: string;
-  handle: FileHandle;
-  checksum: string;
-}
-
-async function readOne(
-  lease: HeldLease,
-  volume: MountedVolume,
-  recall: RunningRecall,
-  folder: Folder,
-): Promise<UnfinishedCopy> {
-  const partial = partialName(recall.fileId, lease.epoch);
-  const handle = await createPartial(folder, partial);
-  try {
-    return { folder, partial, handle, checksum: await copyBytes(volume, recall, handle, lease.signal) };
-  } catch (error) {
-    await discard({ folder, partial, handle });
-    throw error;
-  }
-}
-
-/** A partial file that cannot be removed now is removed by the next try. */
-async function discard(copy: { folder: Folder; partial: string; handle: FileHandle }): Promise<void> {
-  await copy.handle.close().catch(() => {}); // closed already when the rename was what failed
-  await unlink(path.join(copy.folder.at, copy.partial)).catch(() => {});
+  file: PartialFile;
 }
 
 async function folderOf(recall: RunningRecall, folders: Map<string, Folder>): Promise<Folder> {
@@ -89,67 +69,68 @@ async function folderOf(recall: RunningRecall, folders: Map<string, Folder>): Pr
   return folder;
 }
 
-async function copyBytes(
+/** @returns the checksum, once the whole file is read and found to be what the catalogue says */
+async function readInto(
+  file: PartialFile,
   volume: MountedVolume,
   recall: RunningRecall,
-  handle: FileHandle,
   signal: AbortSignal,
 ): Promise<string> {
-  const checksum = createChecksum(recall.checksum);
-  let bytes = 0n;
-  for await (const chunk of volume.read(recall.position, signal)) {
-    signal.throwIfAborted();
-    bytes += BigInt(chunk.length);
-    if (bytes > recall.size) break;
-    const writing = writeAll(handle, chunk);
-    checksum.update(chunk); // while the disk writes
-    await writing;
-  }
-  if (bytes !== recall.size) {
-    const got = bytes > recall.size ? 'more' : `${bytes}`;
-    throw new TapeError(
-      'MEDIA',
-      `the tape copy of ${recall.path} has ${got} bytes, and the catalogue says ${recall.size}`,
-    );
-  }
-  const digest = checksum.digest();
-  if (recall.checksum !== null && digest !== recall.checksum) {
-    throw new TapeError(
-      'MEDIA',
-      `the tape copy of ${recall.path} has checksum ${digest}, and the catalogue says ${recall.checksum}`,
-    );
-  }
-  return digest;
-}
-
-async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
-  for (let offset = 0; offset < chunk.length; ) {
-    const { bytesWritten } = await handle.write(chunk, offset);
-    offset += bytesWritten;
+  try {
+    const checksum = createChecksum(recall.checksum);
+    let bytes = 0n;
+    for await (const chunk of volume.read(recall.position, signal)) {
+      signal.throwIfAborted();
+      bytes += BigInt(chunk.length);
+      if (bytes > recall.size) break;
+      await file.write(chunk);
+      checksum.update(chunk); // while the disk writes
+    }
+    checkSize(recall, bytes);
+    return checkDigest(recall, checksum.digest());
+  } catch (error) {
+    await file.discard();
+    throw error;
   }
 }
 
-async function finishCopy(lease: HeldLease, recall: RunningRecall, copy: UnfinishedCopy): Promise<RecallOutcome> {
+function checkSize(recall: RunningRecall, bytes: bigint): void {
+  if (bytes === recall.size) return;
+  const got = bytes > recall.size ? 'more' : `${bytes}`;
+  throw new TapeError('MEDIA', `the tape copy has ${got} bytes, and the catalogue says ${recall.size}: ${recall.path}`);
+}
+
+function checkDigest(recall: RunningRecall, digest: string): string {
+  if (recall.checksum === null || digest === recall.checksum) return digest;
+  const message = `the tape copy has checksum ${digest}, and the catalogue says ${recall.checksum}: ${recall.path}`;
+  throw new TapeError('MEDIA', message);
+}
+
+async function finishCopy(
+  lease: HeldLease,
+  recall: RunningRecall,
+  copy: Copy,
+  checksum: string,
+): Promise<RecallOutcome> {
   const name = path.basename(recall.path);
   try {
-    await copy.handle.sync();
-    const { mtimeNs } = await copy.handle.stat({ bigint: true });
-    await copy.handle.close();
-    await checkPlace(recall, copy, name);
+    const mtimeNs = await copy.file.finish();
+    await checkPlace(recall, copy.folder, checksum);
     lease.check();
     await putInPlace(copy.folder, copy.partial, name);
     return { fileId: recall.fileId, kind: 'restored', mtimeNs };
   } catch (error) {
-    await discard(copy);
+    await copy.file.discard();
     throw error;
   }
 }
 
 /** The same bytes may stand there, put by an engine that was killed before it could say so; anything else stays. */
-async function checkPlace(recall: RunningRecall, copy: UnfinishedCopy, name: string): Promise<void> {
-  const found = await inspect(copy.folder, name);
+async function checkPlace(recall: RunningRecall, folder: Folder, checksum: string): Promise<void> {
+  const name = path.basename(recall.path);
+  const found = await inspect(folder, name);
   if (found === 'nothing') return;
-  if (found === 'file' && (await checksumOf(path.join(copy.folder.at, name), copy.checksum)) === copy.checksum) return;
+  if (found === 'file' && (await checksumOf(path.join(folder.at, name), checksum)) === checksum) return;
   throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
 }
 

@@ -43,6 +43,7 @@ async function ensureFolder(root: string, dir: string): Promise<Folder> {
     const parent = await ensureFolder(root, path.dirname(dir));
     try {
       await mkdir(path.join(parent.at, path.basename(dir)));
+      await parent.handle.sync();
     } catch (error) {
       if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw error;
     } finally {
@@ -78,12 +79,6 @@ async function openFolderOf(copy: { mountpoint: string; path: string }): Promise
 /** The name under which a recall writes; it fits any file system, however long the file's own name is. */
 export function partialName(fileId: bigint, epoch: bigint): string {
   return `.tapegate-${fileId}-${epoch}.part`;
-}
-
-export async function createPartial(folder: Folder, name: string): Promise<FileHandle> {
-  const file = path.join(folder.at, name);
-  await unlink(file).catch(ignoreMissing); // of an attempt on the same drive that failed half-way
-  return await open(file, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o644);
 }
 
 export async function removePartial(copy: { mountpoint: string; path: string }, name: string): Promise<void> {

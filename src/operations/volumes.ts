@@ -2,31 +2,52 @@
 import type { Context } from '../context.js';
 import { lockVolumes, transaction } from '../database/transaction.js';
 
+export interface Place {
+  volume: string;
+  position: bigint;
+}
+
+interface OpenVolume {
+  number: bigint;
+  used: bigint;
+  nextPosition: bigint;
+}
+
 /**
- * Gives a file the next place on the newest volume, or on a new one when it would not fit. A file larger than a volume
- * gets one of its own. A place is given out once, whatever becomes of it.
+ * Gives files the next places on the newest volume, in order, and begins a new one whenever the next file would not
+ * fit; a file larger than a volume gets one of its own. A place is given out once, whatever becomes of it.
+ * @param sizes of the files, in bytes
  */
-export async function placeFile(
+export async function placeFiles(
   ctx: Context,
-  file: { size: bigint; volumeSize: bigint },
-): Promise<{ volume: string; position: bigint }> {
+  { sizes, volumeSize }: { sizes: readonly bigint[]; volumeSize: bigint },
+): Promise<Place[]> {
   return await transaction(ctx.db.pool, async (tx) => {
     await lockVolumes(tx);
-    const [place] = await tx.query<{ volume: string; position: bigint }>(
-      `UPDATE volume SET used = used + $1, next_position = next_position + 1
-       WHERE id = (SELECT id FROM volume WHERE name ~ '^TG[0-9]{4,}$' ORDER BY id DESC LIMIT 1)
-         AND (used + $1 <= $2 OR used = 0)
-       RETURNING name AS volume, next_position - 1 AS position`,
-      [file.size, file.volumeSize],
+    const [newest] = await tx.query<OpenVolume>(
+      `SELECT substr(name, 3)::bigint AS number, used, next_position AS "nextPosition" FROM volume
+       WHERE name ~ '^TG[0-9]{4,18}$' ORDER BY 1 DESC LIMIT 1`,
     );
-    if (place) return place;
-    const [fresh] = await tx.query<{ volume: string }>(
-      `INSERT INTO volume (name, used, next_position)
-       SELECT 'TG' || lpad((coalesce(max(substr(name, 3)::bigint), 0) + 1)::text, 4, '0'), $1, 2
-       FROM volume WHERE name ~ '^TG[0-9]{4,18}$'
-       RETURNING name AS volume`,
-      [file.size],
+    const filled = new Map<bigint, OpenVolume>();
+    let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n };
+    const places = sizes.map((size) => {
+      if (volume.number === 0n || (volume.used > 0n && volume.used + size > volumeSize)) {
+        volume = { number: volume.number + 1n, used: 0n, nextPosition: 1n };
+      }
+      filled.set(volume.number, volume);
+      volume.used += size;
+      return { volume: nameOf(volume.number), position: volume.nextPosition++ };
+    });
+    const volumes = [...filled.values()];
+    await tx.query(
+      `INSERT INTO volume (name, used, next_position) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])
+       ON CONFLICT (name) DO UPDATE SET used = excluded.used, next_position = excluded.next_position`,
+      [volumes.map((v) => nameOf(v.number)), volumes.map((v) => v.used), volumes.map((v) => v.nextPosition)],
     );
-    return { volume: fresh?.volume ?? '', position: 1n };
+    return places;
   });
+}
+
+function nameOf(number: bigint): string {
+  return `TG${String(number).padStart(4, '0')}`;
 }

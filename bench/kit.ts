@@ -1,0 +1,81 @@
+/** What the benchmarks share: a Tapegate of their own in a new folder, files to restore, and honest clocks. */
+import { randomBytes } from 'node:crypto';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import pg from 'pg';
+import { readConfig } from '../src/config.js';
+import type { Context } from '../src/context.js';
+import { getRequest } from '../src/operations/requests.js';
+import { openRuntime } from '../src/runtime.js';
+import { backendNames } from '../src/tape/index.js';
+
+/** Runs `work` in an own folder (BENCH_DIR, else the system's temporary one) that is removed afterwards. */
+export async function withBench(work: (ctx: Context, dir: string) => Promise<void>, env = {}): Promise<void> {
+  const dir = mkdtempSync(path.join(process.env.BENCH_DIR ?? os.tmpdir(), 'tapegate-bench-'));
+  chmodSync(dir, 0o755);
+  const config = readConfig({ DATA_DIR: path.join(dir, 'data'), LOG_LEVEL: 'warn', ...env }, backendNames);
+  const runtime = await openRuntime(config);
+  try {
+    await runtime.ctx.events.open();
+    await work(runtime.ctx, dir);
+  } finally {
+    await runtime.close();
+    rmSync(dir, { recursive: true, force: true });
+  }
+}
+
+/** Writes `count` files of random bytes below `dir`, a hundred to a folder. */
+export async function writeFiles(dir: string, count: number, sizeBytes: number): Promise<void> {
+  for (let n = 0; n < count; n++) {
+    const folder = path.join(dir, String(Math.floor(n / 100)).padStart(4, '0'));
+    if (n % 100 === 0) await mkdir(folder, { recursive: true });
+    await writeFile(path.join(folder, `file-${String(n).padStart(6, '0')}.nc`), randomBytes(sizeBytes));
+  }
+}
+
+/** Waits for the event that ends the request. */
+export async function untilFinished(ctx: Context, requestId: number): Promise<string> {
+  for (;;) {
+    const rung = new Promise<void>((resolve) => {
+      const off = ctx.events.onRing('event', () => {
+        off();
+        resolve();
+      });
+    });
+    const { state } = await getRequest(ctx, requestId);
+    if (state !== 'QUEUED' && state !== 'RESTORING') return state;
+    await rung;
+  }
+}
+
+export async function seconds(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return (performance.now() - start) / 1000;
+}
+
+/** Measures for how long at least one statement of this process was with the database. */
+export function watchDatabase(): () => { busySeconds: number; statements: number } {
+  let inFlight = 0;
+  let since = 0;
+  let busyMs = 0;
+  let statements = 0;
+  const native = pg.Client.prototype.query;
+  pg.Client.prototype.query = function query(this: pg.Client, ...args: unknown[]) {
+    const result = (native as (...a: unknown[]) => unknown).apply(this, args);
+    if (!(result instanceof Promise)) return result;
+    statements++;
+    if (inFlight++ === 0) since = performance.now();
+    const done = () => {
+      if (--inFlight === 0) busyMs += performance.now() - since;
+    };
+    result.then(done, done);
+    return result;
+  } as typeof native;
+  return () => {
+    pg.Client.prototype.query = native;
+    return { busySeconds: busyMs / 1000, statements };
+  };
+}
