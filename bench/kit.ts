@@ -7,7 +7,7 @@ import path from 'node:path';
 import pg from 'pg';
 import { readConfig } from '../src/config.js';
 import type { Context } from '../src/context.js';
-import { getRequest } from '../src/operations/requests.js';
+import { getRequest } from '../src/operations/request-rows.js';
 import { openRuntime } from '../src/runtime.js';
 import { backendNames } from '../src/tape/index.js';
 

@@ -1,8 +1,10 @@
 /** Restore disks. */
 import { builder, pageComplexity } from './builder.js';
+import { readListPage } from './pages.js';
 
 builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
+  nullable: true,
   description: 'A mount point where recalled files are put. Figures are bytes.',
   fields: (t) => ({
     mountpoint: t.exposeString('mountpoint'),
@@ -18,6 +20,9 @@ builder.queryFields((t) => ({
     cursor: 'id',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => ctx.db.prisma.restoreDisk.count(),
-    resolve: (query, _root, _args, ctx) => ctx.db.prisma.restoreDisk.findMany({ ...query, orderBy: { id: 'asc' } }),
+    resolve: (query, _root, _args, ctx) =>
+      readListPage(query, { name: 'id', type: 'number' }, (page) =>
+        ctx.db.prisma.restoreDisk.findMany({ ...page, orderBy: { id: 'asc' } }),
+      ),
   }),
 }));

@@ -4,6 +4,7 @@ import { getFile, listFiles } from '../src/operations/files.js';
 import { type StageChange, watchStages } from '../src/operations/watch.js';
 import { stages } from '../src/stages.js';
 import { builder, pageComplexity } from './builder.js';
+import { readListPage } from './pages.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
@@ -12,6 +13,7 @@ export const StageType = builder.enumType('Stage', {
 
 builder.prismaNode('TapeFile', {
   id: { field: 'id' },
+  nullable: true,
   description: 'One file of the catalogue.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Logical path.' }),
@@ -53,7 +55,8 @@ builder.queryFields((t) => ({
       stages: t.arg({ type: [StageType] }),
     },
     totalCount: (_root, args, ctx) => listFiles(ctx, args).count(),
-    resolve: (query, _root, args, ctx) => listFiles(ctx, args).page(query),
+    resolve: (query, _root, args, ctx) =>
+      readListPage(query, { name: 'path', type: 'string' }, (page) => listFiles(ctx, args).page(page)),
   }),
 }));
 
@@ -73,7 +76,8 @@ builder.subscriptionFields((t) => ({
     type: StageChangeType,
     description:
       'The present stages of the files of a request, or of those whose path holds `match`, then every change. ' +
-      'With neither, the changes of all files. With `after`, the changes since that event, without the present stages.',
+      'With neither, the changes of all files. With `after`, the changes since that event, without the present stages; ' +
+      'who broke off before all of those had come begins anew instead.',
     args: { requestId: t.arg.int(), match: t.arg.string(), after: t.arg({ type: 'BigInt' }) },
     subscribe: (_root, args, ctx) => cancellable((signal) => watchStages(ctx, args, signal)),
     resolve: (change) => change,

@@ -1,8 +1,8 @@
 /** `npm run schema`: prints the schema into graphql/schema.graphql, which is committed and held by a test. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { lexicographicSortSchema, printSchema } from 'graphql';
 import { packageRoot } from '../src/package-root.js';
+import { printSorted } from './printed.js';
 import { schema } from './schema.js';
 
-writeFileSync(path.join(packageRoot, 'graphql/schema.graphql'), `${printSchema(lexicographicSortSchema(schema))}\n`);
+writeFileSync(path.join(packageRoot, 'graphql/schema.graphql'), printSorted(schema));

@@ -1,10 +1,28 @@
 /** Users and their quotas. */
-import { getQuota, readUsed } from '../src/operations/quotas.js';
+import type { Request } from '../src/generated/prisma/client.js';
+import { readUsedOf } from '../src/operations/figures.js';
+import { getQuota } from '../src/operations/quotas.js';
+import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';
+import { type InnerList, resolveInnerPage } from './pages.js';
+import { RequestType } from './requests.js';
+
+const usedOf = createBatch(readUsedOf);
+
+const requests: InnerList<Request> = {
+  place: { table: 'request', parent: 'quota_id', key: 'id' },
+  descending: true,
+  typeName: 'Request',
+  load: (ctx, pages, query) =>
+    ctx.db.prisma.request.findMany({ ...query, where: { id: { in: pages.flatMap(({ keys }) => keys) } } }),
+  parentOf: (request) => request.quotaId,
+  keyOf: (request) => request.id,
+};
 
 builder.prismaNode('Quota', {
   id: { field: 'id' },
+  nullable: true,
   description: "A user and the user's allowance.",
   fields: (t) => ({
     user: t.exposeString('user'),
@@ -13,15 +31,16 @@ builder.prismaNode('Quota', {
       type: 'BigInt',
       description: 'Bytes that the live requests hold.',
       select: { id: true },
-      resolve: (quota, _args, ctx) => readUsed(ctx, quota),
+      resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
     email: t.exposeString('email'),
     notes: t.exposeString('notes'),
-    requests: t.relatedConnection('requests', {
-      cursor: 'id',
+    requests: t.connection({
+      type: RequestType,
       description: 'All of them, ended ones too, newest first.',
       complexity: pageComplexity,
-      query: () => ({ orderBy: { id: 'desc' } }),
+      select: { id: true },
+      resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, requests, args),
     }),
   }),
 });

@@ -7,11 +7,18 @@ import {
   UnknownUserError,
   WrongQuotaError,
 } from '../src/errors.js';
+import type { AwaitedPath, Hold } from '../src/generated/prisma/client.js';
 import { ErrorClass, HoldState, RequestState } from '../src/generated/prisma/enums.js';
-import { cancelRequest, createRequest, getRequest, listRequests, updateRequest } from '../src/operations/requests.js';
+import { countAwaited } from '../src/operations/figures.js';
+import { cancelRequest } from '../src/operations/request-ends.js';
+import { listRequests } from '../src/operations/request-lists.js';
+import { getRequest } from '../src/operations/request-rows.js';
+import { createRequest, updateRequest } from '../src/operations/requests.js';
 import { type RequestProgress, watchRequest } from '../src/operations/watch.js';
+import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';
+import { type InnerList, readListPage, resolveInnerPage } from './pages.js';
 
 const RequestStateType = builder.enumType('RequestState', {
   values: {
@@ -26,7 +33,7 @@ const RequestStateType = builder.enumType('RequestState', {
 const HoldStateType = builder.enumType(HoldState, { name: 'HoldState' });
 const ErrorClassType = builder.enumType(ErrorClass, { name: 'ErrorClass' });
 
-builder.prismaObject('Hold', {
+const HoldType = builder.prismaObject('Hold', {
   description: "One request's claim on one file.",
   fields: (t) => ({
     file: t.relation('file'),
@@ -37,13 +44,40 @@ builder.prismaObject('Hold', {
   }),
 });
 
-builder.prismaObject('AwaitedPath', {
+const AwaitedPathType = builder.prismaObject('AwaitedPath', {
   description: 'A path of a request that has no file yet: unknown to the catalogue, or without room in the quota.',
   fields: (t) => ({ path: t.exposeString('path'), reason: t.exposeString('reason') }),
 });
 
-builder.prismaNode('Request', {
+const awaitedCounts = createBatch(countAwaited);
+
+const holds: InnerList<Hold> = {
+  place: { table: 'hold', parent: 'request_id', key: 'ordinal' },
+  typeName: 'Hold',
+  load: (ctx, pages, query) =>
+    ctx.db.prisma.hold.findMany({
+      ...query,
+      where: { OR: pages.map(({ parentId, keys }) => ({ requestId: parentId, ordinal: { in: keys } })) },
+    }),
+  parentOf: (hold) => hold.requestId,
+  keyOf: (hold) => hold.ordinal,
+};
+
+const awaited: InnerList<AwaitedPath> = {
+  place: { table: 'awaited_path', parent: 'request_id', key: 'ordinal' },
+  typeName: 'AwaitedPath',
+  load: (ctx, pages, query) =>
+    ctx.db.prisma.awaitedPath.findMany({
+      ...query,
+      where: { OR: pages.map(({ parentId, keys }) => ({ requestId: parentId, ordinal: { in: keys } })) },
+    }),
+  parentOf: (path) => path.requestId,
+  keyOf: (path) => path.ordinal,
+};
+
+export const RequestType = builder.prismaNode('Request', {
   id: { field: 'id' },
+  nullable: true,
   fields: (t) => ({
     requestId: t.exposeInt('id', { description: 'The id that REST knows.' }),
     quota: t.relation('quota'),
@@ -63,24 +97,28 @@ builder.prismaNode('Request', {
     filesFailed: t.exposeInt('filesFailed'),
     bytesTotal: t.expose('bytesTotal', { type: 'BigInt' }),
     bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt' }),
-    filesUnknown: t.relationCount('awaited', {
-      where: { reason: 'UNKNOWN' },
+    filesUnknown: t.int({
       description: 'Paths that the catalogue does not know (yet).',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.unknown ?? 0,
     }),
-    filesRefused: t.relationCount('awaited', {
-      where: { reason: 'QUOTA_FULL' },
+    filesRefused: t.int({
       description: 'Files that found no room in the quota when they appeared.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
     }),
-    holds: t.relatedConnection('holds', {
-      cursor: 'requestId_ordinal',
+    holds: t.connection({
+      type: HoldType,
       complexity: pageComplexity,
       args: { states: t.arg({ type: [HoldStateType] }) },
-      query: ({ states }) => ({ where: states ? { state: { in: [...states] } } : {}, orderBy: { ordinal: 'asc' } }),
+      select: { id: true },
+      resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, holds, args),
     }),
-    awaited: t.relatedConnection('awaited', {
-      cursor: 'requestId_path',
+    awaited: t.connection({
+      type: AwaitedPathType,
       complexity: pageComplexity,
-      query: () => ({ orderBy: { ordinal: 'asc' } }),
+      select: { id: true },
+      resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, awaited, args),
     }),
   }),
 });
@@ -99,7 +137,8 @@ builder.queryFields((t) => ({
     complexity: pageComplexity,
     args: { quota: t.arg.string({ description: 'A user.' }), states: t.arg({ type: [RequestStateType] }) },
     totalCount: (_root, args, ctx) => listRequests(ctx, args).count(),
-    resolve: (query, _root, args, ctx) => listRequests(ctx, args).page(query),
+    resolve: (query, _root, args, ctx) =>
+      readListPage(query, { name: 'id', type: 'number' }, (page) => listRequests(ctx, args).page(page)),
   }),
 }));
 

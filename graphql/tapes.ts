@@ -1,8 +1,10 @@
 /** Volumes and drives. */
 import { builder, pageComplexity } from './builder.js';
+import { readListPage } from './pages.js';
 
 builder.prismaNode('Volume', {
   id: { field: 'id' },
+  nullable: true,
   description: 'One cartridge.',
   fields: (t) => ({
     name: t.exposeString('name'),
@@ -13,6 +15,7 @@ builder.prismaNode('Volume', {
 
 builder.prismaNode('Drive', {
   id: { field: 'id' },
+  nullable: true,
   description: 'One tape drive, or one unit of concurrency of a back end.',
   fields: (t) => ({
     name: t.exposeString('name'),
@@ -28,13 +31,19 @@ builder.queryFields((t) => ({
     cursor: 'name',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => ctx.db.prisma.volume.count(),
-    resolve: (query, _root, _args, ctx) => ctx.db.prisma.volume.findMany({ ...query, orderBy: { name: 'asc' } }),
+    resolve: (query, _root, _args, ctx) =>
+      readListPage(query, { name: 'name', type: 'string' }, (page) =>
+        ctx.db.prisma.volume.findMany({ ...page, orderBy: { name: 'asc' } }),
+      ),
   }),
   drives: t.prismaConnection({
     type: 'Drive',
     cursor: 'id',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => ctx.db.prisma.drive.count(),
-    resolve: (query, _root, _args, ctx) => ctx.db.prisma.drive.findMany({ ...query, orderBy: { id: 'asc' } }),
+    resolve: (query, _root, _args, ctx) =>
+      readListPage(query, { name: 'id', type: 'number' }, (page) =>
+        ctx.db.prisma.drive.findMany({ ...page, orderBy: { id: 'asc' } }),
+      ),
   }),
 }));

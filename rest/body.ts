@@ -10,12 +10,15 @@ export async function readFields(req: Request): Promise<Fields> {
   const value = await readJsonBody(req);
   const object: unknown = Array.isArray(value) && value.length === 1 ? value[0] : value;
   if (typeof object === 'object' && object !== null && !Array.isArray(object)) return object as Fields;
-  throw new HttpError(400, `the body must be an array holding one object, not ${nameOf(value)}`);
+  const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
+  throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
 }
 
 function nameOf(value: unknown): string {
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  return value === null ? 'null' : `a ${typeof value}`;
+  if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;
+  if (value === null) return 'null';
+  if (typeof value === 'object') return 'an object';
+  return typeof value === 'bigint' ? 'a number' : `a ${typeof value}`;
 }
 
 /** A string field; undefined when absent, null when null. */
@@ -25,11 +28,11 @@ export function stringField(fields: Fields, name: string): string | null | undef
   throw new InvalidInputError(name, `must be a string, not ${nameOf(value)}`);
 }
 
-/** The quota is the one field that must be there. */
+/** The quota is the one field that must be there. An empty one is a user whom nobody knows. */
 export function quotaField(fields: Fields): string {
   const quota = stringField(fields, 'quota');
-  if (quota) return quota;
-  throw new InvalidInputError('quota', 'must name a user, and is missing or empty');
+  if (quota !== undefined && quota !== null) return quota;
+  throw new InvalidInputError('quota', 'must name a user, and is missing');
 }
 
 /** A JSON list of paths, or one string with a path a line. */

@@ -2,12 +2,13 @@
 import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { InvalidInputError, quote } from '../src/errors.js';
+import { HttpError } from '../src/http-body.js';
 import { type FileRow, listFiles } from '../src/operations/files.js';
 import { type Stage, stageLetters, stageOfLetter } from '../src/stages.js';
 import { sendList } from './respond.js';
 
 export async function getAll(ctx: Context, req: Request, res: Response): Promise<void> {
-  const query = new URL(req.url, 'http://localhost').searchParams;
+  const query = readQuery(req);
   const withSpot = readFlag(query, 'spot-name');
   const input = { match: readOne(query, 'match'), stages: readStages(readOne(query, 'stages')) };
   await listFiles(ctx, input).stream((count, pages) =>
@@ -30,11 +31,21 @@ function presentFile(file: FileRow, withSpot: boolean) {
   };
 }
 
+/** A percent sign before anything but two hex digits stands for itself. */
+function readQuery(req: Request): URLSearchParams {
+  const { search, searchParams } = new URL(req.url, 'http://localhost');
+  try {
+    decodeURIComponent(search.replace(/%(?![0-9a-f]{2})/gi, '%25'));
+  } catch {
+    throw new HttpError(400, `the query must be valid UTF-8: ${quote(search)}`);
+  }
+  return searchParams;
+}
+
 /** A parameter that is given twice says two things. */
 function readOne(query: URLSearchParams, name: string): string | undefined {
   const values = query.getAll(name);
   if (values.length > 1) throw new InvalidInputError(name, `must be given once, not ${values.length} times`);
-  if (values[0]?.includes('\uFFFD')) throw new InvalidInputError(name, `must be valid UTF-8: ${quote(values[0])}`);
   return values[0] === '' ? undefined : values[0];
 }
 

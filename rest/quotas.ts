@@ -2,7 +2,7 @@
 import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { getQuota, readUsed } from '../src/operations/quotas.js';
-import { listRequests, type RequestRow } from '../src/operations/requests.js';
+import { listRequests, type RequestRow } from '../src/operations/request-lists.js';
 import { presentTimes } from './requests.js';
 import { sendList } from './respond.js';
 

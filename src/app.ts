@@ -47,8 +47,10 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       ctx.events.endReaders();
       await graphql.close();
-      server.closeIdleConnections();
+      // connections become idle one by one, as their answers end
+      const sweep = setInterval(() => server.closeIdleConnections(), 20);
       await Promise.race([closed, sleep(CLOSE_MS, undefined, { ref: false })]);
+      clearInterval(sweep);
       server.closeAllConnections();
       await closed;
     },

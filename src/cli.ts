@@ -5,15 +5,16 @@ import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import * as catalogue from './commands/catalogue.js';
 import { CommandError, exitCodes } from './commands/failure.js';
+import { printable } from './commands/output.js';
 import * as requests from './commands/requests.js';
 import * as server from './commands/serve.js';
-import { type Config, readConfig } from './config.js';
-import { codeOf, messageOf } from './errors.js';
+import { type Config, ConfigError, environment, isDebug, readConfig, readServerUrl } from './config.js';
+import { codeOf, InvalidInputError, messageOf } from './errors.js';
 import { packageRoot } from './package-root.js';
 import { backendNames } from './tape/index.js';
 
-const config = (): Config => readConfig(process.env, backendNames);
-const url = (): string => (process.env.TAPEGATE_URL || 'http://127.0.0.1:8080').replace(/\/+$/, '');
+const config = (): Config => readConfig(environment, backendNames);
+const url = (): string => readServerUrl(environment);
 
 function createProgram(): Command {
   const program = new Command('tapegate')
@@ -90,12 +91,15 @@ function createProgram(): Command {
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   if (codeOf(error) === 'EPIPE') return 0; // the reader of the output has seen enough
-  const text = process.env.LOG_LEVEL === 'debug' && error instanceof Error ? (error.stack ?? '') : messageOf(error);
-  process.stderr.write(`tapegate: ${text || String(error)}\n`);
+  const stack = isDebug(environment) && error instanceof Error ? error.stack : undefined;
+  const text = stack || messageOf(error) || String(error);
+  process.stderr.write(`tapegate: ${text.split('\n').map(printable).join('\n')}\n`);
+  if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
 process.stdout.on('error', (error) => process.exit(fail(error)));
+process.stderr.on('error', () => {}); // nobody reads it any more
 try {
   await createProgram().parseAsync();
 } catch (error) {

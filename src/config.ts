@@ -1,5 +1,10 @@
 /** The one place that reads the environment. Every option has a type, a default and a line in the README. */
 
+export type Environment = Record<string, string | undefined>;
+
+/** Of this process. */
+export const environment: Environment = process.env;
+
 export interface Config {
   port: number;
   host: string;
@@ -21,6 +26,8 @@ export interface Config {
 
 export const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
 
+const DEFAULT_PORT = 8080;
+
 /** Every fault of the environment, a line each. */
 export class ConfigError extends Error {
   readonly faults: string[];
@@ -34,15 +41,14 @@ export class ConfigError extends Error {
 }
 
 /**
- * Reads and checks the whole environment. An empty variable counts as unset.
+ * Reads and checks the whole environment of a server. An empty variable counts as unset.
  * @param backends names that TAPE_BACKEND may have
  * @throws ConfigError with all faults
  */
-export function readConfig(env: Record<string, string | undefined>, backends: readonly string[]): Config {
+export function readConfig(env: Environment, backends: readonly string[]): Config {
   const faults: string[] = [];
-  const text = (name: string) => (env[name] === '' ? undefined : env[name]);
-  const fault = (name: string, expected: string) =>
-    faults.push(`${name} must be ${expected}, not ${JSON.stringify(env[name])}`);
+  const text = (name: string) => env[name] || undefined;
+  const fault = (name: string, expected: string) => faults.push(describe(name, expected, env));
 
   const integer = (name: string, low: number, high: number, fallback: number): number => {
     const value = text(name);
@@ -57,12 +63,9 @@ export function readConfig(env: Record<string, string | undefined>, backends: re
     if (!values.includes(value)) fault(name, `one of ${values.join(', ')}`);
     return value;
   };
-  const url = (name: string, protocols: string[]): string | undefined => {
+  const url = (name: string, choice: UrlChoice): string | undefined => {
     const value = text(name);
-    if (value === undefined) return undefined;
-    const protocol = URL.canParse(value) ? new URL(value).protocol : '';
-    if (!protocols.includes(protocol))
-      fault(name, `a URL that begins with ${protocols.map((p) => `${p}//`).join(' or ')}`);
+    if (value !== undefined && !isUrl(value, choice)) fault(name, expectedUrl(choice));
     return value;
   };
 
@@ -71,18 +74,58 @@ export function readConfig(env: Record<string, string | undefined>, backends: re
   if (!mailFrom.includes('@') || /[\u0000-\u001f\u007f]/.test(mailFrom)) fault('MAIL_FROM', 'an e-mail address');
 
   const config: Config = {
-    port: integer('PORT', 0, 65_535, 8080),
+    port: integer('PORT', 0, 65_535, DEFAULT_PORT),
     host: text('HOST') ?? '127.0.0.1',
-    databaseUrl: url('DATABASE_URL', ['postgresql:', 'postgres:']),
+    databaseUrl: url('DATABASE_URL', { protocols: ['postgresql:', 'postgres:'], needsHost: false }),
     dataDir: text('DATA_DIR') ?? './data',
     demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
     engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
     drives: integer('DRIVES', 1, 256, 2),
     tapeBackend: oneOf('TAPE_BACKEND', backends, 'directory'),
-    smtpUrl: url('SMTP_URL', ['smtp:', 'smtps:']),
+    smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
     mailFrom,
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;
+}
+
+/**
+ * Where the commands of users find a server: TAPEGATE_URL, without a slash at its end.
+ * @throws ConfigError
+ */
+export function readServerUrl(env: Environment): string {
+  const url = env.TAPEGATE_URL || defaultServerUrl;
+  const choice = { protocols: ['http:', 'https:'], needsHost: true };
+  if (!isUrl(url, choice)) throw new ConfigError([describe('TAPEGATE_URL', expectedUrl(choice), env)]);
+  return url.replace(/\/+$/, '');
+}
+
+export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
+
+/** Are the stacks of errors wanted? */
+export function isDebug(env: Environment): boolean {
+  return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
+}
+
+interface UrlChoice {
+  protocols: string[];
+  /** A Unix socket has none. */
+  needsHost: boolean;
+}
+
+function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {
+  if (!URL.canParse(value)) return false;
+  const { protocol, hostname } = new URL(value);
+  return protocols.includes(protocol) && value.includes('://') && (hostname !== '' || !needsHost);
+}
+
+function expectedUrl({ protocols }: UrlChoice): string {
+  return `a URL that begins with ${protocols.map((protocol) => `${protocol}//`).join(' or ')}`;
+}
+
+/** What a URL has before its `@` may be a password. */
+function describe(name: string, expected: string, env: Environment): string {
+  const value = env[name]?.replace(/^([^:]*:\/*).*@/s, '$1…@');
+  return `${name} must be ${expected}, not ${JSON.stringify(value)}`;
 }

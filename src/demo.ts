@@ -1,5 +1,9 @@
-/** A small archive of real bytes on a few volumes, and two users, so that there is something to try at once. */
-import { randomBytes } from 'node:crypto';
+/**
+ * A small archive of real bytes on a few volumes, and two users, so that there is something to try at once.
+ *
+ * The bytes follow from the path and the users come last: killed anywhere, it is made again and finds what it had done.
+ */
+import { createCipheriv, createHash } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -14,27 +18,55 @@ const FILE_BYTES = 1_500_000;
 /** A year a volume. */
 const VOLUME_BYTES = BigInt(FILES_A_YEAR * FILE_BYTES);
 
-/** Does nothing where the catalogue or the list of quotas has an entry. */
+const PREFIX = '/demo/ocean';
+const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' };
+const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' };
+/** Keys of an advisory lock: of processes that start side by side on an empty database, one makes the demo. */
+const LOCK = [1413563205, 4];
+
+/**
+ * Does nothing where there is another user, or a file of anything else, or where the demo is complete.
+ * @returns whether it made the demo
+ */
 export async function makeDemo(ctx: Context, backend: TapeBackend): Promise<boolean> {
-  const { rows } = await ctx.db.pool.query(
-    'SELECT EXISTS (SELECT FROM tape_file) OR EXISTS (SELECT FROM quota) AS "isUsed"',
-  );
-  if (rows[0]?.isUsed) return false;
+  const client = await ctx.db.pool.connect();
+  try {
+    await client.query('SELECT pg_advisory_lock($1, $2)', LOCK);
+    const { rows } = await client.query(
+      `SELECT EXISTS (SELECT FROM quota WHERE ("user", notes) <> ($1, $2))
+         OR EXISTS (SELECT FROM tape_file WHERE NOT starts_with(path, $3)) AS "isUsed"`,
+      [BOB.user, BOB.notes, `${PREFIX}/`],
+    );
+    if (rows[0]?.isUsed) return false;
+    await archiveFiles(ctx, backend);
+    await setQuota(ctx, BOB);
+    await setQuota(ctx, ALICE);
+    return true;
+  } finally {
+    client.release(true); // lets go of the lock
+  }
+}
+
+async function archiveFiles(ctx: Context, backend: TapeBackend): Promise<void> {
   const dir = await mkdtemp(path.join(os.tmpdir(), 'tapegate-demo-'));
   try {
     for (const year of YEARS) {
       await mkdir(path.join(dir, String(year)));
       for (let month = 1; month <= FILES_A_YEAR; month++) {
-        const name = `sst_${year}${String(month).padStart(2, '0')}.nc`;
-        await writeFile(path.join(dir, String(year), name), randomBytes(FILE_BYTES));
+        const name = `${year}/sst_${year}${String(month).padStart(2, '0')}.nc`;
+        await writeFile(path.join(dir, name), makeBytes(name));
       }
     }
-    const input = { dir, prefix: '/demo/ocean', spot: 'spot-demo', volumeSize: VOLUME_BYTES };
-    await archiveTree(ctx, backend, input, { signal: new AbortController().signal });
+    const input = { dir, prefix: PREFIX, spot: 'spot-demo', volumeSize: VOLUME_BYTES };
+    const { failed } = await archiveTree(ctx, backend, input, { signal: new AbortController().signal });
+    if (failed.length > 0) throw new Error(`the demo archive could not be made: ${failed[0]}`);
   } finally {
     await rm(dir, { recursive: true });
   }
-  await setQuota(ctx, { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' });
-  await setQuota(ctx, { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' });
-  return true;
+}
+
+/** Looks like noise, and is the same each time. */
+function makeBytes(name: string): Buffer {
+  const key = createHash('md5').update(name).digest();
+  return createCipheriv('aes-128-ctr', key, Buffer.alloc(16)).update(Buffer.alloc(FILE_BYTES));
 }

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import type { Database } from './database/client.js';
 import type { Transaction } from './database/transaction.js';
+import { Queue } from './event-queue.js';
 import type { RequestState, Stage } from './generated/prisma/enums.js';
 
 /** A file's change of stage. */
@@ -107,6 +108,7 @@ const PAGE = 1000;
 const MAX_QUEUE = 2 * PAGE;
 /** A lost doorbell costs at most this. */
 const POLL_MS = 5000;
+const RETRY_MS = 200;
 
 /**
  * One for each process: listens on one connection, reads new events once, and hands them to all readers in memory.
@@ -137,6 +139,11 @@ export class EventFeed {
     return () => this.emitter.off(`ring:${table}`, listener);
   }
 
+  /** Readers that follow just now. */
+  get readers(): number {
+    return this.emitter.listenerCount('event');
+  }
+
   /** The id of the newest event that is committed. */
   async newestId(): Promise<bigint> {
     const { rows } = await this.db.pool.query<{ id: bigint }>('SELECT coalesce(max(id), 0) AS id FROM event');
@@ -154,20 +161,21 @@ export class EventFeed {
   ): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      const queue = this.subscribe(filter, signal);
+      // first, so that nothing falls between the table and the queue
+      const { queue, leave } = this.subscribe(filter, signal);
       try {
         for await (const event of this.readTable(last, filter)) {
           last = event.id;
           yield event;
         }
-        for await (const event of queue.events()) {
+        for await (const event of queue.items()) {
           if (event.id <= last) continue;
           last = event.id;
           yield event;
         }
-        if (!queue.overflowed) return;
+        if (!queue.hasOverflowed) return;
       } finally {
-        queue.stop();
+        leave();
       }
     }
   }
@@ -185,17 +193,23 @@ export class EventFeed {
   }
 
   private async listen(): Promise<void> {
+    this.last ??= await this.newestId();
     const client = new pg.Client(this.db.config);
     client.on('notification', ({ payload }) => {
       this.emitter.emit(`ring:${payload}`);
       if (payload === 'event') this.ring();
     });
     client.on('error', () => {}); // 'end' follows
-    await client.connect();
-    await client.query('LISTEN tapegate');
-    this.last ??= await this.newestId();
+    try {
+      await client.connect();
+      await client.query('LISTEN tapegate');
+    } catch (error) {
+      void client.end().catch(() => {}); // half open, and of no use
+      throw error;
+    }
     this.client = client;
-    client.on('end', () => void this.reconnect());
+    client.once('end', () => void this.reconnect());
+    if (this.isClosed) return await client.end();
     for (const table of ['event', 'recall', 'notification']) this.emitter.emit(`ring:${table}`);
     this.ring(); // what came while nobody listened
   }
@@ -205,7 +219,7 @@ export class EventFeed {
       try {
         return await this.listen();
       } catch {
-        await sleep(200, undefined, { ref: false });
+        await sleep(RETRY_MS, undefined, { ref: false });
       }
     }
   }
@@ -220,6 +234,7 @@ export class EventFeed {
     try {
       while (this.hasRung && !this.isClosed) {
         this.hasRung = false;
+        if (await this.passOver()) continue;
         const rows = await this.page(this.last ?? 0n, 'true', []);
         for (const event of rows) {
           this.last = event.id;
@@ -228,10 +243,19 @@ export class EventFeed {
         if (rows.length === PAGE) this.hasRung = true;
       }
     } catch {
-      // no connection just now: the poll comes back to it
+      setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection just now
     } finally {
       this.isReading = false;
     }
+  }
+
+  /** Where nobody follows there is nothing to read; whoever comes later begins with the table. */
+  private async passOver(): Promise<boolean> {
+    if (this.readers > 0) return false;
+    const newest = await this.newestId();
+    if (this.readers > 0) return false; // came meanwhile, and may have read the table before `newest`
+    this.last = newest;
+    return true;
   }
 
   private async page(after: bigint, condition: string, values: unknown[]): Promise<(StageEvent | ProgressEvent)[]> {
@@ -255,41 +279,19 @@ export class EventFeed {
   }
 
   private subscribe<E extends StageEvent | ProgressEvent>(filter: EventFilter<E>, signal: AbortSignal) {
-    const waiting: E[] = [];
-    const state = { overflowed: false, isStopped: this.isClosed || signal.aborted };
-    let wake = () => {};
+    const queue = new Queue<E>(MAX_QUEUE);
     const onEvent = (event: StageEvent | ProgressEvent) => {
-      if (!filter.accepts(event) || state.overflowed) return;
-      if (waiting.length === MAX_QUEUE) state.overflowed = true;
-      else waiting.push(event);
-      wake();
+      if (filter.accepts(event)) queue.push(event);
     };
-    const stop = () => {
-      state.isStopped = true;
-      this.emitter.off('event', onEvent);
-      this.emitter.off('close', stop);
-      signal.removeEventListener('abort', stop);
-      wake();
-    };
+    const stop = () => queue.stop();
     this.emitter.on('event', onEvent);
     this.emitter.on('close', stop);
     signal.addEventListener('abort', stop);
-    return {
-      get overflowed() {
-        return state.overflowed && !state.isStopped;
-      },
-      stop,
-      async *events(): AsyncGenerator<E> {
-        for (;;) {
-          const next = waiting.shift();
-          if (next) yield next;
-          else if (state.isStopped || state.overflowed) return;
-          else
-            await new Promise<void>((resolve) => {
-              wake = resolve;
-            });
-        }
-      },
+    const leave = () => {
+      this.emitter.off('event', onEvent);
+      this.emitter.off('close', stop);
+      signal.removeEventListener('abort', stop);
     };
+    return { queue, leave };
   }
 }

@@ -6,6 +6,9 @@ import { parseJson } from './json.js';
 /** 100,000 paths fit. */
 export const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
+/** What is read of a body that is too long, before the connection is cut. */
+const MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES;
+
 /** An answer of the protocol itself, such as 405 or 413. */
 export class HttpError extends Error {
   readonly status: number;
@@ -21,7 +24,7 @@ export class HttpError extends Error {
 /** @throws HttpError 400, 413, 415 */
 export async function readJsonBody(req: IncomingMessage): Promise<unknown> {
   const encoding = req.headers['content-encoding'];
-  if (encoding !== undefined && encoding !== 'identity') {
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     throw new HttpError(415, `the body must be sent without Content-Encoding, not as ${quote(encoding)}`);
   }
   const bytes = await readBytes(req);
@@ -34,18 +37,16 @@ export async function readJsonBody(req: IncomingMessage): Promise<unknown> {
   }
 }
 
+/** A body that is too long is read all the same: most clients send all of it before they look for an answer. */
 async function readBytes(req: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
-  let size = Number(req.headers['content-length'] ?? 0);
-  if (size <= MAX_BODY_BYTES) {
-    size = 0;
-    for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-      size += chunk.length;
-      if (size > MAX_BODY_BYTES) break;
-      chunks.push(chunk);
-    }
+  let size = 0;
+  for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size <= MAX_BODY_BYTES) chunks.push(chunk);
+    else chunks.length = 0;
+    if (size > MAX_DISCARDED_BYTES) break;
   }
   if (size <= MAX_BODY_BYTES) return Buffer.concat(chunks);
-  req.resume(); // the rest is thrown away, so that the client comes to read the answer
   throw new HttpError(413, `the body must have at most ${MAX_BODY_BYTES} bytes`, { Connection: 'close' });
 }

@@ -6,6 +6,7 @@ import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
 import { migrate } from './database/migrate.js';
+import { codeOf, messageOf } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
 import { currentTime } from './time.js';
@@ -29,7 +30,9 @@ export async function openRuntime(config: Config): Promise<Runtime> {
   try {
     await embedded?.ensureDatabase(DATABASE);
     const connection = embedded?.config(DATABASE) ?? { connectionString: config.databaseUrl ?? '' };
-    const migrated = await migrate(connection);
+    const migrated = await migrate(connection).catch((error) => {
+      throw explain(error);
+    });
     const db = openDatabase(connection);
     const events = new EventFeed(db);
     const ctx: Context = { config, db, events, log, now: currentTime };
@@ -46,4 +49,13 @@ export async function openRuntime(config: Config): Promise<Runtime> {
     await embedded?.close();
     throw error;
   }
+}
+
+const UNREACHABLE = ['ECONNREFUSED', 'ENOENT', 'EACCES', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH'];
+
+/** A connection that fails at several addresses has an error without a text. */
+function explain(error: unknown): unknown {
+  if (!UNREACHABLE.includes(codeOf(error) ?? '')) return error;
+  const causes = error instanceof AggregateError ? error.errors : [error];
+  return new Error(`the database does not answer: ${causes.map(messageOf).join(', ')}`, { cause: error });
 }

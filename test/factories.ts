@@ -38,6 +38,8 @@ export interface TapedFile {
   position?: bigint;
   size?: number;
   bytes?: Uint8Array;
+  /** ONTAPE unless given. */
+  stage?: CatalogueRow['stage'];
 }
 
 /** Puts files with real bytes on the volumes of a memory back end and into the catalogue. */
@@ -54,7 +56,8 @@ export async function addTaped(
     backend.volumes.set(volume, positions.set(position, bytes));
     contents.set(file.path, bytes);
     const checksum = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
-    return { path: file.path, size: BigInt(bytes.length), volume, position, checksum };
+    const { stage = 'ONTAPE' } = file;
+    return { path: file.path, size: BigInt(bytes.length), volume, position, checksum, stage };
   });
   await addFiles(ctx, rows);
   return contents;

@@ -29,10 +29,9 @@ async function withContext<T>(config: Config, work: (ctx: Context, migrated: str
 }
 
 export async function migrate(config: Config, options: Output): Promise<void> {
-  await withContext(config, async (_ctx, migrated) => {
-    if (options.json) printJson({ migrated });
-    else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
-  });
+  const migrated = await withContext(config, async (_ctx, names) => names);
+  if (options.json) printJson({ migrated });
+  else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
 }
 
 export async function importFile(config: Config, file: string, options: Output): Promise<void> {

@@ -5,6 +5,9 @@ import { codeOf, messageOf } from '../errors.js';
 import { parseJson } from '../json.js';
 import { CommandError } from './failure.js';
 
+/** The server did not answer, or went away: trying again may help. */
+export class ConnectionError extends CommandError {}
+
 /** @throws CommandError in one line, whatever went wrong */
 export async function ask<Result>(url: string, query: string, variables: object = {}): Promise<Result> {
   const client = new GraphQLClient(`${url}/graphql`, {
@@ -17,17 +20,20 @@ export async function ask<Result>(url: string, query: string, variables: object 
       const [first] = error.response.errors ?? [];
       throw new CommandError(first?.message ?? `${url} answers ${error.response.status}`);
     }
-    throw new CommandError(explainNetwork(url, error));
+    throw new ConnectionError(explainNetwork(url, error));
   }
 }
 
-/** The values of a subscription. Ends when the server completes it. */
+/**
+ * The values of a subscription. Ends when the server completes it.
+ * @throws ConnectionError without trying again
+ */
 export async function* follow<Value>(
   url: string,
   query: string,
   variables: Record<string, unknown>,
 ): AsyncGenerator<Value> {
-  const client = createClient({ url: `${url}/graphql/stream`, retryAttempts: 10 });
+  const client = createClient({ url: `${url}/graphql/stream`, retryAttempts: 0 });
   try {
     for await (const result of client.iterate<Value>({ query, variables })) {
       const [error] = result.errors ?? [];
@@ -35,7 +41,7 @@ export async function* follow<Value>(
       if (result.data) yield result.data;
     }
   } catch (error) {
-    throw error instanceof CommandError ? error : new CommandError(explainNetwork(url, error));
+    throw error instanceof CommandError ? error : new ConnectionError(explainNetwork(url, error));
   } finally {
     client.dispose();
   }

@@ -3,7 +3,8 @@ import { formatBytes } from '../mail.js';
 
 /** A JSON document a line; bigints are exact. */
 export function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value)}\n`);
+  const text = JSON.stringify(value).replace(UNSAFE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  process.stdout.write(`${text}\n`);
 }
 
 export function printLine(text: string): void {
@@ -20,11 +21,16 @@ export function printTable(header: string[], rows: string[][]): void {
   }
 }
 
-/** Names come from users and must not move a terminal's cursor. */
-function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
-  return text.replace(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/g, '\uFFFD');
+/**
+ * Text as one line of a terminal. Names come from users and must not move its cursor, begin another line, or turn the
+ * direction of writing.
+ */
+export function printable(text: string): string {
+  return text.replace(UNSAFE, '\uFFFD');
 }
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
+const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
 export function bytes(value: bigint | number): string {
   return formatBytes(BigInt(value));

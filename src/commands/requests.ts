@@ -1,6 +1,7 @@
 /** `ls`, `request`, `requests`, `watch`, `cancel`: what users do, over GraphQL. */
+import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
-import { text as readText } from 'node:stream/consumers';
+import { buffer as readAll } from 'node:stream/consumers';
 import { messageOf } from '../errors.js';
 import { stageLetters, stageOfLetter } from '../stages.js';
 import { ask } from './client.js';
@@ -130,8 +131,13 @@ async function readPaths(given: string[]): Promise<string[]> {
       continue;
     }
     try {
-      const list = value === '-' ? await readText(process.stdin) : await readFile(value.slice(1), 'utf8');
-      paths.push(...list.split(/\r?\n/).filter((line) => line !== ''));
+      const list = value === '-' ? await readAll(process.stdin) : await readFile(value.slice(1));
+      if (!isUtf8(list)) throw new Error('the list is not valid UTF-8');
+      const lines = list
+        .toString('utf8')
+        .replace(/^\uFEFF/, '')
+        .split(/\r?\n/);
+      for (const line of lines) if (line !== '') paths.push(line);
     } catch (error) {
       throw new CommandError(`--file ${value}: ${messageOf(error)}`);
     }

@@ -1,9 +1,11 @@
 /** `start`, `serve`, `work`: the processes that stay. */
 import path from 'node:path';
-import { startGateway } from '../app.js';
-import type { Config } from '../config.js';
+import { type Gateway, startGateway } from '../app.js';
+import { type Config, defaultServerUrl } from '../config.js';
+import type { Context } from '../context.js';
 import { makeDemo } from '../demo.js';
 import { startEngine } from '../engine/runner.js';
+import { codeOf, messageOf } from '../errors.js';
 import { openRuntime, type Runtime } from '../runtime.js';
 import { createBackend } from '../tape/index.js';
 import { printLine } from './output.js';
@@ -29,14 +31,17 @@ interface Parts {
   demo: boolean;
 }
 
+/** npm passes a Ctrl-C on that the process has had from the terminal already: within this time it counts once. */
+const SAME_SIGNAL_MS = 500;
+
 /** The first signal ends the process in good order; a second one ends it at once, which loses nothing either. */
 async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   const stopped = new Promise<void>((resolve) => {
-    let isStopping = false;
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    let stoppedAt: number | undefined;
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => {
-        if (isStopping) process.exit(1);
-        isStopping = true;
+        if (stoppedAt !== undefined && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(1);
+        stoppedAt ??= performance.now();
         resolve();
       });
     }
@@ -48,8 +53,15 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
     await startParts(config, parts, runtime, closers);
     await stopped;
   } finally {
-    for (const close of closers) await close();
+    await closeAll(closers);
   }
+}
+
+/** One that fails does not keep the others from closing. */
+async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
+  const errors: unknown[] = [];
+  for (const close of closers) await close().catch((error) => errors.push(error));
+  if (errors.length > 0) throw errors[0];
 }
 
 async function startParts(
@@ -70,13 +82,24 @@ async function startParts(
     printLine('Tapegate engine is working; stop it with Ctrl-C');
     return;
   }
-  const gateway = await startGateway(ctx);
+  const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   announce(config, gateway.url, isDemo);
 }
 
+async function listen(ctx: Context): Promise<Gateway> {
+  try {
+    return await startGateway(ctx);
+  } catch (error) {
+    const { host, port } = ctx.config;
+    const reason = codeOf(error) === 'EADDRINUSE' ? 'another process has the port' : messageOf(error);
+    throw new Error(`cannot listen on port ${port} of ${host} (PORT, HOST): ${reason}`, { cause: error });
+  }
+}
+
 function announce(config: Config, url: string, isDemo: boolean): void {
   const dataDir = path.resolve(config.dataDir);
+  const server = url === defaultServerUrl ? '' : `TAPEGATE_URL=${url} `;
   const lines = [
     `Tapegate is ready at ${url}`,
     `  REST       ${url}/tape_control/api/v1/requests`,
@@ -84,20 +107,11 @@ function announce(config: Config, url: string, isDemo: boolean): void {
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
-  ];
-  if (isDemo)
-    lines.push(
-      '',
-      'A demo archive was made: 24 files on 3 volumes, users alice and bob. In another terminal, try:',
-      '',
-    );
-  else lines.push('', 'In another terminal:', '');
-  const port = url.endsWith(':8080') ? '' : `TAPEGATE_URL=${url} `;
-  lines.push(
-    isDemo
-      ? `  ${port}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`
-      : `  ${port}npx tapegate --help`,
     '',
-  );
-  printLine(lines.join('\n'));
+  ];
+  if (isDemo) {
+    lines.push('A demo archive was made: 24 files on 3 volumes, users alice and bob. In another terminal, try:');
+    lines.push('', `  ${server}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
+  } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
+  for (const line of lines) printLine(line);
 }

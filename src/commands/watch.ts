@@ -1,6 +1,7 @@
 /** Draws a request's progress until it has finished: a bar with files, bytes, rate and time left. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress, { type SingleBar } from 'cli-progress';
-import { follow } from './client.js';
+import { ConnectionError, follow } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine } from './output.js';
 
@@ -23,25 +24,58 @@ interface Progress {
   eventId: number;
 }
 
+const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
+/** A server that goes away has this long to come back. */
+const RETRIES = 60;
+const RETRY_MS = 1000;
+
 /** @throws CommandError with exit code 3 when the request ended without all of its files */
 export async function watchRequest(url: string, id: number, options: { json?: boolean }): Promise<void> {
   const bar = options.json ? undefined : createBar();
+  const interrupt = () => {
+    bar?.stop(); // shows the cursor again
+    process.exit(130);
+  };
+  process.once('SIGINT', interrupt);
   let first: Progress | undefined;
   let last: Progress | undefined;
   try {
-    for await (const { requestProgress } of follow<{ requestProgress: Progress }>(url, PROGRESS, { id })) {
-      first ??= requestProgress;
-      last = requestProgress;
-      if (options.json) printJson(requestProgress);
+    for await (const progress of followRequest(url, id)) {
+      first ??= progress;
+      last = progress;
+      if (options.json) printJson(progress);
       else draw(bar, first, last);
     }
   } finally {
     bar?.stop();
+    process.off('SIGINT', interrupt);
   }
-  if (!last) throw new CommandError(`request ${id}: the server ended the watch without a word`);
+  if (!last) return;
   if (!options.json) printLine(summarise(last));
   if (last.state !== 'COMPLETED')
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
+}
+
+/** Until the request has finished. A server that was there once is looked for again: the engine goes on meanwhile. */
+async function* followRequest(url: string, id: number): AsyncGenerator<Progress> {
+  let last: Progress | undefined;
+  for (let failures = 0; ; ) {
+    let lost: ConnectionError | undefined;
+    try {
+      for await (const { requestProgress } of follow<{ requestProgress: Progress }>(url, PROGRESS, { id })) {
+        last = requestProgress;
+        failures = 0;
+        yield last;
+      }
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
+      lost = error;
+    }
+    if (last && FINISHED.includes(last.state)) return;
+    if (!last || ++failures > RETRIES) throw lost ?? new CommandError(`request ${id}: the server ended the watch`);
+    await sleep(RETRY_MS);
+  }
 }
 
 function createBar(): SingleBar {

@@ -5,7 +5,6 @@
 import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
-import os from 'node:os';
 import path from 'node:path';
 import { codeOf } from '../errors.js';
 
@@ -16,9 +15,17 @@ export interface ServerUser {
   gid?: number;
 }
 
-/** PostgreSQL refuses to run as root: then it runs as `postgres`, else as `nobody`. */
-export function findServerUser(): ServerUser {
-  if (process.getuid?.() !== 0) return {};
+/**
+ * PostgreSQL refuses to run as root: then it runs as the owner of the cluster, or, for a new one, as `postgres`, else as
+ * `nobody`.
+ * @throws Error when the cluster is another user's
+ */
+export function findServerUser(dataDir: string): ServerUser {
+  const own = process.getuid?.();
+  const owner = fs.statSync(dataDir, { throwIfNoEntry: false });
+  if (own === undefined || (own !== 0 && (!owner || owner.uid === own))) return {};
+  if (owner && own !== 0) throw new Error(`${dataDir} belongs to another user (uid ${owner.uid})`);
+  if (owner && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
   for (const name of ['postgres', 'nobody']) {
     const [uid, gid] = [idOf('-u', name), idOf('-g', name)];
     if (uid !== undefined && gid !== undefined) return { uid, gid };
@@ -69,7 +76,7 @@ function makeLinks(root: string): boolean {
 
 function copyBinaries(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };
-  const copy = path.join('/var/tmp', `tapegate-postgres-${version}-${process.arch}-${os.userInfo().uid}`);
+  const copy = path.join('/var/tmp', `tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`);
   if (!fs.existsSync(copy)) {
     const partial = fs.mkdtempSync(`${copy}.`);
     fs.chmodSync(partial, 0o755);
@@ -83,6 +90,6 @@ function copyBinaries(root: string): string {
     }
   }
   const { uid, mode } = fs.lstatSync(copy);
-  if (uid !== os.userInfo().uid || mode & 0o022) throw new Error(`${copy} can be written by others: remove it`);
+  if (uid !== process.getuid?.() || mode & 0o022) throw new Error(`${copy} can be written by others: remove it`);
   return copy;
 }

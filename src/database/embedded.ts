@@ -3,7 +3,7 @@
  *
  * - The server is detached: it outlives a killed parent, and the next process attaches to it.
  * - postmaster.pid is the mutual exclusion: of two processes that start at once, one starts and both attach.
- * - Each process keeps one connection open as its sign of life; who leaves last stops the server.
+ * - Each process keeps one connection open with a shared lock as its sign of life; who leaves last stops the server.
  * - A server that dies while a process is attached is started again.
  *
  * It listens on a Unix socket only.
@@ -11,12 +11,12 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
-import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { findBinaries, findServerUser, isReachable } from './binaries.js';
+import { isRunning, isServer, readPidFile } from './postmaster.js';
 
 export interface Embedded {
   config(database: string): pg.ClientConfig;
@@ -31,27 +31,40 @@ export interface EmbeddedOptions {
   dataDir: string;
   /** Server settings beside the defaults below. */
   settings?: Record<string, string | number>;
+  /** How long a start may take; a minute unless given, since a server may have to recover first. */
+  startTimeoutMs?: number;
 }
 
 const START_TIMEOUT_MS = 60_000;
+/** Between attempts to start a server that ends at once, growing up to the second figure. */
+const PAUSE_MS = { first: 20, last: 1000 };
 const PORT = 5432; // only names the socket's file
 const USER = 'postgres';
+/** Key of the advisory lock that says "I am here". */
+const PRESENCE = 1413563205;
 
-/** @throws Error that names the server's log when it does not start within a minute */
+/** @throws Error that names the server's log when it does not start in time */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   const server = prepare(options);
   let isClosed = false;
   let presence: pg.Client | undefined;
-  let mending: Promise<void> = Promise.resolve();
 
   async function attach(): Promise<void> {
-    const client = await connectOrStart(server);
-    if (isClosed) return client.end();
-    presence = client;
-    client.on('end', () => {
-      if (!isClosed) mending = attach().catch((error) => console.error(`PostgreSQL: ${messageOf(error)}`));
+    presence = await connectOrStart(server, () => isClosed);
+    presence?.on('end', () => {
+      presence = undefined;
+      if (!isClosed) mending = mend();
     });
   }
+  async function mend(): Promise<void> {
+    while (!isClosed && !presence) {
+      await attach().catch(async (error) => {
+        console.error(`PostgreSQL: ${messageOf(error)}`);
+        await sleep(PAUSE_MS.last);
+      });
+    }
+  }
+  let mending = Promise.resolve();
   await attach();
 
   return {
@@ -60,17 +73,28 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
     close: async () => {
       isClosed = true;
       await mending;
-      if (!presence) return;
-      const { rows } = await presence.query<{ others: string }>(
-        `SELECT count(*) AS others FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
-      );
-      const pid = readPidFile(server.dataDir)?.pid;
-      const isLast = rows[0]?.others === '0';
-      if (isLast && pid !== undefined) process.kill(pid, 'SIGINT'); // fast shutdown
-      await presence.end().catch(() => {}); // the server may have closed it already
-      while (isLast && pid !== undefined && isServer(pid)) await sleep(20);
+      if (presence) await leave(server, presence);
     },
   };
+}
+
+/** Of processes that leave at once, exactly one finds that nobody else is here. */
+async function leave(server: Server, presence: pg.Client): Promise<void> {
+  let isLast = false;
+  try {
+    await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE]);
+    const { rows } = await presence.query<{ isAlone: boolean }>('SELECT pg_try_advisory_lock($1) AS "isAlone"', [
+      PRESENCE,
+    ]);
+    isLast = rows[0]?.isAlone === true;
+  } catch {
+    // the server ended by itself
+  }
+  const pid = isLast ? readPidFile(server.dataDir)?.pid : undefined;
+  if (pid !== undefined) process.kill(pid, 'SIGINT'); // fast shutdown
+  // the lock is held until the server ends the connection, so that nobody takes the ending server for a living one
+  while (pid !== undefined && isServer(pid, server.dataDir)) await sleep(20);
+  await presence.end().catch(() => {}); // the server may have closed it already
 }
 
 interface Server {
@@ -81,15 +105,16 @@ interface Server {
   bin: string;
   user: { uid?: number; gid?: number };
   settings: Record<string, string | number>;
+  startTimeoutMs: number;
 }
 
 function prepare(options: EmbeddedOptions): Server {
   const dataDir = path.resolve(options.dataDir);
-  const user = findServerUser();
+  const user = findServerUser(dataDir);
   fs.mkdirSync(path.dirname(dataDir), { recursive: true });
-  // Root may keep its data where the server's user cannot search. The server starts in that directory, and the
-  // kernel leads it back there through its own link, whatever lies above.
-  const isHidden = user.uid !== undefined && !isReachable(path.dirname(dataDir));
+  // Root may keep its data where the server's user cannot search, and PostgreSQL takes paths of up to 1,023 bytes. The
+  // server starts in that directory, and the kernel leads it back there through its own link, whatever lies above.
+  const isHidden = Buffer.byteLength(dataDir) > 900 || (user.uid !== undefined && !isReachable(path.dirname(dataDir)));
   // a socket's path holds 107 bytes
   const isLong = Buffer.byteLength(dataDir) > 80;
   const server: Server = {
@@ -106,18 +131,20 @@ function prepare(options: EmbeddedOptions): Server {
       shared_buffers: '128MB',
       ...options.settings,
     },
+    startTimeoutMs: options.startTimeoutMs ?? START_TIMEOUT_MS,
   };
   if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) initialise(server);
   return server;
 }
 
+/** In /tmp whatever TMPDIR says: all processes must find the same one. */
 function makeSocketDir(dataDir: string, user: Server['user']): string {
   const hash = createHash('sha256').update(dataDir).digest('hex').slice(0, 12);
-  const dir = path.join(os.tmpdir(), `tapegate-${hash}`);
+  const dir = path.join('/tmp', `tapegate-${hash}`);
   fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
   const { uid } = fs.lstatSync(dir);
-  const expected = user.uid ?? os.userInfo().uid;
-  if (uid !== expected && uid !== os.userInfo().uid) throw new Error(`${dir} belongs to another user: remove it`);
+  const own = process.getuid?.();
+  if (uid !== (user.uid ?? own) && uid !== own) throw new Error(`${dir} belongs to another user: remove it`);
   if (user.uid !== undefined && user.gid !== undefined) fs.chownSync(dir, user.uid, user.gid);
   return dir;
 }
@@ -140,29 +167,55 @@ function initialise(server: Server): void {
   } catch (error) {
     if (!fs.existsSync(path.join(server.dataDir, 'PG_VERSION'))) throw error; // otherwise another process was faster
   } finally {
-    fs.rmSync(partial, { recursive: true, force: true });
+    removePartials(server.dataDir);
   }
 }
 
-async function connectOrStart(server: Server): Promise<pg.Client> {
-  const deadline = Date.now() + START_TIMEOUT_MS;
+/** Once there is a cluster, those that are half made are of no use to anybody, a killed process's included. */
+function removePartials(dataDir: string): void {
+  const prefix = `${path.basename(dataDir)}.init-`;
+  for (const name of fs.readdirSync(path.dirname(dataDir))) {
+    const partial = path.join(path.dirname(dataDir), name);
+    if (!name.startsWith(prefix)) continue;
+    try {
+      fs.rmSync(partial, { recursive: true, force: true, maxRetries: 5 });
+    } catch {
+      // another process is still at it, and removes it when it sees that it is too late
+    }
+  }
+}
+
+/** @returns undefined when it was cancelled */
+async function connectOrStart(server: Server, isCancelled: () => boolean): Promise<pg.Client | undefined> {
+  const deadline = Date.now() + server.startTimeoutMs;
   let child: { hasExited: boolean } | undefined;
+  let pauseMs = PAUSE_MS.first;
+  let refusal = '';
   while (Date.now() < deadline) {
+    const isStarting = child !== undefined && !child.hasExited;
+    if (isCancelled() && !isStarting) return undefined; // otherwise there is a server to be stopped soon
     const lock = readPidFile(server.dataDir);
-    const isServing = lock !== undefined && isServer(lock.pid);
+    const isServing = lock !== undefined && isServer(lock.pid, server.dataDir);
     if (isServing && lock.status === 'ready') {
-      const client = await tryConnect(server);
-      if (client) return client;
+      const client = await tryConnect(server, lock.pid);
+      if (client instanceof pg.Client) return client;
+      refusal = ` (${client})`;
     }
     if (lock && !isServing && isRunning(lock.pid)) {
       // after a reboot the number may be another process's, which PostgreSQL would take for a server of its own
       fs.rmSync(path.join(server.dataDir, 'postmaster.pid'), { force: true });
     }
     // a server that lives but is not ready is starting or stopping
-    if (!isServing && (!child || child.hasExited)) child = spawnServer(server);
-    await sleep(20);
+    if (!isServing && !isStarting) {
+      if (child) pauseMs = Math.min(2 * pauseMs, PAUSE_MS.last);
+      child = spawnServer(server);
+    }
+    await sleep(isServing ? PAUSE_MS.first : pauseMs);
   }
-  throw new Error(`PostgreSQL did not start within a minute; see ${path.join(server.dataDir, 'server.log')}`);
+  const seconds = server.startTimeoutMs / 1000;
+  throw new Error(
+    `PostgreSQL did not start within ${seconds} seconds${refusal}; see ${path.join(server.dataDir, 'server.log')}`,
+  );
 }
 
 function spawnServer(server: Server): { hasExited: boolean } {
@@ -193,17 +246,22 @@ function spawnServer(server: Server): { hasExited: boolean } {
   }
 }
 
-async function tryConnect(server: Server): Promise<pg.Client | undefined> {
+/** @returns the text of what was refused, which may pass */
+async function tryConnect(server: Server, pid: number): Promise<pg.Client | string> {
   const client = new pg.Client({ ...clientConfig(server, 'postgres'), connectionTimeoutMillis: 5000 });
   client.on('error', () => {}); // 'end' follows, and is what counts
   try {
     await client.connect();
+    await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE]); // waits while the last one is leaving
+    const lock = readPidFile(server.dataDir);
+    if (lock?.pid !== pid || lock.status !== 'ready') throw new Error('the server is stopping');
     return client;
   } catch (error) {
+    client.end().catch(() => {}); // it may never have been there
     if (codeOf(error) === 'EACCES') {
       throw new Error(`another user runs the PostgreSQL server of ${server.dataDir}: ${messageOf(error)}`);
     }
-    return undefined;
+    return messageOf(error);
   }
 }
 
@@ -225,36 +283,6 @@ function clientConfig(server: Server, database: string): pg.ClientConfig {
   return { host: server.socketDir, port: PORT, user: USER, database };
 }
 
-function serverEnv(): Record<string, string | undefined> {
-  return { PATH: process.env.PATH, LC_ALL: 'C', TZ: 'UTC' };
-}
-
-function readPidFile(dataDir: string): { pid: number; status: string } | undefined {
-  try {
-    const lines = fs.readFileSync(path.join(dataDir, 'postmaster.pid'), 'utf8').split('\n');
-    return { pid: Number(lines[0]), status: (lines[7] ?? '').trim() };
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return codeOf(error) === 'EPERM';
-  }
-}
-
-/** Is this process a PostgreSQL server? One that has ended and waits for its parent is none. */
-function isServer(pid: number): boolean {
-  if (!isRunning(pid)) return false;
-  try {
-    if (process.platform === 'linux') return fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('postgres');
-    return execFileSync('ps', ['-p', String(pid), '-o', 'args='], { encoding: 'utf8' }).includes('postgres');
-  } catch {
-    return false; // it ended meanwhile
-  }
+function serverEnv(): Record<string, string> {
+  return { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 }

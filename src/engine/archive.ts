@@ -191,12 +191,7 @@ async function checkSame(source: Source, known: KnownFile): Promise<void> {
   }
 }
 
-async function writeOne(
-  backend: TapeBackend,
-  source: Source,
-  place: Place,
-  signal: AbortSignal,
-): Promise<Written> {
+async function writeOne(backend: TapeBackend, source: Source, place: Place, signal: AbortSignal): Promise<Written> {
   const handle = await open(source.file, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
     const checksum = createChecksum(null);

@@ -3,16 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
 import { claimDrive, releaseDrive, setMount } from '../operations/drives.js';
-import {
-  finishRecalls,
-  type QueueSummary,
-  type RecallOutcome,
-  readLeftBehind,
-  readQueue,
-  readQueues,
-  returnLeftBehind,
-  startRecalls,
-} from '../operations/recalls.js';
+import { type QueueSummary, readQueue, readQueues } from '../operations/recall-queue.js';
+import { readLeftBehind, returnLeftBehind } from '../operations/recall-repair.js';
+import { finishRecalls, type RecallOutcome, startRecalls } from '../operations/recalls.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { BATCH_FILES, chooseVolume, takeBatch } from './planner.js';

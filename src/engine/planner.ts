@@ -1,5 +1,5 @@
 /** What to do next. Pure: the queue in, the choice out; no clock, no database. */
-import type { QueueSummary } from '../operations/recalls.js';
+import type { QueueSummary } from '../operations/recall-queue.js';
 
 /**
  * The volume that a free drive mounts next: the one whose oldest recall waits longest, and of equals the one with the

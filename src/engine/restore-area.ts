@@ -26,10 +26,14 @@ const HAS_FD_PATHS = process.platform === 'linux';
  *   mount point is missing
  */
 export async function openFolder(mountpoint: string, logicalPath: string): Promise<Folder> {
-  const root = await realpath(mountpoint).catch((error: unknown) => {
+  return await ensureFolder(await rootOf(mountpoint), path.dirname(logicalPath));
+}
+
+/** The mount point without links. */
+async function rootOf(mountpoint: string): Promise<string> {
+  return await realpath(mountpoint).catch((error: unknown) => {
     throw new TapeError('TRANSIENT', `the restore disk ${mountpoint} is not there`, { cause: error });
   });
-  return await ensureFolder(root, path.dirname(logicalPath));
 }
 
 async function ensureFolder(root: string, dir: string): Promise<Folder> {
@@ -54,15 +58,22 @@ async function ensureFolder(root: string, dir: string): Promise<Folder> {
 
 /** @param root the mount point, without links */
 async function openExisting(root: string, dir: string): Promise<Folder> {
-  const wanted = path.join(root, dir);
-  const handle = await open(wanted, constants.O_RDONLY | constants.O_DIRECTORY).catch((error: unknown) => {
-    if (codeOf(error) !== 'ENOTDIR') throw error;
-    throw new TapeError('POLICY', `a file is in the way of the folder ${wanted}`, { cause: error });
+  const wanted = path.resolve(path.join(root, dir));
+  if (wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`)) {
+    throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
+  }
+  const handle = await open(wanted, constants.O_RDONLY | constants.O_DIRECTORY).catch(async (error: unknown) => {
+    const inTheWay = await findInTheWay(wanted, codeOf(error));
+    if (inTheWay === undefined) throw error;
+    throw new TapeError('POLICY', `${inTheWay} is in the way of the folder ${wanted}`, { cause: error });
   });
   try {
     const at = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
     const real = HAS_FD_PATHS ? await readlink(at) : await realpath(wanted);
-    if (real !== path.resolve(wanted)) {
+    if (real === `${wanted} (deleted)`) {
+      throw Object.assign(new Error(`the folder ${wanted} has just been removed`), { code: 'ENOENT' });
+    }
+    if (real !== wanted) {
       throw new TapeError('POLICY', `a link leads away from the place of the file: ${wanted} is ${real}`);
     }
     return { at, handle };
@@ -72,8 +83,17 @@ async function openExisting(root: string, dir: string): Promise<Folder> {
   }
 }
 
+/** What stands where a folder should be, when that is why it could not be opened. */
+async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
+  if (code === 'ENOTDIR') return 'a file';
+  if (code === 'ELOOP') return 'a ring of links';
+  if (code !== 'ENOENT') return undefined;
+  const stats = await lstat(wanted).catch(() => undefined); // not even a link
+  return stats?.isSymbolicLink() ? 'a link that leads nowhere' : undefined;
+}
+
 async function openFolderOf(copy: { mountpoint: string; path: string }): Promise<Folder> {
-  return await openExisting(await realpath(copy.mountpoint), path.dirname(copy.path));
+  return await openExisting(await rootOf(copy.mountpoint), path.dirname(copy.path));
 }
 
 /** The name under which a recall writes; it fits any file system, however long the file's own name is. */
@@ -112,15 +132,21 @@ export interface LeftCopy {
   mtimeNs: bigint | null;
 }
 
-/** Is the copy as it was left? `missing` when it is gone. */
+/**
+ * Is the copy as it was left? `missing` when it is gone.
+ * @throws TapeError TRANSIENT when the mount point is missing: the copy will be there again when the disk is
+ */
 export async function compareCopy(copy: LeftCopy): Promise<'same' | 'changed' | 'missing'> {
   return await useCopy(copy, async () => {});
 }
 
-/** Removes a copy that is as it was left, and the folders that are empty then. A changed one is left alone. */
+/**
+ * Removes a copy that is as it was left, and the folders that are empty then. A changed one is left alone.
+ * @throws TapeError TRANSIENT when the mount point is missing
+ */
 export async function removeCopy(copy: LeftCopy): Promise<void> {
   const state = await useCopy(copy, (file) => unlink(file));
-  if (state === 'same') await removeEmptyFolders(copy.mountpoint, path.dirname(copy.path));
+  if (state === 'same') await removeEmptyFolders(await rootOf(copy.mountpoint), path.dirname(copy.path));
 }
 
 async function useCopy(
@@ -137,20 +163,25 @@ async function useCopy(
     return 'same';
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return 'missing';
-    if (error instanceof TapeError) return 'changed';
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return 'changed';
     throw error;
   } finally {
     await folder?.handle.close();
   }
 }
 
-async function removeEmptyFolders(mountpoint: string, logicalDir: string): Promise<void> {
+/** @param root the mount point, without links */
+async function removeEmptyFolders(root: string, logicalDir: string): Promise<void> {
   for (let dir = logicalDir; dir !== '/'; dir = path.dirname(dir)) {
-    const isRemoved = await rmdir(path.join(mountpoint, dir)).then(
-      () => true,
-      () => false, // not empty, or a link: it stays
-    );
-    if (!isRemoved) return;
+    let parent: Folder | undefined;
+    try {
+      parent = await openExisting(root, path.dirname(dir));
+      await rmdir(path.join(parent.at, path.basename(dir)));
+    } catch {
+      return; // not empty, a link, or gone already: it stays as it is
+    } finally {
+      await parent?.handle.close();
+    }
   }
 }
 

@@ -1,102 +1,82 @@
 /** Reads catalogue rows from CSV or JSON Lines, plain or gzipped, and says by line what is wrong with them. */
-import { createInterface } from 'node:readline';
-import { PassThrough, pipeline, type Readable } from 'node:stream';
-import { createGunzip } from 'node:zlib';
-import { CsvError, parse as parseCsv } from 'csv-parse';
+import type { Readable } from 'node:stream';
 import { messageOf, quote } from '../errors.js';
 import { parseJson } from '../json.js';
 import { type Stage, stageOfLetter } from '../stages.js';
 import { parseTime } from '../time.js';
 import { findPathProblem } from './checks.js';
+import { createCsvSplitter } from './import-csv.js';
+import { type Line, RowError, readLines } from './import-lines.js';
 
-/** What one row says of a file. */
+/** What one row says of a file. Undefined leaves what is known of the file, null takes it away. */
 export interface CatalogueRow {
-  /** Where the row stands, for messages; from 1. */
+  /** On which the row begins, for messages; from 1. */
   line: number;
   path: string;
   size: bigint;
   /** Null leaves a known file where it is; a new one is UNVERIFIED. */
   stage: Stage | null;
-  verified: string | null;
-  spotName: string | null;
-  volume: string | null;
-  position: bigint | null;
-  checksum: string | null;
+  verified: string | null | undefined;
+  spotName: string | null | undefined;
+  volume: string | null | undefined;
+  position: bigint | null | undefined;
+  checksum: string | null | undefined;
 }
 
 const columns = ['path', 'size', 'stage', 'verified', 'spot_name', 'volume', 'position', 'checksum'] as const;
 
 type Column = (typeof columns)[number];
-type Fields = Partial<Record<Column, string | undefined>>;
+/** Null: empty; undefined: the row does not have the column. */
+type Fields = Partial<Record<Column, string | null>>;
 
-/** A fault of one line. */
-export class RowError extends Error {
-  readonly line: number;
-
-  constructor(line: number, problem: string) {
-    super(`line ${line}: ${problem}`);
-    this.line = line;
-  }
+interface RowReader {
+  /** @throws RowError when nothing that follows can be understood */
+  read(line: Line): CatalogueRow | RowError | undefined;
+  end(): RowError | undefined;
 }
 
-/** Yields a row or what is wrong with it, in order of the lines. After a line that cannot be split, nothing follows. */
+/** Yields a row or what is wrong with it, in order of the lines. Closes the input, also when it is not read to its end. */
 export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | RowError> {
-  const plain = await openPlain(input);
-  const first = await peek(plain);
-  const isJson = first.toString('utf8').trimStart().startsWith('{');
-  yield* isJson ? readJsonLines(plain) : readCsv(plain);
-}
-
-/** Gzip is known by its first two bytes. */
-async function openPlain(input: Readable): Promise<Readable> {
-  const source = pipeline(input, new PassThrough(), () => {}); // an error of the input reaches the reader
-  const head = await peek(source);
-  if (head[0] !== 0x1f || head[1] !== 0x8b) return source;
-  return pipeline(source, createGunzip(), () => {});
-}
-
-async function peek(stream: Readable): Promise<Buffer> {
-  for (;;) {
-    const chunk = stream.read() as Buffer | null;
-    if (chunk) {
-      stream.unshift(chunk);
-      return chunk;
-    }
-    if (stream.readableEnded || stream.destroyed) {
-      if (stream.errored) throw stream.errored;
-      return Buffer.alloc(0);
-    }
-    await new Promise<void>((resolve) => {
-      const done = () => {
-        for (const event of ['readable', 'end', 'error', 'close']) stream.off(event, done);
-        resolve();
-      };
-      for (const event of ['readable', 'end', 'error', 'close']) stream.on(event, done);
-    });
-  }
-}
-
-async function* readCsv(input: Readable): AsyncGenerator<CatalogueRow | RowError> {
-  const parser = pipeline(input, parseCsv({ bom: true, info: true, skip_empty_lines: true }), () => {});
-  let header: Column[] | undefined;
+  let reader: RowReader | undefined;
   try {
-    for await (const { record, info } of parser as AsyncIterable<{ record: string[]; info: { lines: number } }>) {
-      if (!header) {
-        const problem = findHeaderProblem(record);
-        if (problem) yield new RowError(info.lines, problem);
-        if (problem) return;
-        header = record as Column[];
-        continue;
+    for await (const lines of readLines(input)) {
+      for (const line of lines) {
+        if (!reader && line.text.trim() === '') continue;
+        reader ??= line.text.trimStart().startsWith('{') ? jsonReader : createCsvReader();
+        const row = reader.read(line);
+        if (row) yield row;
       }
-      const fields: Fields = {};
-      for (const [index, name] of header.entries()) fields[name] = record[index] || undefined;
-      yield checkRow(info.lines, fields);
     }
+    const fault = (reader ?? createCsvReader()).end();
+    if (fault) yield fault;
   } catch (error) {
-    yield new RowError(error instanceof CsvError ? Number(error.lines ?? 0) : 0, messageOf(error));
-    return;
+    if (!(error instanceof RowError)) throw error;
+    yield error;
+  } finally {
+    input.destroy();
   }
-  if (!header) yield new RowError(1, `the file is empty; the first line names the columns: ${columns.join(',')}`);
+}
+
+function createCsvReader(): RowReader {
+  const splitter = createCsvSplitter();
+  let header: Column[] | undefined;
+  return {
+    read: (line) => {
+      const record = splitter.read(line);
+      if (!record) return undefined;
+      if (header) return record instanceof RowError ? record : readRecord(record.line, header, record.fields);
+      if (record instanceof RowError) throw record;
+      const problem = findHeaderProblem(record.fields);
+      if (problem !== undefined) throw new RowError(record.line, problem);
+      header = record.fields as Column[];
+      return undefined;
+    },
+    end: () => {
+      const fault = splitter.end();
+      if (header || fault) return fault;
+      return new RowError(1, `the file is empty; the first line names the columns: ${columns.join(',')}`);
+    },
+  };
 }
 
 function findHeaderProblem(names: string[]): string | undefined {
@@ -108,14 +88,19 @@ function findHeaderProblem(names: string[]): string | undefined {
   return missing && `the column ${missing} is missing`;
 }
 
-async function* readJsonLines(input: Readable): AsyncGenerator<CatalogueRow | RowError> {
-  let line = 0;
-  for await (const text of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
-    line++;
-    if (text.trim() !== '') yield parseLine(line, line === 1 ? text.replace(/^\uFEFF/, '') : text);
+function readRecord(line: number, header: Column[], values: string[]): CatalogueRow | RowError {
+  if (values.length !== header.length) {
+    return new RowError(line, `there must be ${header.length} fields, as in the first line, not ${values.length}`);
   }
-  if (input.errored) yield new RowError(line, messageOf(input.errored));
+  const fields: Fields = {};
+  for (const [index, name] of header.entries()) fields[name] = values[index] || null;
+  return checkRow(line, fields);
 }
+
+const jsonReader: RowReader = {
+  read: ({ number, text }) => (text.trim() === '' ? undefined : parseLine(number, text)),
+  end: () => undefined,
+};
 
 function parseLine(line: number, text: string): CatalogueRow | RowError {
   let value: unknown;
@@ -135,7 +120,7 @@ function parseLine(line: number, text: string): CatalogueRow | RowError {
     if (!['string', 'number', 'bigint'].includes(typeof field) && field !== null) {
       return new RowError(line, `${name} must be text or a number, not ${quote(JSON.stringify(field))}`);
     }
-    fields[name as Column] = field === null || field === '' ? undefined : String(field);
+    fields[name as Column] = field === null || field === '' ? null : String(field);
   }
   return checkRow(line, fields);
 }
@@ -146,37 +131,44 @@ const CHECKSUM = /^(sha256:[0-9a-f]{64}|adler32:[0-9a-f]{8}|md5:[0-9a-f]{32})$/;
 function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   const fault = (name: Column, expected: string) =>
     new RowError(line, `${name} must be ${expected}, not ${quote(fields[name] ?? '')}`);
-  if (fields.path === undefined) return fault('path', 'given');
+  if (!fields.path) return fault('path', 'given');
   const problem = findPathProblem(fields.path);
   if (problem) return new RowError(line, `path ${problem}`);
   const size = integer(fields.size ?? '');
   if (size === undefined) return fault('size', 'a whole number of bytes');
-  const position = fields.position === undefined ? null : integer(fields.position);
-  if (position === undefined) return fault('position', 'a whole number');
-  const stage = fields.stage === undefined ? null : stageOfLetter(fields.stage);
-  if (stage === undefined) return fault('stage', 'one of the letters U, D, T, A, R');
-  const verified = fields.verified === undefined ? null : parseTime(fields.verified);
-  if (verified === undefined) return fault('verified', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone');
-  const checksum = fields.checksum?.toLowerCase() ?? null;
-  if (checksum !== null && !CHECKSUM.test(checksum)) return fault('checksum', 'sha256:…, adler32:… or md5:… in hex');
-  for (const name of ['spot_name', 'volume'] as const) {
-    const value = fields[name];
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
-    if (value !== undefined && (/[\u0000-\u001f\u007f]/.test(value) || !value.isWellFormed() || value.length > 255)) {
-      return fault(name, 'a name of at most 255 characters');
-    }
-  }
-  return {
+  const row: CatalogueRow = {
     line,
     path: fields.path,
     size,
-    stage,
-    verified,
-    spotName: fields.spot_name ?? null,
-    volume: fields.volume ?? null,
-    position,
-    checksum,
+    stage: null,
+    verified: fields.verified,
+    spotName: fields.spot_name,
+    volume: fields.volume,
+    position: undefined,
+    checksum: fields.checksum?.toLowerCase() ?? fields.checksum,
   };
+  if (fields.stage) {
+    const stage = stageOfLetter(fields.stage);
+    if (!stage) return fault('stage', 'one of the letters U, D, T, A, R');
+    row.stage = stage;
+  }
+  if (fields.verified) {
+    row.verified = parseTime(fields.verified);
+    if (!row.verified) return fault('verified', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone');
+  }
+  if (fields.position !== undefined) {
+    row.position = fields.position === null ? null : integer(fields.position);
+    if (row.position === undefined) return fault('position', 'a whole number');
+  }
+  if (row.checksum && !CHECKSUM.test(row.checksum)) return fault('checksum', 'sha256:…, adler32:… or md5:… in hex');
+  for (const name of ['spot_name', 'volume'] as const) {
+    const value = fields[name];
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
+    if (value && (/[\u0000-\u001f\u007f]/.test(value) || !value.isWellFormed() || value.length > 255)) {
+      return fault(name, 'a name of at most 255 characters');
+    }
+  }
+  return row;
 }
 
 function integer(text: string): bigint | undefined {

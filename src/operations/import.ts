@@ -4,15 +4,16 @@
  *
  * The rows go into a temporary table first, so that the transaction can be run again after a deadlock.
  */
-import { once } from 'node:events';
-import { finished } from 'node:stream/promises';
+import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
 import type { Context } from '../context.js';
 import { lockCatalogue, runTransaction, type Transaction } from '../database/transaction.js';
+import { codeOf } from '../errors.js';
 import { type Move, moveFiles, type Stage, stageLetters } from '../stages.js';
 import { settleRequests } from './holds.js';
-import { type CatalogueRow, RowError } from './import-rows.js';
+import { RowError } from './import-lines.js';
+import type { CatalogueRow } from './import-rows.js';
 import { joinFiles } from './joins.js';
 import { IS_LIVE } from './live.js';
 
@@ -23,10 +24,12 @@ const MAX_FAULTS = 20;
 export class ImportError extends Error {
   readonly faults: string[];
 
+  /** @param faults one more than are listed, where there are more */
   constructor(faults: string[]) {
-    const more = faults.length >= MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
-    super(`nothing was imported:\n${faults.map((fault) => `  ${fault}`).join('\n')}${more}`);
-    this.faults = faults;
+    const listed = faults.slice(0, MAX_FAULTS);
+    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
+    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}`);
+    this.faults = listed;
   }
 }
 
@@ -44,60 +47,63 @@ export async function importRows(
   try {
     await client.query(
       `CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
-         spot_name text, volume text, "position" bigint, checksum text)`,
+         spot_name text, volume text, "position" bigint, checksum text, kept text[])`,
     );
     await load(client, rows);
     await client.query('ANALYZE incoming');
-    return await runTransaction(client, (tx) => apply(ctx, tx));
+    return await applyAgain(() => runTransaction(client, (tx) => apply(ctx, tx)));
   } finally {
     const dropped = await client.query('DROP TABLE IF EXISTS pg_temp.incoming').catch((error: Error) => error);
     client.release(dropped instanceof Error);
   }
 }
 
+/** Of two imports that add the same file, the later one finds it known when it tries again. */
+async function applyAgain(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
+  for (let left = MAX_ATTEMPTS; ; left--) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (codeOf(error) !== UNIQUE_VIOLATION || left === 1) throw error;
+    }
+  }
+}
+
+const UNIQUE_VIOLATION = '23505';
+const MAX_ATTEMPTS = 5;
+
 async function load(
   client: pg.PoolClient,
   rows: AsyncIterable<CatalogueRow | RowError> | Iterable<CatalogueRow | RowError>,
 ): Promise<void> {
-  const faults: string[] = [];
-  const copy = client.query(copyFrom('COPY incoming FROM STDIN'));
-  let batch = '';
-  try {
+  const text = async function* () {
+    const faults: string[] = [];
+    let batch = '';
     for await (const row of rows) {
       if (row instanceof RowError) {
         faults.push(row.message);
-        if (faults.length >= MAX_FAULTS) break;
+        if (faults.length > MAX_FAULTS) break;
       } else if (faults.length === 0) {
         batch += copyLine(row);
         if (batch.length > 64 * 1024) {
-          if (!copy.write(batch)) await once(copy, 'drain');
+          yield batch;
           batch = '';
         }
       }
     }
     if (faults.length > 0) throw new ImportError(faults);
-    copy.end(batch);
-    await finished(copy);
-  } catch (error) {
-    copy.destroy(error as Error);
-    await finished(copy).catch(() => {}); // the error that matters is thrown below
-    throw error;
-  }
+    yield batch;
+  };
+  await pipeline(text, client.query(copyFrom('COPY incoming FROM STDIN')));
 }
 
+/** Columns that a row may leave out, in the order of the table. */
+const OPTIONAL = ['verified', 'spotName', 'volume', 'position', 'checksum'] as const;
+
 function copyLine(row: CatalogueRow): string {
-  const values = [
-    row.line,
-    row.path,
-    row.size,
-    row.stage,
-    row.verified,
-    row.spotName,
-    row.volume,
-    row.position,
-    row.checksum,
-  ];
-  return `${values.map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
+  const values = [row.line, row.path, row.size, row.stage, ...OPTIONAL.map((name) => row[name] ?? null)];
+  const kept = OPTIONAL.filter((name) => row[name] === undefined);
+  return `${[...values, `{${kept.join(',')}}`].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
 }
 
 const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
@@ -118,6 +124,7 @@ async function apply(ctx: Context, tx: Transaction): Promise<ImportResult> {
      ORDER BY f.id FOR NO KEY UPDATE OF f`,
   );
   await refuseIllegal(tx);
+  await keepWhatIsLeftOut(tx);
   const moved = await move(tx);
   const [updated] = await tx.query<{ count: bigint }>(
     `WITH updated AS (
@@ -149,14 +156,27 @@ async function apply(ctx: Context, tx: Transaction): Promise<ImportResult> {
 
 async function refuseDuplicates(tx: Transaction): Promise<void> {
   const rows = await tx.query<{ path: string; lines: string[] }>(
-    `SELECT path, array_agg(line::text ORDER BY line) AS lines FROM incoming
-     GROUP BY path HAVING count(*) > 1 ORDER BY min(line) LIMIT ${MAX_FAULTS}`,
+    `SELECT path, (array_agg(line::text ORDER BY line))[1:3] AS lines FROM incoming
+     GROUP BY path HAVING count(*) > 1 ORDER BY min(line) LIMIT ${MAX_FAULTS + 1}`,
   );
   if (rows.length > 0) {
     throw new ImportError(
       rows.map(({ path, lines }) => `lines ${lines.join(' and ')}: the same path ${JSON.stringify(path)}`),
     );
   }
+}
+
+/** A column that a row does not have says nothing: what is known of the file stays. */
+async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
+  const keep = (column: string, name: (typeof OPTIONAL)[number], known: string) =>
+    `${column} = CASE WHEN '${name}' = ANY (i.kept) THEN ${known} ELSE i.${column} END`;
+  await tx.query(
+    `UPDATE incoming i SET ${keep('verified', 'verified', 'f.verified')}, ${keep('spot_name', 'spotName', 'f.spot_name')},
+       ${keep('volume', 'volume', 'v.name')}, ${keep('"position"', 'position', 'f."position"')},
+       ${keep('checksum', 'checksum', 'f.checksum')}
+     FROM known k JOIN tape_file f ON f.id = k.id LEFT JOIN volume v ON v.id = f.volume_id
+     WHERE i.line = k.line AND i.kept <> '{}'`,
+  );
 }
 
 /** Moves that a row may ask for; a step over ONDISK is two moves. */
@@ -179,7 +199,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
        ('UNVERIFIED', 'ONDISK'), ('UNVERIFIED', 'ONTAPE'), ('ONDISK', 'ONTAPE'), ('ONDISK', 'UNVERIFIED'),
        ('RESTORING', 'ONTAPE'), ('RESTORED', 'ONTAPE'), ('ONTAPE', 'RESTORING'), ('ONTAPE', 'RESTORED'),
        ('RESTORING', 'RESTORED'), ('RESTORED', 'RESTORING')))
-     ORDER BY i.line LIMIT ${MAX_FAULTS}`,
+     ORDER BY i.line LIMIT ${MAX_FAULTS + 1}`,
   );
   if (rows.length === 0) return;
   throw new ImportError(

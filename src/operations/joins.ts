@@ -4,7 +4,7 @@
  * the quota is full. All of it holds the catalogue's lock (see lockCatalogue), so that no file slips in between.
  */
 import type { Context } from '../context.js';
-import type { Transaction } from '../database/transaction.js';
+import { lockCatalogue, type Transaction, transaction } from '../database/transaction.js';
 import { checkRoom, type QuotaRow } from './charges.js';
 import { settleRequests } from './holds.js';
 import { IS_LIVE } from './live.js';
@@ -76,24 +76,26 @@ export async function holdMatching(
  * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the requests
  * and their paths, each quota takes what fits; from the first that does not fit, the rest stays out.
  * @param files SQL that gives the ids of the files
+ * @param options only the request with `requestId`, when it is given
  */
 export async function joinFiles(
   ctx: Context,
   tx: Transaction,
   files: string,
-  { isNew }: { isNew: boolean },
+  { isNew, requestId }: { isNew: boolean; requestId?: number },
 ): Promise<void> {
+  const only = requestId === undefined ? '' : `AND r.id = ${requestId}`;
   const byPattern = `
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, false FROM request r JOIN tape_file f ON strpos(f.path, r.pattern) > 0
-    WHERE r.pattern <> '' AND ${IS_LIVE} AND r.retention > $1 AND f.id IN (${files})
+    WHERE r.pattern <> '' AND ${IS_LIVE} AND r.retention > $1 ${only} AND f.id IN (${files})
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
   await tx.query(
     `CREATE TEMP TABLE joining ON COMMIT DROP AS
      SELECT r.id AS request_id, r.quota_id, f.id AS file_id, f.path, f.size, a.ordinal, false AS is_taken
      FROM awaited_path a JOIN tape_file f ON f.path = a.path JOIN request r ON r.id = a.request_id
-     WHERE ${IS_LIVE} AND r.retention > $1 AND f.id IN (${files}) ${isNew ? byPattern : ''}`,
+     WHERE ${IS_LIVE} AND r.retention > $1 ${only} AND f.id IN (${files}) ${isNew ? byPattern : ''}`,
     [ctx.now()],
   );
   const locked = await tx.query(
@@ -151,4 +153,32 @@ async function storeJoined(tx: Transaction): Promise<void> {
      SELECT request_id, path, ordinal, 'QUOTA_FULL' FROM joining WHERE NOT is_taken
      ON CONFLICT (request_id, path) DO UPDATE SET reason = 'QUOTA_FULL'`,
   );
+}
+
+/** Lets the files join a request that it waits for or that match its pattern, and that it does not hold. */
+export async function joinRequest(
+  ctx: Context,
+  tx: Transaction,
+  request: { id: number; pattern: string },
+): Promise<void> {
+  const awaited = `SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path WHERE w.request_id = ${request.id}`;
+  await joinFiles(ctx, tx, awaited, { isNew: false, requestId: request.id });
+  if (request.pattern === '') return;
+  await tx.query('CREATE TEMP TABLE matching ON COMMIT DROP AS SELECT id FROM tape_file WHERE path LIKE $1', [
+    likeSubstring(request.pattern),
+  ]);
+  await joinFiles(ctx, tx, 'SELECT id FROM matching', { isNew: true, requestId: request.id });
+}
+
+/** Lets files join that were refused for a full quota, now that there may be room again. */
+export async function joinAwaited(ctx: Context): Promise<void> {
+  const { rowCount } = await ctx.db.pool.query(
+    `SELECT FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id
+     WHERE ${IS_LIVE} LIMIT 1`,
+  );
+  if (rowCount === 0) return;
+  await transaction(ctx.db.pool, async (tx) => {
+    await lockCatalogue(tx, 'shared');
+    await joinFiles(ctx, tx, 'SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path', { isNew: false });
+  });
 }

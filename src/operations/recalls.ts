@@ -12,49 +12,6 @@ import type { Lease } from './drives.js';
 import { advanceRequests, lockRequestsOf, markHolds } from './holds.js';
 import { IS_UNHELD } from './live.js';
 
-/** The waiting recalls of one volume. */
-export interface QueueSummary {
-  volumeId: number;
-  volume: string;
-  files: number;
-  bytes: bigint;
-  oldest: string;
-}
-
-/** Volumes that have recalls to be tried now and are in no drive. */
-export async function readQueues(ctx: Context): Promise<QueueSummary[]> {
-  const { rows } = await ctx.db.pool.query<QueueSummary>(
-    `SELECT q.*, v.name AS volume FROM (
-       SELECT volume_id AS "volumeId", count(*)::int AS files, sum(size)::bigint AS bytes, min(created_at) AS oldest
-       FROM recall WHERE state = 'WAITING' AND volume_id IS NOT NULL AND (not_before IS NULL OR not_before <= $1)
-       GROUP BY volume_id
-     ) q JOIN volume v ON v.id = q."volumeId"
-     WHERE NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)`,
-    [ctx.now()],
-  );
-  return rows;
-}
-
-export interface QueuedRecall {
-  fileId: bigint;
-  position: bigint;
-  size: bigint;
-}
-
-/** The next recalls of a volume in order of position, from a position on. */
-export async function readQueue(
-  ctx: Context,
-  queue: { volumeId: number; from: bigint; limit: number },
-): Promise<QueuedRecall[]> {
-  const { rows } = await ctx.db.pool.query<QueuedRecall>(
-    `SELECT file_id AS "fileId", position, size FROM recall
-     WHERE volume_id = $1 AND state = 'WAITING' AND position >= $2 AND (not_before IS NULL OR not_before <= $3)
-     ORDER BY position, file_id LIMIT $4`,
-    [queue.volumeId, queue.from, ctx.now(), queue.limit],
-  );
-  return rows;
-}
-
 /** A recall that runs: all that is needed to bring the file back. */
 export interface RunningRecall {
   fileId: bigint;
@@ -124,7 +81,7 @@ async function setAside(ctx: Context, tx: Transaction, fileIds: readonly bigint[
   );
 }
 
-async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     `SELECT count(*) FROM (
        SELECT FROM tape_file WHERE id = ANY($1::bigint[]) ORDER BY id FOR NO KEY UPDATE) locked`,
@@ -300,54 +257,4 @@ async function freeReserved(
      FROM sums s, locked l WHERE d.id = s.disk_id AND l.id = d.id`,
     [ended.map((r) => r.diskId), ended.map((r) => r.size), ended.map((r) => restored.has(r.fileId))],
   );
-}
-
-/** What an earlier holder of the drive left running: its partial copies may still be on disk. */
-export async function readLeftBehind(
-  ctx: Context,
-  lease: Lease,
-): Promise<{ fileId: bigint; path: string; mountpoint: string; epoch: bigint }[]> {
-  const { rows } = await ctx.db.pool.query(
-    `SELECT c.file_id AS "fileId", f.path, d.mountpoint, c.epoch
-     FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
-     WHERE c.state = 'RUNNING' AND c.drive_id = $1 AND c.epoch < $2`,
-    [lease.driveId, lease.epoch],
-  );
-  return rows;
-}
-
-/** Puts what earlier holders of the drive left running back into the queue. */
-export async function returnLeftBehind(ctx: Context, lease: Lease): Promise<number> {
-  const left = await readLeftBehind(ctx, lease);
-  const epochs = new Set(left.map((recall) => recall.epoch));
-  for (const epoch of epochs) {
-    const outcomes = left.filter((r) => r.epoch === epoch).map(({ fileId }) => ({ fileId, kind: 'returned' as const }));
-    await finishRecalls(ctx, { ...lease, epoch }, outcomes);
-  }
-  return left.length;
-}
-
-/**
- * Fails the recalls of files that have no place on tape: no drive would ever take them.
- * @returns how many
- */
-export async function failUnplaced(ctx: Context): Promise<number> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    const rows = await tx.query<{ fileId: bigint }>(
-      `SELECT file_id AS "fileId" FROM recall
-       WHERE state = 'WAITING' AND (volume_id IS NULL OR position IS NULL) ORDER BY file_id LIMIT 1000`,
-    );
-    const fileIds = rows.map((row) => row.fileId);
-    if (fileIds.length === 0) return 0;
-    await lockRequestsOf(tx, fileIds);
-    await lockFiles(tx, fileIds);
-    await tx.query(`DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'WAITING'`, [fileIds]);
-    const error = 'the catalogue has no volume and position for this file';
-    await markHolds(
-      ctx,
-      tx,
-      fileIds.map((fileId) => ({ fileId, failure: { errorClass: 'PERMANENT', error } })),
-    );
-    return fileIds.length;
-  });
 }

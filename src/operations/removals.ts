@@ -7,6 +7,7 @@
 import type { Context } from '../context.js';
 import { type Transaction, transaction } from '../database/transaction.js';
 import { moveFiles } from '../stages.js';
+import { lockRequestsOf, settleRequests } from './holds.js';
 import { IS_UNHELD } from './live.js';
 
 /** A copy in the restore area. */
@@ -22,12 +23,19 @@ export interface Copy {
 
 const COPY = `f.id AS "fileId", f.path, f.size, d.mountpoint, f.disk_mtime_ns AS "mtimeNs"`;
 
-/** An ended request whose files have not been looked at yet. */
-export async function findUnreleased(ctx: Context): Promise<number | undefined> {
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
-    'SELECT id FROM request WHERE NOT is_released ORDER BY id LIMIT 1',
+/** An ended request whose files have not been looked at yet. Its retention tells one end of it from a later one. */
+export interface UnreleasedRequest {
+  id: number;
+  retention: string;
+}
+
+/** The next one after an id, in order of the ids. */
+export async function findUnreleased(ctx: Context, after: number): Promise<UnreleasedRequest | undefined> {
+  const { rows } = await ctx.db.pool.query<UnreleasedRequest>(
+    'SELECT id, retention FROM request WHERE NOT is_released AND id > $1 ORDER BY id LIMIT 1',
+    [after],
   );
-  return rows[0]?.id;
+  return rows[0];
 }
 
 /** Restored files of a request that nobody holds, in order of their ids. */
@@ -43,9 +51,12 @@ export async function readUnheld(
   return rows;
 }
 
-/** The request needs no more looking after, unless it has been revived. */
-export async function markReleased(ctx: Context, requestId: number): Promise<void> {
-  await ctx.db.pool.query('UPDATE request SET is_released = true WHERE id = $1', [requestId]);
+/** The request needs no more looking after, unless it has been revived and ended once more since it was found. */
+export async function markReleased(ctx: Context, request: UnreleasedRequest): Promise<void> {
+  await ctx.db.pool.query('UPDATE request SET is_released = true WHERE id = $1 AND retention = $2', [
+    request.id,
+    request.retention,
+  ]);
 }
 
 /**
@@ -72,22 +83,41 @@ export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed:
   });
 }
 
-/** Copies that are to be removed. */
-export async function readRemovals(ctx: Context, page: { after: bigint; limit: number }): Promise<Copy[]> {
-  const { rows } = await ctx.db.pool.query<Copy>(
-    `SELECT ${COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
-     WHERE f.stage <> 'RESTORED' AND f.id > $1 ORDER BY f.id LIMIT $2`,
-    [page.after, page.limit],
-  );
-  return rows;
+/**
+ * Has the next copies removed that are to go. Their files stay locked meanwhile, so that of two engines one removes
+ * them, and neither removes a copy that a later recall has put in the same place.
+ * @param remove tells whether the copy is gone; calling it again for one that is gone must be safe
+ * @returns how many copies were looked at and how many are gone, and the last file among them
+ */
+export async function removeNext(
+  ctx: Context,
+  page: { after: bigint; limit: number },
+  remove: (copy: Copy) => Promise<boolean>,
+): Promise<{ seen: number; removed: number; last: bigint | undefined }> {
+  return await transaction(ctx.db.pool, async (tx) => {
+    const copies = await tx.query<Copy>(
+      `SELECT ${COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
+       WHERE f.stage <> 'RESTORED' AND f.id > $1 ORDER BY f.id LIMIT $2 FOR NO KEY UPDATE OF f SKIP LOCKED`,
+      [page.after, page.limit],
+    );
+    const removed: bigint[] = [];
+    for (const copy of copies) if (await remove(copy)) removed.push(copy.fileId);
+    if (removed.length > 0) {
+      await forgetCopies(tx, removed);
+      await wakeWaiting(tx);
+    }
+    return { seen: copies.length, removed: removed.length, last: copies.at(-1)?.fileId };
+  });
 }
 
-/** The copies are gone: their room is free, and recalls that wait for room may try again. */
-export async function finishRemovals(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
-  await transaction(ctx.db.pool, async (tx) => {
-    await forgetCopies(tx, fileIds);
-    await tx.query(`UPDATE recall SET not_before = NULL WHERE state = 'WAITING' AND error_class = 'SPACE'`);
-  });
+/** Recalls that wait for room may try again; those that are being tried right now see the room that has come free. */
+async function wakeWaiting(tx: Transaction): Promise<void> {
+  const woken = await tx.query(
+    `UPDATE recall SET not_before = NULL WHERE file_id IN (
+       SELECT file_id FROM recall WHERE state = 'WAITING' AND error_class = 'SPACE' AND not_before IS NOT NULL
+       FOR UPDATE SKIP LOCKED) RETURNING file_id`,
+  );
+  if (woken.length > 0) await tx.query(`SELECT pg_notify('tapegate', 'recall')`);
 }
 
 async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
@@ -104,22 +134,33 @@ async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promis
   );
 }
 
+const IS_ORPHAN = `f.stage = 'RESTORING'
+  AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING')`;
+
 /**
- * Files that are said to be on their way although no recall runs, after an import for instance, go back to ONTAPE.
+ * Files that are said to be on their way although no recall runs, after an import for instance, go back to ONTAPE, and
+ * are recalled for the requests that wait for them.
  * @returns how many
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, async (tx) => {
-    const rows = await tx.query<{ id: bigint }>(
-      `SELECT f.id FROM tape_file f WHERE f.stage = 'RESTORING'
-         AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING')
-       ORDER BY f.id LIMIT 1000 FOR NO KEY UPDATE`,
+    const found = await tx.query<{ id: bigint }>(
+      `SELECT f.id FROM tape_file f WHERE ${IS_ORPHAN} ORDER BY f.id LIMIT 1000`,
+    );
+    if (found.length === 0) return 0;
+    const fileIds = found.map((file) => file.id);
+    await lockRequestsOf(tx, fileIds);
+    const orphans = await tx.query<{ id: bigint }>(
+      `SELECT f.id FROM tape_file f WHERE f.id = ANY($1::bigint[]) AND ${IS_ORPHAN} ORDER BY f.id FOR NO KEY UPDATE`,
+      [fileIds],
     );
     const moved = await moveFiles(
       tx,
-      rows.map((row) => row.id),
+      orphans.map((file) => file.id),
       { from: 'RESTORING', to: 'ONTAPE' },
     );
+    // looked up once more, since a request may have taken one of the files before it was locked
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved));
     return moved.length;
   });
 }

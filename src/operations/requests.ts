@@ -1,17 +1,14 @@
-/** Requests: made, changed, ended, read. Files join and leave them in holds.ts and joins.ts. */
+/** Requests: made and changed. How they end is in request-ends.ts, how they are read in request-lists.ts. */
 import type { Context } from '../context.js';
-import { withSnapshot } from '../database/snapshot.js';
 import { lockCatalogue, type Transaction, transaction } from '../database/transaction.js';
-import { InvalidInputError, NotFoundError, quote, WrongQuotaError } from '../errors.js';
-import { recordProgress } from '../events.js';
-import type { Prisma } from '../generated/prisma/client.js';
-import type { RequestState } from '../generated/prisma/enums.js';
+import { InvalidInputError, WrongQuotaError } from '../errors.js';
 import { addSeconds, isBefore } from '../time.js';
-import { charge, findQuota, type QuotaRow, release } from './charges.js';
+import { charge, findQuota, type QuotaRow } from './charges.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime } from './checks.js';
 import { advanceRequests, settleRequests } from './holds.js';
-import { holdListed, holdMatching, joinFiles, type Wish } from './joins.js';
-import { IS_LIVE } from './live.js';
+import { holdListed, holdMatching, joinRequest, type Wish } from './joins.js';
+import { endOverdue, endRequests } from './request-ends.js';
+import { isEnded, type LockedRequest, lockRequest } from './request-rows.js';
 
 /** The REST contract, 4.3: five days after the request is made. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -110,18 +107,6 @@ export interface UpdateRequestInput {
   notifyOnLastFile?: string | null | undefined;
 }
 
-interface LockedRequest {
-  id: number;
-  pattern: string;
-  label: string;
-  retention: string;
-  first: string | null;
-  last: string | null;
-  state: RequestState;
-  quotaId: number;
-  user: string;
-}
-
 /**
  * Changes what it is given and nothing else. A retention in the past ends the request; a later one revives it, charged
  * again for the files that it takes now.
@@ -158,232 +143,26 @@ export async function updateRequest(ctx: Context, input: UpdateRequestInput): Pr
   return input.id;
 }
 
-function isEnded(state: RequestState): boolean {
-  return state === 'EXPIRED' || state === 'CANCELLED';
-}
-
-async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
-  const [row] = await tx.query<LockedRequest>(
-    `SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-       r.state, q.id AS "quotaId", q."user"
-     FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = $1 FOR NO KEY UPDATE OF r`,
-    [id],
-  );
-  if (!row) throw notFound(id);
-  return row;
-}
-
-function notFound(id: number | string): NotFoundError {
-  return new NotFoundError(`there is no request with id ${id}`);
-}
-
+/** The request is charged again for what it held; what it waited for, and what is new, joins as far as it fits. */
 async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
-  await lockCatalogue(tx, 'shared');
   // the row may still count as live when nobody has noticed that its retention had passed
   await endRequests(ctx, tx, `r.id = ${request.id}`, 'EXPIRED');
-  await tx.query(
-    `UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
-       first_files_on_disk = NULL, last_files_on_disk = NULL WHERE id = $1`,
-    [request.id],
-  );
   await tx.query(
     `UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
      FROM tape_file f WHERE h.request_id = $1 AND f.id = h.file_id`,
     [request.id],
   );
-  if (request.pattern !== '') await holdMatching(tx, request.id, request.pattern, quota);
-  else await holdListed(tx, request.id, await readAwaited(tx, request.id));
   const [sum] = await tx.query<{ bytes: string }>(
     'SELECT coalesce(sum(size), 0) AS bytes FROM hold WHERE request_id = $1',
     [request.id],
   );
   await charge(tx, quota, BigInt(sum?.bytes ?? 0));
+  await tx.query(
+    `UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
+       first_files_on_disk = NULL, last_files_on_disk = NULL WHERE id = $1`,
+    [request.id],
+  );
+  await lockCatalogue(tx, 'shared');
+  await joinRequest(ctx, tx, request);
   await settleRequests(ctx, tx, [request.id]);
-}
-
-async function readAwaited(tx: Transaction, requestId: number): Promise<string[]> {
-  const rows = await tx.query<{ path: string }>('DELETE FROM awaited_path WHERE request_id = $1 RETURNING path', [
-    requestId,
-  ]);
-  return rows.map((row) => row.path);
-}
-
-/**
- * Ends a request now: its holds are let go and its charge is given back. Cancelling one that has ended changes nothing.
- * @throws NotFoundError
- */
-export async function cancelRequest(ctx: Context, id: number): Promise<number> {
-  await transaction(ctx.db.pool, async (tx) => {
-    await lockRequest(tx, id);
-    await endRequests(ctx, tx, `r.id = ${id}`, 'CANCELLED');
-  });
-  return id;
-}
-
-/**
- * Ends the requests that are past their retention.
- * @returns how many
- */
-export async function expireRequests(ctx: Context): Promise<number> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    return await endRequests(ctx, tx, 'r.retention <= $2', 'EXPIRED');
-  });
-}
-
-/**
- * Lets files join that were refused for a full quota, now that there may be room again.
- */
-export async function joinAwaited(ctx: Context): Promise<void> {
-  const { rowCount } = await ctx.db.pool.query(
-    'SELECT FROM awaited_path w JOIN tape_file f ON f.path = w.path LIMIT 1',
-  );
-  if (rowCount === 0) return;
-  await transaction(ctx.db.pool, async (tx) => {
-    await lockCatalogue(tx, 'shared');
-    await joinFiles(ctx, tx, 'SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path', { isNew: false });
-  });
-}
-
-/** A request that nobody has noticed to be over must not count against its quota. */
-async function endOverdue(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {
-  await endRequests(ctx, tx, `r.quota_id = ${quota.id} AND r.retention <= $2`, 'EXPIRED');
-}
-
-/** `condition` may use `r` and, as `$2`, the present time. */
-async function endRequests(
-  ctx: Context,
-  tx: Transaction,
-  condition: string,
-  state: 'EXPIRED' | 'CANCELLED',
-): Promise<number> {
-  const now = ctx.now();
-  const ended = await tx.query<{ id: number; quotaId: number; bytes: bigint }>(
-    `WITH ended AS (
-       SELECT r.id FROM request r WHERE ${IS_LIVE} AND (${condition}) AND $2::timestamp IS NOT NULL
-       ORDER BY r.id FOR NO KEY UPDATE
-     )
-     UPDATE request r SET state = $1, is_released = false, retention = least(r.retention, $2::timestamp)
-     FROM ended WHERE r.id = ended.id RETURNING r.id, r.quota_id AS "quotaId", r.bytes_total AS bytes`,
-    [state, now],
-  );
-  if (ended.length === 0) return 0;
-  await release(tx, ended);
-  await dropRecalls(
-    tx,
-    ended.map((request) => request.id),
-  );
-  recordProgress(
-    tx,
-    ended.map((request) => request.id),
-  );
-  return ended.length;
-}
-
-/** Drops the waiting recalls that nobody waits for any more; a running one runs out, and its file leaves the disk again. */
-async function dropRecalls(tx: Transaction, requestIds: readonly number[]): Promise<void> {
-  // locked first and judged in a second statement, which sees the holds of whoever had them locked before
-  await tx.query(
-    `SELECT count(*) FROM (
-       SELECT FROM recall c WHERE c.state = 'WAITING'
-         AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
-       ORDER BY c.file_id FOR UPDATE
-     ) locked`,
-    [requestIds],
-  );
-  await tx.query(
-    `DELETE FROM recall c WHERE c.state = 'WAITING'
-       AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
-       AND NOT EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = c.file_id AND ${IS_LIVE})`,
-    [requestIds],
-  );
-}
-
-type RequestQuery = Pick<Prisma.RequestFindManyArgs, 'include' | 'select'>;
-
-/** A request by its id, past its retention too: history is kept. @throws NotFoundError */
-export async function getRequest(ctx: Context, id: number, query: RequestQuery = {}) {
-  const request = await ctx.db.prisma.request.findUnique({ ...(query as object), where: { id } });
-  if (!request) throw notFound(id);
-  return request;
-}
-
-export interface ListRequestsInput {
-  /** User. */
-  quota?: string | null | undefined;
-  /** Live ones unless given; a request past its retention is in no list that does not ask for ended ones. */
-  states?: readonly RequestState[] | null | undefined;
-}
-
-export interface RequestRow {
-  id: number;
-  quota: string;
-  requestDate: string;
-  retention: string;
-  label: string;
-  tapestoreRequestStart: string | null;
-  tapestoreRequestEnd: string | null;
-  firstFilesOnDisk: string | null;
-  lastFilesOnDisk: string | null;
-}
-
-const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
-
-/** Requests, oldest first: counted, by the page, or all of them from one snapshot. */
-export function listRequests(ctx: Context, input: ListRequestsInput) {
-  const states = input.states ?? LIVE_STATES;
-  const user = input.quota ? checkText('quota', input.quota) : undefined;
-  const now = ctx.now();
-  const where: Prisma.RequestWhereInput = {
-    OR: [
-      { state: { in: states.filter((state) => !isEnded(state)) }, retention: { gt: now } },
-      { state: { in: states.filter(isEnded) } },
-    ],
-    ...(user === undefined ? {} : { quota: { user } }),
-  };
-  return {
-    count: () => ctx.db.prisma.request.count({ where }),
-    page: (query: RequestQuery) =>
-      ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } }),
-    stream: <T>(consume: (pages: AsyncIterable<RequestRow[]>) => Promise<T>) =>
-      withSnapshot(ctx.db.streamPool, (snapshot) =>
-        consume(
-          snapshot.stream<RequestRow>(
-            `SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
-               r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
-               r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
-             FROM request r JOIN quota q ON q.id = r.quota_id
-             WHERE r.state = ANY($1::"RequestState"[]) AND (NOT (${IS_LIVE}) OR r.retention > $2)
-               AND ($3::text IS NULL OR q."user" = $3)
-             ORDER BY r.id`,
-            [states, now, user ?? null],
-          ),
-        ),
-      ),
-  };
-}
-
-/** @throws NotFoundError for a text that is no id */
-export function parseRequestId(text: string): number {
-  const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (!(id <= 0x7fffffff)) throw notFound(quote(text));
-  return id;
-}
-
-/** Paths of a request, in the order in which it took them: files that it holds, and paths that it waits for. */
-export async function streamRequestPaths<T>(
-  ctx: Context,
-  requestId: number,
-  consume: (pages: AsyncIterable<{ path: string }[]>) => Promise<T>,
-): Promise<T> {
-  return await withSnapshot(ctx.db.streamPool, (snapshot) =>
-    consume(
-      snapshot.stream<{ path: string }>(
-        `SELECT path FROM (
-           SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1
-           UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = $1
-         ) p ORDER BY ordinal`,
-        [requestId],
-      ),
-    ),
-  );
 }

@@ -3,7 +3,8 @@
  *
  * A back end knows volumes and positions and nothing of requests, users or the database. Each method may be called
  * many times and from several drives at once, never for one volume on two drives. Whatever fails is a TapeError whose
- * class tells whether trying again can help; any other error is a bug of the back end.
+ * class tells whether trying again can help; what is aborted rejects with the signal's reason; any other error is a bug
+ * of the back end.
  */
 export interface TapeBackend {
   /**
@@ -14,7 +15,8 @@ export interface TapeBackend {
 
   /**
    * Writes a file to a volume, which is made when it does not exist. The file is durable when the promise resolves,
-   * and is not there at all when it rejects.
+   * and is not there at all when it rejects. A chunk is used until the next one is asked for; what `bytes` throws is
+   * thrown on as it is.
    * @param position where; one that is taken is refused as PERMANENT, never overwritten
    * @returns the number of bytes written
    */
@@ -24,7 +26,8 @@ export interface TapeBackend {
 export interface MountedVolume {
   /**
    * The bytes of the file at a position, in order. A chunk belongs to the reader. The engine reads one file at a time
-   * and in the order of its plan; it may stop early, and the back end then lets go of the file.
+   * and in the order of its plan; it may stop early, and the back end then lets go of the file. Rejects when the
+   * signal aborts.
    * @throws TapeError PERMANENT when there is no file at the position
    */
   read(position: bigint, signal: AbortSignal): AsyncIterable<Uint8Array>;

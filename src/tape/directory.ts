@@ -2,6 +2,7 @@
  * A tape library as a folder: a folder for each volume, in it a file for each position, named by its number.
  * Real bytes on an ordinary disk; the errors of the file system are sorted into the classes of a tape.
  */
+import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
 import { type FileHandle, link, mkdir, open, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,18 +11,18 @@ import type { TapeBackend } from './backend.js';
 
 const CHUNK_BYTES = 1024 * 1024;
 
-/** @param root the library's folder; made on the first write */
-export function createDirectoryBackend(root: string): TapeBackend {
+/** @param library the library's folder; made on the first write */
+export function createDirectoryBackend(library: string): TapeBackend {
+  const root = path.resolve(library);
   return {
-    async mount(volume) {
+    async mount(volume, _drive, signal) {
+      signal.throwIfAborted();
       const folder = folderOf(root, volume);
-      const isThere = await stat(folder).then(
-        (stats) => stats.isDirectory(),
-        () => false,
-      );
-      if (!isThere) throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
+      if (!(await isFolder(folder))) {
+        throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
+      }
       return {
-        read: (position, signal) => readFile(path.join(folder, nameOf(position)), signal),
+        read: (position, readSignal) => readFile(folder, position, readSignal),
         unmount: async () => {},
       };
     },
@@ -29,10 +30,12 @@ export function createDirectoryBackend(root: string): TapeBackend {
     async write(volume, position, bytes, signal) {
       const folder = folderOf(root, volume);
       try {
-        await mkdir(folder, { recursive: true });
+        signal.throwIfAborted();
+        await makeFolder(folder);
         return await writeFile(folder, position, bytes, signal);
       } catch (error) {
-        throw classify(error, `volume ${volume}, position ${position}`);
+        if (error instanceof SourceError) throw error.cause;
+        throw signal.aborted ? signal.reason : classify(error, `volume ${volume}, position ${position}`);
       }
     },
   };
@@ -50,11 +53,27 @@ function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
 
-async function* readFile(file: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
+
+async function isFolder(folder: string): Promise<boolean> {
+  try {
+    return (await stat(folder)).isDirectory();
+  } catch (error) {
+    if (MISSING.includes(codeOf(error) ?? '')) return false;
+    throw classify(error, folder);
+  }
+}
+
+async function* readFile(folder: string, position: bigint, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const file = path.join(folder, nameOf(position));
   let handle: FileHandle | undefined;
   try {
-    handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW);
-    let left = Math.max((await handle.stat()).size, 1);
+    signal.throwIfAborted();
+    // without blocking, since opening a pipe that nobody writes to would never end
+    handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const stats = await handle.stat();
+    if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
+    let left = Math.max(stats.size, 1);
     for (;;) {
       signal.throwIfAborted();
       const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES)));
@@ -63,9 +82,22 @@ async function* readFile(file: string, signal: AbortSignal): AsyncGenerator<Uint
       yield buffer.subarray(0, bytesRead);
     }
   } catch (error) {
-    throw signal.aborted ? error : classify(error, file);
+    if (signal.aborted) throw signal.reason;
+    const isVolumeGone = codeOf(error) === 'ENOENT' && !(await isFolder(folder));
+    throw isVolumeGone ? new TapeError('MEDIA', `the volume ${folder} is gone`) : classify(error, file);
   } finally {
     await handle?.close();
+  }
+}
+
+/** What the writer's own bytes threw, which is no fault of the tape. */
+class SourceError extends Error {}
+
+async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* bytes;
+  } catch (error) {
+    throw new SourceError('the bytes to be written failed', { cause: error });
   }
 }
 
@@ -76,23 +108,38 @@ async function writeFile(
   signal: AbortSignal,
 ): Promise<bigint> {
   const file = path.join(folder, nameOf(position));
-  const partial = path.join(folder, `.${nameOf(position)}.${process.pid}.part`);
+  const partial = path.join(folder, `.${nameOf(position)}.${randomUUID()}.part`);
   const handle = await open(partial, 'wx');
   let written = 0n;
   try {
-    for await (const chunk of bytes) {
+    for await (const chunk of markErrors(bytes)) {
       signal.throwIfAborted();
       await handle.writeFile(chunk);
       written += BigInt(chunk.length);
     }
     await handle.sync();
+    signal.throwIfAborted();
     await link(partial, file); // unlike a rename it never overwrites
+    await syncFolder(folder).catch(async (error: unknown) => {
+      await rm(file, { force: true });
+      throw error;
+    });
+    return written;
   } finally {
     await handle.close();
     await rm(partial, { force: true });
   }
-  await syncFolder(folder);
-  return written;
+}
+
+/** Makes a folder and what is missing above it; each new one is durable, as its parent is synced. */
+async function makeFolder(folder: string): Promise<void> {
+  const first = await mkdir(folder, { recursive: true });
+  if (first === undefined) return;
+  const above = path.dirname(first);
+  for (let parent = path.dirname(folder); parent.length >= above.length; parent = path.dirname(parent)) {
+    await syncFolder(parent);
+    if (parent === above) return;
+  }
 }
 
 async function syncFolder(folder: string): Promise<void> {
@@ -110,8 +157,11 @@ const CLASSES: Record<string, ErrorClass> = {
   EISDIR: 'PERMANENT',
   ENOTDIR: 'PERMANENT',
   ELOOP: 'PERMANENT',
+  ENXIO: 'PERMANENT',
+  ENAMETOOLONG: 'PERMANENT',
   EACCES: 'POLICY',
   EPERM: 'POLICY',
+  EROFS: 'POLICY',
   EIO: 'MEDIA',
   ENOSPC: 'SPACE',
   EDQUOT: 'SPACE',

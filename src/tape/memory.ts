@@ -22,7 +22,7 @@ const CHUNK_BYTES = 64 * 1024;
 export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
   const pause = async (signal: AbortSignal) => {
     signal.throwIfAborted();
-    if (delayMs > 0) await sleep(delayMs, undefined, { signal });
+    if (delayMs > 0) await sleep(delayMs, undefined, { signal }).catch(() => signal.throwIfAborted());
   };
   const backend: MemoryBackend = {
     volumes: new Map(),
@@ -32,7 +32,7 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
 
     async mount(volume, drive, signal) {
       backend.log.push({ what: 'mount', volume, drive });
-      await backend.onMount(volume);
+      await untilAborted(backend.onMount(volume), signal);
       await pause(signal);
       const files = backend.volumes.get(volume);
       if (!files) throw new TapeError('MEDIA', `the library has no volume ${volume}`);
@@ -41,10 +41,10 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
           backend.log.push({ what: 'read', volume, drive, position });
           const stored = files.get(position);
           if (!stored) throw new TapeError('PERMANENT', `volume ${volume} has no file at position ${position}`);
-          const bytes = await backend.onRead(volume, position, stored);
+          const bytes = await untilAborted(backend.onRead(volume, position, stored), readSignal);
           for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
             await pause(readSignal);
-            yield bytes.slice(start, start + CHUNK_BYTES);
+            yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them
           }
         },
         unmount: async () => {
@@ -57,8 +57,9 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
       const chunks: Uint8Array[] = [];
       for await (const chunk of bytes) {
         await pause(signal);
-        chunks.push(chunk);
+        chunks.push(Buffer.from(chunk));
       }
+      signal.throwIfAborted();
       const files = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
       if (files.has(position)) {
         throw new TapeError('PERMANENT', `volume ${volume} has a file at position ${position} already`);
@@ -68,4 +69,19 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
     },
   };
   return backend;
+}
+
+/** The outcome of `work`, or the signal's reason when that comes first. */
+async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let onAbort = () => {};
+  const aborted = new Promise<never>((_resolve, reject) => {
+    onAbort = () => reject(signal.reason);
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort);
+  });
+  try {
+    return await Promise.race([aborted, work]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
 }

@@ -1,0 +1,148 @@
+/**
+ * Pages that Prisma alone would get wrong. A list within a list it reads whole, and cuts the page in memory; and after a
+ * cursor it skips one row, also where the cursor's own row has left the list meanwhile, so that a reader misses one.
+ */
+import { queryFromInfo } from '@pothos/plugin-prisma';
+import {
+  type DefaultConnectionArguments,
+  type ResolveCursorConnectionArgs,
+  resolveCursorConnection,
+} from '@pothos/plugin-relay';
+import { type FieldNode, GraphQLError, type GraphQLResolveInfo } from 'graphql';
+import type { Context } from '../src/context.js';
+import { type ListPlace, readPageKeys } from '../src/operations/page-keys.js';
+import { createBatch } from './batch.js';
+import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
+
+interface Page<Row> {
+  keys: number[];
+  rows: Map<number, Row>;
+}
+
+/** A list that belongs to a parent: how its pages are found, and how the rows of them are read. */
+export interface InnerList<Row> {
+  place: ListPlace;
+  descending?: boolean;
+  /** The GraphQL type of the rows. */
+  typeName: string;
+  /** `where` holds the keys of some pages; `query` what GraphQL wants of each row. */
+  load(ctx: Context, pages: { parentId: number; keys: number[] }[], query: object): Promise<Row[]>;
+  parentOf(row: Row): number;
+  keyOf(row: Row): number;
+}
+
+type PageReader = (ctx: Context, parentId: number) => Promise<Page<unknown> | undefined>;
+
+/** For each request, the readers of its fields; what one field asks of many parents becomes one page reader's work. */
+const readers = new WeakMap<Context, Map<FieldNode | undefined, PageReader>>();
+
+/** A page of a list within a list, read for all parents together. */
+export async function resolveInnerPage<Row>(
+  { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: number },
+  list: InnerList<Row>,
+  args: DefaultConnectionArguments & { states?: readonly string[] | null | undefined },
+) {
+  let page: Page<Row> | undefined;
+  const options = { args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor };
+  const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<number[]> => {
+    const [above, below] = list.descending ? [before, after] : [after, before];
+    const wish = {
+      above: above === undefined ? undefined : fromCursor(above),
+      below: below === undefined ? undefined : fromCursor(below),
+      descending: inverted !== (list.descending ?? false),
+      limit,
+      states: args.states ?? undefined,
+    };
+    // by each parent, since Pothos notes by its path what its rows will have loaded
+    const query = queryFromInfo({ context: ctx, info, typeName: list.typeName, path: ['edges', 'node'] });
+    const known = readers.get(ctx) ?? new Map<FieldNode | undefined, PageReader>();
+    const reader =
+      known.get(info.fieldNodes[0]) ?? createBatch((_, ids: number[]) => readPages({ ctx, query, ids }, list, wish));
+    readers.set(ctx, known.set(info.fieldNodes[0], reader));
+    page = (await reader(ctx, parentId)) as Page<Row> | undefined;
+    return page?.keys ?? [];
+  };
+  const { edges, pageInfo } = await resolveCursorConnection(options, find);
+  return {
+    pageInfo,
+    edges: edges.flatMap(({ cursor, node: key }) => {
+      const node = page?.rows.get(key);
+      return node === undefined ? [] : [{ cursor, node }];
+    }),
+  };
+}
+
+/** Keys that go into one statement: PostgreSQL takes 65,535 values. */
+const MAX_KEYS = 10_000;
+
+async function readPages<Row>(
+  { ctx, query, ids }: { ctx: Context; query: object; ids: readonly number[] },
+  list: InnerList<Row>,
+  wish: Parameters<typeof readPageKeys>[3],
+): Promise<Map<number, Page<Row>>> {
+  const keys = await readPageKeys(ctx, list.place, ids, wish);
+  const pages = new Map<number, Page<Row>>();
+  const batch: { parentId: number; keys: number[] }[] = [];
+  const flush = async () => {
+    for (const row of batch.length > 0 ? await list.load(ctx, batch.splice(0), query) : []) {
+      pages.get(list.parentOf(row))?.rows.set(list.keyOf(row), row);
+    }
+  };
+  let count = 0;
+  for (const [parentId, pageKeys] of keys) {
+    pages.set(parentId, { keys: pageKeys, rows: new Map() });
+    if (count + pageKeys.length > MAX_KEYS) {
+      await flush();
+      count = 0;
+    }
+    batch.push({ parentId, keys: pageKeys });
+    count += pageKeys.length;
+  }
+  await flush();
+  return pages;
+}
+
+const MAX_INT = 2 ** 31 - 1;
+
+function toCursor(key: number): string {
+  return Buffer.from(`key:${key}`).toString('base64');
+}
+
+function fromCursor(cursor: string): number {
+  const [, digits] = /^key:(\d{1,10})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
+  const key = Number(digits ?? Number.NaN);
+  if (key <= MAX_INT) return key;
+  throw badCursor(cursor);
+}
+
+function badCursor(cursor: unknown): GraphQLError {
+  return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
+}
+
+interface PageQuery {
+  cursor?: Record<string, unknown>;
+  take: number;
+  skip: number;
+}
+
+/**
+ * A page of a list whose rows may leave it at any time: the row of the cursor is read as well, and dropped where it is
+ * still there.
+ * @param key the field of the cursor, and its type
+ */
+export async function readListPage<Row extends object, Query extends PageQuery>(
+  query: Query,
+  key: { name: keyof Row & string; type: 'string' | 'number' },
+  load: (query: Query) => Promise<Row[]>,
+): Promise<Row[]> {
+  if (!query.cursor) return await load(query);
+  const cursor = query.cursor[key.name];
+  if (typeof cursor !== key.type || (typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT))) {
+    throw badCursor(JSON.stringify(cursor));
+  }
+  const size = Math.abs(query.take);
+  const isBackward = query.take < 0;
+  const rows = await load({ ...query, skip: 0, take: isBackward ? -(size + 1) : size + 1 });
+  const others = rows.filter((row) => row[key.name] !== cursor);
+  return isBackward ? others.slice(-size) : others.slice(0, size);
+}

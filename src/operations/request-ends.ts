@@ -1,0 +1,83 @@
+/** How requests end: expired, or cancelled. Their holds are let go and their charges given back. */
+import type { Context } from '../context.js';
+import { type Transaction, transaction } from '../database/transaction.js';
+import { recordProgress } from '../events.js';
+import { release } from './charges.js';
+import { IS_LIVE } from './live.js';
+import { lockRequest } from './request-rows.js';
+
+/**
+ * Ends a request now: its holds are let go and its charge is given back. Cancelling one that has ended changes nothing.
+ * @throws NotFoundError
+ */
+export async function cancelRequest(ctx: Context, id: number): Promise<number> {
+  await transaction(ctx.db.pool, async (tx) => {
+    await lockRequest(tx, id);
+    await endRequests(ctx, tx, `r.id = ${id}`, 'CANCELLED');
+  });
+  return id;
+}
+
+/**
+ * Ends the requests that are past their retention.
+ * @returns how many
+ */
+export async function expireRequests(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, async (tx) => {
+    return await endRequests(ctx, tx, 'r.retention <= $2', 'EXPIRED');
+  });
+}
+
+/** A request that nobody has noticed to be over must not count against its quota. */
+export async function endOverdue(ctx: Context, tx: Transaction, quota: { id: number }): Promise<void> {
+  await endRequests(ctx, tx, `r.quota_id = ${quota.id} AND r.retention <= $2`, 'EXPIRED');
+}
+
+/** `condition` may use `r` and, as `$2`, the present time. */
+export async function endRequests(
+  ctx: Context,
+  tx: Transaction,
+  condition: string,
+  state: 'EXPIRED' | 'CANCELLED',
+): Promise<number> {
+  const now = ctx.now();
+  const ended = await tx.query<{ id: number; quotaId: number; bytes: bigint }>(
+    `WITH ended AS (
+       SELECT r.id FROM request r WHERE ${IS_LIVE} AND (${condition}) AND $2::timestamp IS NOT NULL
+       ORDER BY r.id FOR NO KEY UPDATE
+     )
+     UPDATE request r SET state = $1, is_released = false, retention = least(r.retention, $2::timestamp)
+     FROM ended WHERE r.id = ended.id RETURNING r.id, r.quota_id AS "quotaId", r.bytes_total AS bytes`,
+    [state, now],
+  );
+  if (ended.length === 0) return 0;
+  await release(tx, ended);
+  await dropRecalls(
+    tx,
+    ended.map((request) => request.id),
+  );
+  recordProgress(
+    tx,
+    ended.map((request) => request.id),
+  );
+  return ended.length;
+}
+
+/** Drops the waiting recalls that nobody waits for any more; a running one runs out, and its file leaves the disk again. */
+async function dropRecalls(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  // locked first and judged in a second statement, which sees the holds of whoever had them locked before
+  await tx.query(
+    `SELECT count(*) FROM (
+       SELECT FROM recall c WHERE c.state = 'WAITING'
+         AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
+       ORDER BY c.file_id FOR UPDATE
+     ) locked`,
+    [requestIds],
+  );
+  await tx.query(
+    `DELETE FROM recall c WHERE c.state = 'WAITING'
+       AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
+       AND NOT EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = c.file_id AND ${IS_LIVE})`,
+    [requestIds],
+  );
+}
