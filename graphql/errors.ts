@@ -46,20 +46,15 @@ builder.objectType(NotFoundError, { name: 'NotFound', interfaces: [Failure] });
 /** The one border at which errors are masked: what is not the caller's doing is logged whole, and says no more. */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
-    const original = isGraphQLError(error) ? error.originalError : error;
-    const place = isGraphQLError(error) ? { nodes: error.nodes ?? null, path: error.path ?? null } : {};
+    const original = error instanceof GraphQLError ? error.originalError : error;
+    const place = error instanceof GraphQLError ? { nodes: error.nodes ?? null, path: error.path ?? null } : {};
     if (original instanceof UserError) {
       return new GraphQLError(original.message, { ...place, extensions: { code: original.code } });
     }
-    if (isGraphQLError(error) && (!original || isGraphQLError(original))) return error;
+    if (error instanceof GraphQLError && (!original || original instanceof GraphQLError)) return error;
     log.error({ err: original }, 'GraphQL: internal error');
     return new GraphQLError('Internal error', { ...place, extensions: { code: 'INTERNAL_SERVER_ERROR' } });
   };
-}
-
-/** Not `instanceof`: a process may load the graphql package twice, as CommonJS and as ES modules. */
-function isGraphQLError(error: unknown): error is GraphQLError {
-  return error instanceof Error && Object.prototype.toString.call(error) === '[object GraphQLError]';
 }
 
 /** Null in place of a thing that is not there. */

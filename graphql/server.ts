@@ -2,7 +2,6 @@
  * GraphQL over HTTP: Yoga at /graphql (its own SSE and GraphiQL included) and graphql-sse at /graphql/stream, both of
  * its modes, through one pipeline: the same parser, validation, context, execution and error mask.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { Request, RequestHandler, Response } from 'express';
 import { parse } from 'graphql';
@@ -20,12 +19,9 @@ const MAX_TOKENS = 10_000;
 export interface GraphqlHandlers {
   /** For /graphql, in this order. */
   handlers: RequestHandler[];
-  /** Returns when all streams have ended, after the feed has ended their subscriptions. */
+  /** Ends the streams that would go on, after the feed has ended their subscriptions. */
   close(): Promise<void>;
 }
-
-/** How long a close waits for clients that do not read. */
-const DRAIN_MS = 3000;
 
 export function createGraphqlHandlers(ctx: Context): GraphqlHandlers {
   const maskError = createErrorMask(ctx.log);
@@ -44,26 +40,13 @@ export function createGraphqlHandlers(ctx: Context): GraphqlHandlers {
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const stream = createStreamHandler({ prepare, maskError });
 
-  const streaming = new Set<Promise<void>>();
-  const track: RequestHandler = (req, res, next) => {
-    if (req.get('accept')?.includes('text/event-stream')) {
-      const ended = new Promise<void>((resolve) => res.once('close', resolve));
-      streaming.add(ended);
-      void ended.then(() => streaming.delete(ended));
-    }
-    next();
-  };
   return {
     handlers: [
-      track,
       readBody,
       (req, res, next) => (req.path === '/stream' ? stream.handler(req, res, next) : next()),
       yoga as unknown as RequestHandler,
     ],
-    close: async () => {
-      const ended = Promise.all([stream.close(), ...streaming]);
-      await Promise.race([ended, sleep(DRAIN_MS, undefined, { ref: false })]);
-    },
+    close: () => stream.close(),
   };
 }
 

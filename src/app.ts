@@ -2,7 +2,7 @@
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import express, { type Express } from 'express';
+import express, { type Express, type RequestHandler, type Response } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestRouter } from '../rest/router.js';
 import type { Context } from './context.js';
@@ -16,8 +16,9 @@ export interface Gateway {
 
 const CLOSE_MS = 5000;
 
-function createApp(ctx: Context, graphql: GraphqlHandlers): Express {
+function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler): Express {
   const app = express();
+  app.use(count);
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
   app.use('/tape_control/api/v1', createRestRouter(ctx));
@@ -39,22 +40,40 @@ function createApp(ctx: Context, graphql: GraphqlHandlers): Express {
 /** @throws Error when the port is taken */
 export async function startGateway(ctx: Context): Promise<Gateway> {
   const graphql = createGraphqlHandlers(ctx);
-  const server = await listen(createApp(ctx, graphql), ctx.config);
+  const answers = countAnswers();
+  const server = await listen(createApp(ctx, graphql, answers.count), ctx.config);
   const { port, family, address } = server.address() as AddressInfo;
   return {
     url: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       ctx.events.endReaders();
-      await graphql.close();
-      // connections become idle one by one, as their answers end
-      const sweep = setInterval(() => server.closeIdleConnections(), 20);
-      await Promise.race([closed, sleep(CLOSE_MS, undefined, { ref: false })]);
-      clearInterval(sweep);
+      const ended = Promise.all([graphql.close(), answers.ended()]);
+      await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
       server.closeAllConnections();
       await closed;
     },
   };
+}
+
+/** Knows which answers are in hand: Node counts a connection that has not sent a request yet as busy. */
+function countAnswers() {
+  const open = new Set<Response>();
+  let onEnd = () => {};
+  const count: RequestHandler = (_req, res, next) => {
+    open.add(res);
+    res.once('close', () => {
+      open.delete(res);
+      if (open.size === 0) onEnd();
+    });
+    next();
+  };
+  const ended = () =>
+    new Promise<void>((resolve) => {
+      if (open.size === 0) resolve();
+      else onEnd = resolve;
+    });
+  return { count, ended };
 }
 
 async function listen(app: Express, { port, host }: { port: number; host: string }): Promise<Server> {

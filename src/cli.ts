@@ -10,6 +10,7 @@ import * as requests from './commands/requests.js';
 import * as server from './commands/serve.js';
 import { type Config, ConfigError, environment, isDebug, readConfig, readServerUrl } from './config.js';
 import { codeOf, InvalidInputError, messageOf } from './errors.js';
+import { installExactJson } from './json.js';
 import { packageRoot } from './package-root.js';
 import { backendNames } from './tape/index.js';
 
@@ -21,6 +22,7 @@ function createProgram(): Command {
     .description('Restores files from tape to disk, on request, within per-user quotas.')
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .exitOverride()
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')) })
     .showHelpAfterError('(--help shows what there is)')
     .addHelpText('after', '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files.');
   const command = (parent: Command, usage: string, description: string) =>
@@ -98,6 +100,7 @@ function fail(error: unknown): number {
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
+installExactJson();
 process.stdout.on('error', (error) => process.exit(fail(error)));
 process.stderr.on('error', () => {}); // nobody reads it any more
 try {

@@ -40,9 +40,9 @@ function composeFirst(facts: MailFacts): Mail {
     ...listCopies(facts).slice(0, 1),
     '',
     rest > 0
-      ? `${count(rest, 'file is', 'files are')} still to come, of ${facts.filesTotal} in all.`
+      ? `${count(rest, 'file is', 'files are')} still to come, of ${formatNumber(facts.filesTotal)} in all.`
       : 'No other file is to come.',
-    `Restored files stay on disk until ${facts.retention} UTC.`,
+    `Restored files stay on disk until ${formatTime(facts.retention)}.`,
   ];
   return { subject: `First file restored: ${oneLine(facts.label)}`, body: text(lines) };
 }
@@ -69,7 +69,7 @@ function composeLast(facts: MailFacts): Mail {
       : []),
   ];
   if (facts.filesOnDisk > 0) {
-    lines.push('', `Until ${facts.retention} UTC you find them here:`, '', ...listCopies(facts));
+    lines.push('', `Until ${formatTime(facts.retention)} you find them here:`, '', ...listCopies(facts));
     addMore(lines, facts.filesOnDisk - facts.copies.length);
     if (facts.mountpoints.length > 0) {
       lines.push(
@@ -109,11 +109,20 @@ function listCopies(facts: MailFacts): string[] {
 }
 
 function addMore(lines: string[], more: number): void {
-  if (more > 0) lines.push(`  … and ${more} more`);
+  if (more > 0) lines.push(`  … and ${formatNumber(more)} more`);
 }
 
 function count(n: number, one: string, many: string): string {
-  return `${n.toLocaleString('en')} ${n === 1 ? one : many}`;
+  return `${formatNumber(n)} ${n === 1 ? one : many}`;
+}
+
+function formatNumber(n: number): string {
+  return n.toLocaleString('en');
+}
+
+/** To the second, which is what a reader wants. */
+function formatTime(time: string): string {
+  return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
 export function formatBytes(bytes: bigint): string {
@@ -124,7 +133,8 @@ export function formatBytes(bytes: bigint): string {
     value /= 1000;
     unit++;
   }
-  return `${unit === 0 ? value : value.toPrecision(3)} ${units[unit]}`;
+  if (unit === 0) return count(value, 'byte', 'bytes');
+  return `${value.toPrecision(3)} ${units[unit]}`;
 }
 
 /** A path may hold line breaks; a mail shows them rather than obeys them. */
@@ -144,9 +154,11 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, socketTim
 export function createMailTransport(smtpUrl: string): Transporter {
   const url = new URL(smtpUrl);
   return nodemailer.createTransport({
-    host: url.hostname,
+    host: url.hostname.replace(/^\[(.*)\]$/, '$1'), // IPv6
     port: Number(url.port) || (url.protocol === 'smtps:' ? 465 : 25),
     secure: url.protocol === 'smtps:',
+    // smtp: is in the clear where the server has no TLS, so a certificate of the house must not be an obstacle to it
+    tls: { rejectUnauthorized: url.protocol === 'smtps:' },
     ...(url.username && {
       auth: { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) },
     }),

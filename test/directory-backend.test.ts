@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createDirectoryBackend } from '../src/tape/directory.js';
 import { makeTempDir } from './app.js';
+import { asOrdinaryUser } from './ordinary-user.js';
 import { describeBackend, mount, put, readAll } from './tape-backend.js';
 
 const dirs: string[] = [];
@@ -110,14 +111,3 @@ test('what the system forbids is POLICY', async () => {
   expect(failures).toMatchObject([{ errorClass: 'POLICY' }, { errorClass: 'POLICY' }, { errorClass: 'POLICY' }]);
   expect(existsSync(path.join(dir, 'library', 'V2', '00000002'))).toBe(false);
 });
-
-/** Root may do everything; file permissions mean something to other users only. */
-async function asOrdinaryUser<T>(work: () => Promise<T>): Promise<T> {
-  if (process.geteuid?.() !== 0) return await work();
-  process.seteuid?.(65_534);
-  try {
-    return await work();
-  } finally {
-    process.seteuid?.(0);
-  }
-}

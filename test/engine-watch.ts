@@ -145,9 +145,14 @@ export function readRestored(app: TestApp, file: string): Buffer | undefined {
   return existsSync(place) ? readFileSync(place) : undefined;
 }
 
-/** Everything below a directory, partial files and folders too. */
+/** Everything below a directory, partial files and folders too; links are not followed. */
 export function listTree(dir: string): string[] {
-  return readdirSync(dir, { recursive: true }).map(String).sort();
+  const entries = readdirSync(dir, { withFileTypes: true });
+  const names = entries.flatMap((entry) => [
+    entry.name,
+    ...(entry.isDirectory() ? listTree(path.join(dir, entry.name)).map((name) => `${entry.name}/${name}`) : []),
+  ]);
+  return names.sort();
 }
 
 export interface DiskFigures {

@@ -12,10 +12,11 @@ beforeAll(async () => {
 });
 afterAll(() => app.close());
 
-const MEMBERS = `__typename
+const SHARED = `__typename
   ... on Request { requestId label pattern state retention notifyOnFirstFile notifyOnLastFile
     filesTotal filesOnDisk filesUnknown bytesTotal quota { user used } }
-  ... on Failure { message code }
+  ... on Failure { message code }`;
+const MEMBERS = `${SHARED}
   ... on InvalidInput { field }
   ... on UnknownUser { user }
   ... on QuotaExceeded { user size used requested }`;
@@ -33,7 +34,7 @@ const update = (input: object) => mutate('updateRequest', input);
 async function cancel(id: number): Promise<unknown> {
   const data = await askData<{ cancelRequest: unknown }>(
     app,
-    `mutation ($id: Int!) { cancelRequest(id: $id) { ${MEMBERS} } }`,
+    `mutation ($id: Int!) { cancelRequest(id: $id) { ${SHARED} } }`,
     { id },
   );
   return data.cancelRequest;
@@ -256,8 +257,8 @@ test('an internal error says no more than that, and the log has it whole', async
   const broken = await startApp();
   try {
     await addQuota(broken.ctx, 'kim', 10_000n);
-    await broken.ctx.db.pool.query('ALTER TABLE recall RENAME TO secret_table_of_recalls');
     await addFiles(broken.ctx, [{ path: '/k/1' }]);
+    await broken.ctx.db.pool.query('ALTER TABLE recall RENAME TO recall_away');
     const error = vi.spyOn(broken.ctx.log, 'error');
     const query = 'mutation { createRequest(input: { quota: "kim", pattern: "/k/" }) { __typename } }';
     expect(await ask(broken, query)).toEqual({

@@ -96,13 +96,17 @@ test('R105 an id that is no number or out of range answers 404', async () => {
 });
 
 test("R106 an empty address means the quota's own", async () => {
-  await put(app, id, { quota: 'alice', notify_on_first_file: '' });
-  expect(await readRequest(app, id)).toMatchObject({ ...ADDRESSES, notify_on_first_file: 'alice@example.org' });
+  for (const name of ['notify_on_first_file', 'notify_on_last_file']) {
+    await put(app, id, { quota: 'alice', ...ADDRESSES, [name]: '' });
+    expect(await readRequest(app, id)).toMatchObject({ ...ADDRESSES, [name]: 'alice@example.org' });
+  }
 });
 
 test('R107 null removes an address', async () => {
-  await put(app, id, { quota: 'alice', notify_on_last_file: null });
-  expect(await readRequest(app, id)).toMatchObject({ ...ADDRESSES, notify_on_last_file: null });
+  for (const name of ['notify_on_first_file', 'notify_on_last_file']) {
+    await put(app, id, { quota: 'alice', ...ADDRESSES, [name]: null });
+    expect(await readRequest(app, id)).toMatchObject({ ...ADDRESSES, [name]: null });
+  }
 });
 
 test('R108 a retention that has passed ends the request at once and gives its charge back', async () => {

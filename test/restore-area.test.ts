@@ -7,6 +7,7 @@ import { createMemoryBackend } from '../src/tape/memory.js';
 import { addSeconds } from '../src/time.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import {
+  cancel,
   createClock,
   findIllegalMoves,
   listTree,
@@ -139,8 +140,6 @@ test.each<[string, string, () => void, string]>([
 });
 
 test('a path that leads out, put into the catalogue past all checks, fails as POLICY', async () => {
-  const { contents } = await request('/sound');
-  await waitFor('the file', async () => (await readStage(app, '/sound')) === 'R');
   const before = photograph();
   const ways = ['/../outside/x', '/../new', '/a/../../outside/x', '/a/..', '/..'];
   await addTaped(
@@ -156,7 +155,7 @@ test('a path that leads out, put into the catalogue past all checks, fails as PO
   expect(view.holds.map(({ errorClass }) => errorClass)).toEqual(ways.map(() => 'POLICY'));
   const made = Object.keys(photograph()).filter((name) => !(name in before) && name !== 'restore/a');
   expect(made).toEqual([]);
-  expect(contents.size).toBe(1);
+  await cancel(app, id);
 });
 
 test('the same bytes at the place, left by an engine that was killed, are taken for the file', async () => {
@@ -195,7 +194,7 @@ test('names as odd and as long as a disk takes them are restored under these ver
   expect(listTree(place('odd')).filter((name) => !name.includes('/'))).toEqual(tops);
   clock.advance(10_000);
   await ring(app, 'event');
-  await waitFor('the files to go', async () => listTree(app.restoreDir).every((name) => !name.startsWith('odd')));
+  await waitFor('the files to go', async () => !listTree(app.restoreDir).some((name) => name.startsWith('odd')));
 });
 
 test('a copy whose folder was moved out and replaced by a link is left alone and becomes UNVERIFIED', async () => {

@@ -1,6 +1,5 @@
 /** `migrate`, `import`, `archive`, `quota`, `disk`: what operators do, on the database itself. */
-import { createReadStream } from 'node:fs';
-import { mkdir, stat } from 'node:fs/promises';
+import { mkdir, open, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Config } from '../config.js';
 import type { Context } from '../context.js';
@@ -35,8 +34,10 @@ export async function migrate(config: Config, options: Output): Promise<void> {
 }
 
 export async function importFile(config: Config, file: string, options: Output): Promise<void> {
-  const input = file === '-' ? process.stdin : createReadStream(file);
-  const result = await withContext(config, (ctx) => importRows(ctx, readRows(input)));
+  const handle = file === '-' ? undefined : await open(file);
+  const result = await withContext(config, (ctx) =>
+    importRows(ctx, readRows(handle?.createReadStream() ?? process.stdin)),
+  );
   if (options.json) printJson(result);
   else printLine(`${result.added} files added, ${result.updated} updated`);
 }

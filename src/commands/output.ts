@@ -54,7 +54,7 @@ const UNITS: Record<string, bigint> = {
 export function parseSize(text: string): bigint | undefined {
   const match = /^(\d{1,19})(?:\.(\d{1,6}))?\s*([KMGTP]i?)?B?$/.exec(text);
   const unit = UNITS[match?.[3] ?? ''];
-  if (!match || unit === undefined) return undefined;
+  if (!match || unit === undefined || (unit === 1n && match[2] !== undefined)) return undefined;
   const fraction = BigInt((match[2] ?? '').padEnd(6, '0'));
   return BigInt(match[1] ?? 0) * unit + (fraction * unit) / 1_000_000n;
 }

@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
 import { messageOf } from '../errors.js';
 import { stageLetters, stageOfLetter } from '../stages.js';
+import { parseTime } from '../time.js';
 import { ask } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine, printTable } from './output.js';
@@ -41,7 +42,7 @@ export async function ls(
   const stages = options.stages === undefined ? undefined : [...options.stages].map(readStage);
   const limit = /^\d{1,9}$/.test(options.limit) ? Number(options.limit) : Number.NaN;
   if (Number.isNaN(limit))
-    throw new CommandError(`--limit must be a whole number, not ${options.limit}`, exitCodes.usage);
+    throw new CommandError(`--limit must be a whole number, not ${JSON.stringify(options.limit)}`, exitCodes.usage);
   let shown = 0;
   let total = 0;
   for (let after: string | null = null; ; ) {
@@ -99,6 +100,12 @@ interface CreatedNode {
 export async function request(url: string, options: RequestOptions): Promise<void> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new CommandError('give either --pattern or --file', exitCodes.usage);
+  }
+  if (options.retention !== undefined && parseTime(options.retention) === undefined) {
+    throw new CommandError(
+      `--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not ${JSON.stringify(options.retention)}`,
+      exitCodes.usage,
+    );
   }
   const input = {
     quota: options.quota,

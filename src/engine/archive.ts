@@ -5,7 +5,7 @@
  * Killed anywhere, it is run again: files that are on tape already are left out, and one that was only half-way is
  * written to a new position.
  */
-import { constants } from 'node:fs';
+import { type BigIntStats, constants, type Dirent } from 'node:fs';
 import { type FileHandle, lstat, open, opendir, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../context.js';
@@ -47,6 +47,9 @@ interface Source {
   file: string;
   path: string;
   size: bigint;
+  /** What tells the file as it was found from a changed one: inode, and modification time in nanoseconds. */
+  ino: bigint;
+  mtimeNs: bigint;
 }
 
 interface Written extends Source {
@@ -82,29 +85,39 @@ export async function archiveTree(
   return result;
 }
 
-/** The regular files below a directory, in order of their names. Links are never followed. */
+/** The regular files below a directory, those of a folder in order of their names. Links are never followed. */
 async function* walk(input: ArchiveInput, result: ArchiveResult): AsyncGenerator<Source> {
   const prefix = `/${input.prefix ?? ''}/`.replace(/\/+/g, '/');
   const pending = [''];
   for (let relative = pending.pop(); relative !== undefined; relative = pending.pop()) {
-    const entries = [];
-    for await (const entry of await opendir(path.join(input.dir, relative))) entries.push(entry);
-    entries.sort((a, b) => (a.name < b.name ? -1 : 1));
+    const entries = await readFolder(path.join(input.dir, relative)).catch((error: unknown) => {
+      if (relative === '') throw error;
+      result.failed.push(`${path.join(input.dir, relative)}: ${messageOf(error)}`);
+      return [];
+    });
+    const folders: string[] = [];
     for (const entry of entries) {
       const below = path.join(relative, entry.name);
-      if (entry.isDirectory()) pending.push(below);
+      if (entry.isDirectory()) folders.push(below);
       else if (!entry.isFile()) result.skipped++;
       else {
         const file = path.join(input.dir, below);
         try {
-          const { size } = await lstat(file, { bigint: true });
-          yield { file, path: checkPath('path', prefix + below), size };
+          const { size, ino, mtimeNs } = await lstat(file, { bigint: true });
+          yield { file, path: checkPath('path', prefix + below), size, ino, mtimeNs };
         } catch (error) {
           result.failed.push(`${file}: ${messageOf(error)}`);
         }
       }
     }
+    for (const folder of folders.reverse()) pending.push(folder);
   }
+}
+
+async function readFolder(dir: string): Promise<Dirent[]> {
+  const entries: Dirent[] = [];
+  for await (const entry of await opendir(dir)) entries.push(entry);
+  return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 interface Batch {
@@ -138,7 +151,7 @@ async function archiveBatch(
     if (!old || !isOnTape(old)) fresh.push(source);
     else {
       await attempt(source, async () => {
-        await checkSame(source, old);
+        await checkSame(source, old, signal);
         safe.push(source);
         result.unchanged++;
       });
@@ -171,7 +184,17 @@ async function archiveBatch(
   result.archived += verified.length;
   for (const file of verified) result.bytes += file.size;
   // last, so that a source is never gone while the catalogue still counts on it
-  if (input.move) for (const source of [...verified, ...safe]) await attempt(source, () => unlink(source.file));
+  if (input.move) for (const source of [...verified, ...safe]) await attempt(source, () => removeSource(source));
+}
+
+/** What was written to a source since it was read is on no tape: such a source stays. */
+async function removeSource(source: Source): Promise<void> {
+  if (isChanged(source, await lstat(source.file, { bigint: true }))) throw new Error('it changed since it was read');
+  await unlink(source.file);
+}
+
+function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): boolean {
+  return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
 }
 
 function isOnTape(file: KnownFile): boolean {
@@ -179,12 +202,15 @@ function isOnTape(file: KnownFile): boolean {
 }
 
 /** @throws Error when the tape has other bytes under this path */
-async function checkSame(source: Source, known: KnownFile): Promise<void> {
+async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<void> {
   const handle = await open(source.file, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
     if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
     const checksum = createChecksum(known.checksum);
-    for await (const chunk of readAll(handle)) checksum.update(chunk);
+    for await (const chunk of readAll(handle)) {
+      signal.throwIfAborted();
+      checksum.update(chunk);
+    }
     if (checksum.digest() !== known.checksum) throw new Error(`${source.path} is on tape already, with other bytes`);
   } finally {
     await handle.close();
@@ -203,6 +229,7 @@ async function writeOne(backend: TapeBackend, source: Source, place: Place, sign
     };
     const size = await backend.write(place.volume, place.position, tee(), signal);
     if (size !== source.size) throw new Error(`it changed from ${source.size} to ${size} bytes while it was read`);
+    if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('it changed while it was read');
     return { ...source, ...place, checksum: checksum.digest() };
   } finally {
     await handle.close();

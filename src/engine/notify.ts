@@ -12,38 +12,64 @@ import { addSeconds } from '../time.js';
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
+export interface MailSignals {
+  /** No further letter after this. */
+  stop: AbortSignal;
+  /** The letter in hand is given up after this. */
+  abort: AbortSignal;
+}
+
 /**
  * Sends what is due.
  * @param transport undefined: mail is written to the log
  * @returns how many letters were dealt with
  */
-export async function sendMail(ctx: Context, transport: Transporter | undefined, stop: AbortSignal): Promise<number> {
+export async function sendMail(
+  ctx: Context,
+  transport: Transporter | undefined,
+  { stop, abort }: MailSignals,
+): Promise<number> {
   let count = 0;
-  while (!stop.aborted && (await claimMail(ctx, (letter) => send(ctx, transport, letter)))) count++;
+  while (!stop.aborted && (await claimMail(ctx, (letter) => send(ctx, transport, letter, abort)))) count++;
   return count;
 }
 
-async function send(ctx: Context, transport: Transporter | undefined, letter: Letter): Promise<SendResult> {
+async function send(
+  ctx: Context,
+  transport: Transporter | undefined,
+  letter: Letter,
+  abort: AbortSignal,
+): Promise<SendResult> {
   if (!transport) {
     ctx.log.info({ to: letter.recipient, subject: letter.subject, body: letter.body }, 'mail (SMTP_URL is not set)');
     return { state: 'LOGGED' };
   }
+  const message = {
+    from: ctx.config.mailFrom,
+    to: { name: '', address: letter.recipient },
+    subject: letter.subject,
+    text: letter.body,
+    messageId: letter.messageId,
+    date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
+    headers: { 'Auto-Submitted': 'auto-generated' },
+    signal: abort,
+  };
   try {
-    await transport.sendMail({
-      from: ctx.config.mailFrom,
-      to: { name: '', address: letter.recipient },
-      subject: letter.subject,
-      text: letter.body,
-      messageId: letter.messageId,
-      date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
-      headers: { 'Auto-Submitted': 'auto-generated' },
-    });
+    await transport.sendMail(message);
     return { state: 'SENT' };
   } catch (error) {
-    const isRefused = ((error as { responseCode?: number }).responseCode ?? 0) >= 500;
     ctx.log.warn({ to: letter.recipient, error: messageOf(error) }, 'mail was not taken');
-    if (isRefused) return { state: 'REJECTED', error: messageOf(error) };
-    const pause = PAUSES_SECONDS[Math.min(letter.attempts, PAUSES_SECONDS.length - 1)] ?? 3600;
-    return { state: 'PENDING', error: messageOf(error), nextTryAt: addSeconds(ctx.now(), pause) };
+    if (isRefused(error)) return { state: 'REJECTED', error: messageOf(error) };
+    const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(letter.attempts, PAUSES_SECONDS.length - 1)];
+    return { state: 'PENDING', error: messageOf(error), nextTryAt: addSeconds(ctx.now(), pause ?? 0) };
   }
+}
+
+/**
+ * Did the server refuse this recipient or this letter for good? A greeting, a login or a sender that is refused is a
+ * fault of the site, which is mended some day, and costs no letter.
+ */
+function isRefused(error: unknown): boolean {
+  const { responseCode = 0, command = '' } = error as { responseCode?: number; command?: string };
+  return responseCode >= 500 && (command === 'RCPT TO' || command === 'DATA');
 }

@@ -70,7 +70,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     }),
     repeat(ctx, 'unplaced', { everyMs: REPAIR_MS, bell: bells.recall, stop: stop.signal }, () => failUnplaced(ctx)),
     repeat(ctx, 'mail', { everyMs: MAIL_MS, bell: bells.notification, stop: stop.signal }, () =>
-      sendMail(ctx, transport, stop.signal),
+      sendMail(ctx, transport, { stop: stop.signal, abort: abort.signal }),
     ),
   ];
   return {

@@ -18,6 +18,7 @@ import { queueMail } from './notifications.js';
  */
 export async function settleRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   if (requestIds.length === 0) return;
+  const now = ctx.now();
   await tx.query(
     `SELECT count(*) FROM (
        SELECT FROM tape_file f JOIN hold h ON h.file_id = f.id
@@ -38,7 +39,7 @@ export async function settleRequests(ctx: Context, tx: Transaction, requestIds: 
      WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING' AND f.stage = 'ONTAPE'
      ORDER BY f.id
      ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
-    [requestIds, ctx.now()],
+    [requestIds, now],
   );
   // a recall of one of the files may have begun before this request was made
   await tx.query(
@@ -46,17 +47,18 @@ export async function settleRequests(ctx: Context, tx: Transaction, requestIds: 
      WHERE r.id = ANY($1::int[]) AND r.tapestore_request_start IS NULL AND EXISTS (
        SELECT FROM hold h JOIN tape_file f ON f.id = h.file_id
        WHERE h.request_id = r.id AND h.state = 'WAITING' AND f.stage = 'RESTORING')`,
-    [requestIds, ctx.now()],
+    [requestIds, now],
   );
-  await recountRequests(tx, requestIds);
-  await advanceRequests(ctx, tx, requestIds);
+  await recountRequests(tx, requestIds, now);
+  await advanceRequests(ctx, tx, requestIds, now);
 }
 
 /** Counts the holds of requests anew. */
-async function recountRequests(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     `UPDATE request r SET files_total = c.total, files_on_disk = c.on_disk, files_failed = c.failed,
-       bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk
+       bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk,
+       last_arrival = CASE WHEN c.on_disk > r.files_on_disk THEN $2::timestamp ELSE r.last_arrival END
      FROM (
        SELECT i.id, count(h.file_id) AS total, coalesce(sum(h.size), 0) AS bytes,
          count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk,
@@ -64,7 +66,7 @@ async function recountRequests(tx: Transaction, requestIds: readonly number[]): 
          coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk
        FROM unnest($1::int[]) AS i (id) LEFT JOIN hold h ON h.request_id = i.id GROUP BY i.id
      ) c WHERE r.id = c.id`,
-    [requestIds],
+    [requestIds, now],
   );
 }
 
@@ -73,7 +75,12 @@ async function recountRequests(tx: Transaction, requestIds: readonly number[]): 
  * A request is complete when each of its files is on disk or has failed for good; files that join a complete request
  * make it incomplete again.
  */
-export async function advanceRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+export async function advanceRequests(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  now = ctx.now(),
+): Promise<void> {
   if (requestIds.length === 0) return;
   await tx.query(
     `UPDATE request r SET
@@ -82,13 +89,13 @@ export async function advanceRequests(ctx: Context, tx: Transaction, requestIds:
          WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END::"RequestState",
        first_files_on_disk = coalesce(r.first_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN $2::timestamp END),
        last_files_on_disk =
-         CASE WHEN d.is_done AND r.files_on_disk > 0 THEN coalesce(r.last_files_on_disk, $2::timestamp) END,
+         CASE WHEN d.is_done AND r.files_on_disk > 0 THEN coalesce(r.last_files_on_disk, r.last_arrival) END,
        tapestore_request_end =
          CASE WHEN d.is_done AND r.tapestore_request_start IS NOT NULL
            THEN coalesce(r.tapestore_request_end, $2::timestamp) END
      FROM (SELECT id, files_on_disk + files_failed = files_total AS is_done FROM request) d
      WHERE r.id = ANY($1::int[]) AND d.id = r.id AND ${IS_LIVE}`,
-    [requestIds, ctx.now()],
+    [requestIds, now],
   );
   await queueMail(ctx, tx, requestIds);
   recordProgress(tx, requestIds);
@@ -114,6 +121,7 @@ export async function markHolds(
   tx: Transaction,
   outcomes: readonly { fileId: bigint; failure?: { errorClass: string; error: string } }[],
 ): Promise<void> {
+  const now = ctx.now();
   const rows = await tx.query<{ requestId: number }>(
     `WITH outcome AS (
        SELECT * FROM unnest($1::bigint[], $2::"ErrorClass"[], $3::text[]) AS o (file_id, error_class, error)
@@ -133,17 +141,20 @@ export async function markHolds(
        FROM changed GROUP BY request_id
      )
      UPDATE request r SET files_on_disk = files_on_disk + d.on_disk, files_failed = files_failed + d.failed,
-       bytes_on_disk = bytes_on_disk + d.bytes
+       bytes_on_disk = bytes_on_disk + d.bytes,
+       last_arrival = CASE WHEN d.on_disk > 0 THEN $4::timestamp ELSE r.last_arrival END
      FROM delta d WHERE r.id = d.request_id RETURNING r.id AS "requestId"`,
     [
       outcomes.map((o) => o.fileId),
       outcomes.map((o) => o.failure?.errorClass ?? null),
       outcomes.map((o) => o.failure?.error ?? null),
+      now,
     ],
   );
   await advanceRequests(
     ctx,
     tx,
     rows.map((row) => row.requestId),
+    now,
   );
 }

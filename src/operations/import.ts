@@ -138,12 +138,13 @@ async function apply(ctx: Context, tx: Transaction): Promise<ImportResult> {
     [moved],
   );
   await tx.query(`CREATE TEMP TABLE fresh (id bigint) ON COMMIT DROP`);
+  // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
   const [added] = await tx.query<{ count: bigint }>(
     `WITH added AS (
        INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum)
        SELECT i.path, i.size, coalesce(i.stage, 'UNVERIFIED'), i.verified, i.spot_name, v.id, i.position, i.checksum
        FROM incoming i LEFT JOIN volume v ON v.name = i.volume
-       WHERE NOT EXISTS (SELECT FROM known k WHERE k.line = i.line) ORDER BY i.line
+       WHERE NOT EXISTS (SELECT FROM known k WHERE k.line = i.line) ORDER BY i.path
        RETURNING id
      ), noted AS (INSERT INTO fresh SELECT id FROM added)
      SELECT count(*) FROM added`,

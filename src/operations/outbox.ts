@@ -32,8 +32,9 @@ export async function claimMail(ctx: Context, send: (letter: Letter) => Promise<
     if (!letter) return false;
     const result = await send(letter);
     await tx.query(
-      `UPDATE notification SET state = $2, attempts = attempts + 1, last_error = $3,
-         next_try_at = coalesce($4::timestamp, next_try_at), sent_at = CASE WHEN $2 = 'SENT' THEN $5::timestamp END
+      `UPDATE notification SET state = $2::"NotificationState", attempts = attempts + 1, last_error = $3,
+         next_try_at = coalesce($4::timestamp, next_try_at),
+         sent_at = CASE WHEN $2::"NotificationState" = 'SENT' THEN $5::timestamp END
        WHERE id = $1`,
       [
         letter.id,

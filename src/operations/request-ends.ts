@@ -46,7 +46,8 @@ export async function endRequests(
        SELECT r.id FROM request r WHERE ${IS_LIVE} AND (${condition}) AND $2::timestamp IS NOT NULL
        ORDER BY r.id FOR NO KEY UPDATE
      )
-     UPDATE request r SET state = $1, is_released = false, retention = least(r.retention, $2::timestamp)
+     UPDATE request r SET state = $1::"RequestState", is_released = false,
+       retention = CASE WHEN $1::"RequestState" = 'CANCELLED' THEN least(r.retention, $2::timestamp) ELSE r.retention END
      FROM ended WHERE r.id = ended.id RETURNING r.id, r.quota_id AS "quotaId", r.bytes_total AS bytes`,
     [state, now],
   );

@@ -159,7 +159,8 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
   await charge(tx, quota, BigInt(sum?.bytes ?? 0));
   await tx.query(
     `UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
-       first_files_on_disk = NULL, last_files_on_disk = NULL WHERE id = $1`,
+       first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL,
+       files_on_disk = 0, files_failed = 0, bytes_on_disk = 0 WHERE id = $1`,
     [request.id],
   );
   await lockCatalogue(tx, 'shared');

@@ -93,6 +93,7 @@ CREATE TABLE "request" (
     "tapestore_request_end" TIMESTAMP(6),
     "first_files_on_disk" TIMESTAMP(6),
     "last_files_on_disk" TIMESTAMP(6),
+    "last_arrival" TIMESTAMP(6),
     "files_total" INTEGER NOT NULL DEFAULT 0,
     "files_on_disk" INTEGER NOT NULL DEFAULT 0,
     "files_failed" INTEGER NOT NULL DEFAULT 0,

@@ -1,0 +1,137 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createMemoryBackend } from '../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from './app.js';
+import { createDatabase } from './database.js';
+import { addQuota, addTaped } from './factories.js';
+import {
+  cleanUp,
+  cliFile,
+  makeDataDir,
+  type Running,
+  runCli,
+  startCli,
+  startProcess,
+  startServer,
+  stop,
+} from './process.js';
+
+const backend = createMemoryBackend();
+let app: TestApp;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp({ backend });
+  env = { TAPEGATE_URL: app.url, TERM: 'xterm' };
+  await addQuota(app.ctx, 'ann', 100_000_000n);
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+/** Puts files on a volume that is not read until `letGo`. */
+async function addHeld(top: string, count: number): Promise<{ letGo(): void }> {
+  let letGo = () => {};
+  const held = new Promise<void>((resolve) => {
+    letGo = resolve;
+  });
+  const volume = `HELD-${top.slice(1)}`;
+  const { onRead } = backend;
+  backend.onRead = async (name, position, bytes) => {
+    if (name === volume && position > 1n) await held;
+    return await onRead(name, position, bytes);
+  };
+  await addTaped(
+    app.ctx,
+    backend,
+    Array.from({ length: count }, (_, n) => ({ path: `${top}/${n}`, size: 1000, volume })),
+  );
+  return { letGo };
+}
+
+/** Runs the command in a terminal of 120 columns. */
+function startInTerminal(args: string): Running {
+  const command = `stty cols 120; "${process.execPath}" "${cliFile}" ${args}`;
+  return startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });
+}
+
+const SHOW_CURSOR = '\u001b[?25h';
+const HIDE_CURSOR = '\u001b[?25l';
+
+test('in a terminal, request --watch draws a bar that grows, and leaves the cursor as it was', async () => {
+  const { letGo } = await addHeld('/bar', 4);
+  const running = startInTerminal('request --quota ann --pattern /bar/ --watch');
+  await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB/);
+  letGo();
+  const { code, stdout } = await running.ended;
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+\r\n/);
+  expect(stdout).toMatch(/\u2588+\u2591+ 25% {2}1\/4 files/);
+  expect(stdout).toMatch(/\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}done/);
+  expect(stdout).toMatch(/\r\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\r\n$/);
+  expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
+});
+
+test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the request alone', async () => {
+  const { letGo } = await addHeld('/interrupt', 2);
+  const running = startInTerminal('request --quota ann --pattern /interrupt/ --watch');
+  await running.waitForOutput(/1\/2 files/);
+  running.child.stdin?.write('\u0003');
+  const { code, stdout } = await running.ended;
+  expect(code).toBe(130);
+  expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
+  letGo();
+  const [, id = ''] = /request (\d+)/.exec(stdout) ?? [];
+  expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
+});
+
+test('without a terminal, a watch writes plain lines', async () => {
+  const { letGo } = await addHeld('/plain', 2);
+  const running = startCli(['request', '--quota', 'ann', '--pattern', '/plain/', '--watch'], { env });
+  await waitFor(
+    'the bar',
+    async () => running.stderr().includes('0/2 files') || running.stderr().includes('1/2 files'),
+  );
+  letGo();
+  const { code, stdout, stderr } = await running.ended;
+  expect(code).toBe(0);
+  expect(stdout).toMatch(
+    /^request (\d+): 2 files, 2\.00 kB, kept until \S+\nrequest \1 is completed: 2 files on disk, 2\.00 kB\n$/,
+  );
+  expect(stderr).toContain('100%  2/2 files  2.00 kB of 2.00 kB');
+  expect(stderr).not.toContain('\u001b');
+});
+
+test('a request for files that are all there already is done at once', async () => {
+  const { letGo } = await addHeld('/there', 1);
+  letGo();
+  const first = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
+  const second = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
+  const none = await runCli(['request', '--quota', 'ann', '--pattern', '/no/such/file', '--watch'], { env });
+  expect([first.code, second.code, none.code]).toEqual([0, 0, 0]);
+  expect(second.stdout).toMatch(/ is completed: 1 files on disk, 1\.00 kB\n$/);
+  expect(none.stdout).toMatch(/ is completed: 0 files on disk, 0 bytes\n$/);
+});
+
+test('a watch survives a server that goes away and comes back', async () => {
+  const database = await createDatabase();
+  const dataDir = makeDataDir();
+  mkdirSync(path.join(dataDir, 'tree'));
+  writeFileSync(path.join(dataDir, 'tree/a'), 'bytes');
+  const server = { DATABASE_URL: database.url, DATA_DIR: dataDir };
+  await runCli(['archive', path.join(dataDir, 'tree')], { env: server });
+  await runCli(['quota', 'set', 'ann', '--size', '1G'], { env: server });
+  const first = await startServer('serve', { env: server });
+  const at = { TAPEGATE_URL: first.url };
+  const watching = startCli(['request', '--quota', 'ann', '--pattern', '/a', '--watch'], { env: at });
+  await waitFor('the bar', async () => watching.stderr().includes('0/1 files'));
+  await stop(first);
+
+  const second = await startServer('start', { env: { ...server, PORT: new URL(first.url).port } });
+  const result = await watching.ended;
+  await stop(second);
+  await database.drop();
+  expect(result).toMatchObject({ code: 0, stdout: expect.stringMatching(/is completed: 1 files on disk, 5 bytes\n$/) });
+});

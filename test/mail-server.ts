@@ -1,0 +1,116 @@
+/** A real SMTP server that keeps what it is given, and refuses when told to. */
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
+import { waitFor } from './app.js';
+
+export interface ReceivedMail {
+  from: string;
+  to: string[];
+  /** In lower case; a folded line is one line. */
+  headers: Map<string, string>;
+  body: string;
+}
+
+export interface MailServer {
+  url: string;
+  port: number;
+  mails: ReceivedMail[];
+  /** Called as each mail arrives, before the server answers. */
+  onMail: (mail: ReceivedMail) => void;
+  /** Waits for the mail with that recipient and a subject that begins so. */
+  waitForMail(to: string, subject: string): Promise<ReceivedMail>;
+  close(): Promise<void>;
+}
+
+/** What a server answers with instead of taking the mail. */
+export class Refusal extends Error {
+  readonly responseCode: number;
+
+  constructor(responseCode: number, message: string) {
+    super(message);
+    this.responseCode = responseCode;
+  }
+}
+
+export async function startMailServer(port = 0, options: SMTPServerOptions = {}): Promise<MailServer> {
+  const mails: ReceivedMail[] = [];
+  const smtp = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS', 'AUTH'],
+    disableReverseLookup: true,
+    closeTimeout: 100,
+    onData: (stream, session, callback) => {
+      const chunks: Buffer[] = [];
+      stream.on('data', (chunk: Buffer) => chunks.push(chunk));
+      stream.on('end', () => {
+        const { mailFrom, rcptTo } = session.envelope;
+        const mail = {
+          from: mailFrom === false ? '' : mailFrom.address,
+          to: rcptTo.map(({ address }) => address),
+          ...parseMail(Buffer.concat(chunks).toString('utf8')),
+        };
+        mails.push(mail);
+        try {
+          server.onMail(mail);
+          callback();
+        } catch (error) {
+          callback(error as Error);
+        }
+      });
+    },
+    ...options,
+  });
+  smtp.on('error', () => {}); // of connections that the other side breaks off
+  smtp.listen(port, '127.0.0.1');
+  await once(smtp.server, 'listening');
+  const address = smtp.server.address() as AddressInfo;
+  const server: MailServer = {
+    url: `smtp://127.0.0.1:${address.port}`,
+    port: address.port,
+    mails,
+    onMail: () => {},
+    waitForMail: (to, subject) =>
+      waitFor(`the mail "${subject}…" to ${to}`, async () =>
+        mails.find((mail) => mail.to.includes(to) && mail.headers.get('subject')?.startsWith(subject)),
+      ),
+    close: () => new Promise((resolve) => smtp.close(() => resolve())),
+  };
+  return server;
+}
+
+function parseMail(raw: string): { headers: Map<string, string>; body: string } {
+  const end = raw.indexOf('\r\n\r\n');
+  const headers = new Map<string, string>();
+  for (const line of raw
+    .slice(0, end)
+    .replace(/\r\n[ \t]+/g, ' ')
+    .split('\r\n')) {
+    const [name = '', value = ''] = line.split(/:\s*(.*)/s);
+    headers.set(name.toLowerCase(), decodeWords(value));
+  }
+  const encoded = raw.slice(end + 4);
+  return { headers, body: decodeBody(encoded, headers.get('content-transfer-encoding') ?? '') };
+}
+
+function decodeBody(text: string, encoding: string): string {
+  if (encoding === 'base64') return Buffer.from(text, 'base64').toString('utf8').replaceAll('\r\n', '\n');
+  const lines = text.replaceAll('\r\n', '\n');
+  return encoding === 'quoted-printable' ? decodeQuoted(lines.replace(/=\n/g, '')) : lines;
+}
+
+/** RFC 2047: what a header holds besides ASCII. */
+function decodeWords(value: string): string {
+  return value
+    .replace(/\?=\s+=\?/g, '?==?')
+    .replace(/=\?utf-8\?([bq])\?([^?]*)\?=/gi, (_word, kind: string, text: string) =>
+      kind.toLowerCase() === 'b'
+        ? Buffer.from(text, 'base64').toString('utf8')
+        : decodeQuoted(text.replaceAll('_', ' ')),
+    );
+}
+
+function decodeQuoted(text: string): string {
+  const bytes = text.replace(/=([0-9A-F]{2})/g, (_code, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return Buffer.from(bytes, 'latin1').toString('utf8');
+}

@@ -1,0 +1,10 @@
+/** Root may do everything; what permissions mean shows to other users only. */
+export async function asOrdinaryUser<T>(work: () => Promise<T>): Promise<T> {
+  if (process.geteuid?.() !== 0) return await work();
+  process.seteuid?.(65_534);
+  try {
+    return await work();
+  } finally {
+    process.seteuid?.(0);
+  }
+}
