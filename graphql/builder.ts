@@ -6,6 +6,7 @@ import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
 import type { Context } from '../src/context.js';
+import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
 import { parseTime } from '../src/time.js';
@@ -67,7 +68,13 @@ function parseInteger(value: unknown): bigint {
   if (typeof value === 'bigint') return value;
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value);
   if (typeof value === 'string' && /^-?\d{1,19}$/.test(value)) return BigInt(value);
-  throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${JSON.stringify(value)}`);
+  throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
+}
+
+/** A value for a message; what is not plain may be endlessly deep. */
+function show(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
+  return quote(String(value));
 }
 
 builder.scalarType('DateTime', {
@@ -81,7 +88,7 @@ function readTime(value: unknown): string {
   const time = typeof value === 'string' ? parseTime(value) : undefined;
   if (time !== undefined) return time;
   throw new GraphQLError(
-    `DateTime must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not ${JSON.stringify(value)}`,
+    `DateTime must be a date YYYY-MM-DD or a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not ${show(value)}`,
   );
 }
 

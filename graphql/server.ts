@@ -4,7 +4,7 @@
  */
 import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { Request, RequestHandler, Response } from 'express';
-import { parse } from 'graphql';
+import { GraphQLError, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
 import type { Context } from '../src/context.js';
 import { HttpError, readJsonBody } from '../src/http-body.js';
@@ -55,7 +55,8 @@ const readBody: RequestHandler = async (req, res, next) => {
   if (req.method !== 'POST' || !req.is('json')) return next();
   try {
     req.body = await readJsonBody(req);
-    if (typeof req.body !== 'object' || req.body === null) throw new HttpError(400, 'the body must be a JSON object');
+    const isQuery = Array.isArray(req.body) || typeof req.body?.query === 'string';
+    if (!isQuery) throw new HttpError(400, 'the body must be a JSON object with a "query"');
   } catch (error) {
     const known = error instanceof HttpError ? error : new HttpError(400, 'the body broke off');
     res
@@ -67,8 +68,16 @@ const readBody: RequestHandler = async (req, res, next) => {
   next();
 };
 
+/** The parser's own limits, so that no query keeps it busy or breaks it. */
 const limitTokens: Plugin = {
   onParse: ({ setParseFn }) => {
-    setParseFn((source: string) => parse(source, { maxTokens: MAX_TOKENS }));
+    setParseFn((source: string) => {
+      try {
+        return parse(source, { maxTokens: MAX_TOKENS });
+      } catch (error) {
+        if (!(error instanceof RangeError)) throw error;
+        throw new GraphQLError('the query is nested too deeply'); // the parser ran out of stack
+      }
+    });
   },
 };

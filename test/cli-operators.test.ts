@@ -57,7 +57,9 @@ NOTES  a note
   expect(await run('quota', 'show', 'zoë', '--json')).toEqual(done(zoe));
 });
 
-test.each([
+const none = ['', '-1', '1X', 'ten', '1.5', '1e9', '10t', '0x10', ' 1', '1,5G', 'NaN', '1'.repeat(20)];
+
+test.each<[string, bigint | undefined]>([
   ['500000000', 500_000_000n],
   ['500M', 500_000_000n],
   ['1.5G', 1_500_000_000n],
@@ -68,9 +70,7 @@ test.each([
   ['1.5KiB', 1536n],
   ['8Pi', 8n * 2n ** 50n],
   ['9223372036854775807', 2n ** 63n - 1n],
-  ...['', '-1', '1X', 'ten', '1.5', '1e9', '10t', '0x10', ' 1', '1,5G', 'NaN', '1'.repeat(20)].map(
-    (text) => [text, undefined] as const,
-  ),
+  ...none.map((text): [string, undefined] => [text, undefined]),
 ])('a size %j is %s bytes', (text, bytes) => {
   expect(parseSize(text)).toBe(bytes);
 });

@@ -31,22 +31,24 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Puts files on a volume that is not read until `letGo`. */
+/** Puts files on tape: the first can be restored at once, the others only after `letGo`. */
 async function addHeld(top: string, count: number): Promise<{ letGo(): void }> {
   let letGo = () => {};
   const held = new Promise<void>((resolve) => {
     letGo = resolve;
   });
-  const volume = `HELD-${top.slice(1)}`;
+  const free = `FREE-${top.slice(1)}`;
+  const heldUp = `HELD-${top.slice(1)}`;
   const { onRead } = backend;
-  backend.onRead = async (name, position, bytes) => {
-    if (name === volume && position > 1n) await held;
-    return await onRead(name, position, bytes);
+  backend.onRead = async (volume, position, bytes) => {
+    if (volume === heldUp) await held;
+    return await onRead(volume, position, bytes);
   };
+  const files = Array.from({ length: count }, (_, n) => ({ path: `${top}/${n}`, size: 1000 }));
   await addTaped(
     app.ctx,
     backend,
-    Array.from({ length: count }, (_, n) => ({ path: `${top}/${n}`, size: 1000, volume })),
+    files.map((file, n) => ({ ...file, volume: n === 0 ? free : heldUp })),
   );
   return { letGo };
 }

@@ -133,7 +133,7 @@ test('a reader that has seen enough is no error', async () => {
   const cli = `"${process.execPath}" "${cliFile}"`;
   const pipe = async (args: string) => {
     const script = `set -o pipefail; ${cli} ${args} | head -n 1`;
-    return await startProcess('/bin/bash', ['-c', script], { env }).ended;
+    return await startProcess('/bin/bash', ['--norc', '-c', script], { env }).ended;
   };
   const list = await pipe('ls /pipe/ --limit 100000');
   expect(list).toMatchObject({ code: 0, stderr: '' });

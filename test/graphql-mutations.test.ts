@@ -288,5 +288,6 @@ test('GraphiQL is served to browsers, and needs no other host', async () => {
   const loaded = [...page.matchAll(/<(?:script|link|img|iframe|style)\b[^>]*>/gi)].map(([tag]) => tag);
   expect(loaded.length).toBeGreaterThan(0);
   expect(loaded.filter((tag) => /\b(?:src|href)\s*=\s*["']?\s*(?:[a-z]+:)?\/\//i.test(tag))).toEqual([]);
+  expect(page).not.toMatch(/unpkg\.com|jsdelivr|esm\.sh|cdnjs/);
   expect(page).not.toMatch(/@import\s+(?:url\()?["']?https?:|\bimport\(\s*["']https?:|\bfrom\s*["']https?:/);
 });

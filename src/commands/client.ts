@@ -33,7 +33,16 @@ export async function* follow<Value>(
   query: string,
   variables: Record<string, unknown>,
 ): AsyncGenerator<Value> {
-  const client = createClient({ url: `${url}/graphql/stream`, retryAttempts: 0 });
+  let refusal: unknown; // graphql-sse keeps the text of an error and not its cause
+  const client = createClient({
+    url: `${url}/graphql/stream`,
+    retryAttempts: 0,
+    fetchFn: (...request: Parameters<typeof fetch>) =>
+      fetch(...request).catch((error) => {
+        refusal = error;
+        throw error;
+      }),
+  });
   try {
     for await (const result of client.iterate<Value>({ query, variables })) {
       const [error] = result.errors ?? [];
@@ -41,7 +50,7 @@ export async function* follow<Value>(
       if (result.data) yield result.data;
     }
   } catch (error) {
-    throw error instanceof CommandError ? error : new ConnectionError(explainNetwork(url, error));
+    throw error instanceof CommandError ? error : new ConnectionError(explainNetwork(url, refusal ?? error));
   } finally {
     client.dispose();
   }
