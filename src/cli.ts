@@ -3,16 +3,18 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
-import * as catalogue from './commands/catalogue.js';
 import { CommandError, exitCodes } from './commands/failure.js';
 import { printable } from './commands/output.js';
-import * as requests from './commands/requests.js';
-import * as server from './commands/serve.js';
 import { type Config, ConfigError, environment, isDebug, readConfig, readServerUrl } from './config.js';
 import { codeOf, InvalidInputError, messageOf } from './errors.js';
 import { installExactJson } from './json.js';
 import { packageRoot } from './package-root.js';
 import { backendNames } from './tape/index.js';
+
+// loaded when they are run: the server's modules take longer than most commands
+const catalogue = () => import('./commands/catalogue.js');
+const requests = () => import('./commands/requests.js');
+const server = () => import('./commands/serve.js');
 
 const config = (): Config => readConfig(environment, backendNames);
 const url = (): string => readServerUrl(environment);
@@ -29,43 +31,49 @@ function createProgram(): Command {
     parent.command(usage).description(description).exitOverride();
   const json = (c: Command) => c.option('--json', 'print JSON for scripts, a document a line');
 
-  command(program, 'start', 'gateway and engine in one process').action(() => server.start(config()));
-  command(program, 'serve', 'the gateway alone: REST and GraphQL').action(() => server.serve(config()));
-  command(program, 'work', 'the engine alone: recalls, expiry, mail').action(() => server.work(config()));
-  json(command(program, 'migrate', 'bring the database to the current schema')).action((options) =>
-    catalogue.migrate(config(), options),
+  command(program, 'start', 'gateway and engine in one process').action(async () => (await server()).start(config()));
+  command(program, 'serve', 'the gateway alone: REST and GraphQL').action(async () => (await server()).serve(config()));
+  command(program, 'work', 'the engine alone: recalls, expiry, mail').action(async () =>
+    (await server()).work(config()),
+  );
+  json(command(program, 'migrate', 'bring the database to the current schema')).action(async (options) =>
+    (await catalogue()).migrate(config(), options),
   );
   json(
     command(program, 'import <file>', 'add or update catalogue rows from CSV or JSON Lines, plain or .gz; - is stdin'),
-  ).action((file, options) => catalogue.importFile(config(), file, options));
+  ).action(async (file, options) => (await catalogue()).importFile(config(), file, options));
   json(command(program, 'archive <dir>', 'write the regular files of a directory tree to tape and register them'))
     .option('--prefix <path>', 'put before the paths below <dir>', '/')
     .option('--spot <name>', 'the storage spot that the files come from')
     .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
     .option('--move', 'remove each file once its tape copy is verified')
-    .action((dir, options) => catalogue.archive(config(), dir, options));
+    .action(async (dir, options) => (await catalogue()).archive(config(), dir, options));
 
   const quota = command(program, 'quota', 'users and quotas');
   json(command(quota, 'set <user>', 'make or change a quota'))
     .requiredOption('--size <size>', 'bytes, such as 500000000, 500M or 10T')
     .option('--email <address>')
     .option('--notes <text>')
-    .action((user, options) => catalogue.quotaSet(config(), user, options));
-  json(command(quota, 'list', 'all quotas')).action((options) => catalogue.quotaList(config(), options));
-  json(command(quota, 'show <user>', 'one quota')).action((user, options) =>
-    catalogue.quotaShow(config(), user, options),
+    .action(async (user, options) => (await catalogue()).quotaSet(config(), user, options));
+  json(command(quota, 'list', 'all quotas')).action(async (options) =>
+    (await catalogue()).quotaList(config(), options),
+  );
+  json(command(quota, 'show <user>', 'one quota')).action(async (user, options) =>
+    (await catalogue()).quotaShow(config(), user, options),
   );
 
   const disk = command(program, 'disk', 'restore disks');
   json(command(disk, 'add <mountpoint>', 'add a restore disk, or change its allocation'))
     .requiredOption('--size <size>', 'bytes, such as 500G or 10T')
-    .action((mountpoint, options) => catalogue.diskAdd(config(), mountpoint, options));
-  json(command(disk, 'list', 'all restore disks')).action((options) => catalogue.diskList(config(), options));
+    .action(async (mountpoint, options) => (await catalogue()).diskAdd(config(), mountpoint, options));
+  json(command(disk, 'list', 'all restore disks')).action(async (options) =>
+    (await catalogue()).diskList(config(), options),
+  );
 
   json(command(program, 'ls [match]', 'list tape files whose path holds <match>'))
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
     .option('--limit <n>', 'list at most so many', '1000')
-    .action((match, options) => requests.ls(url(), match, options));
+    .action(async (match, options) => (await requests()).ls(url(), match, options));
   json(command(program, 'request', 'ask for files'))
     .requiredOption('--quota <user>', 'the user whose quota is charged')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
@@ -75,16 +83,16 @@ function createProgram(): Command {
     .option('--notify-first <address>', 'mail when the first file is on disk')
     .option('--notify-last <address>', 'mail when nothing is left to do')
     .option('--watch', 'draw the progress until the request has finished')
-    .action((options) => requests.request(url(), options));
+    .action(async (options) => (await requests()).request(url(), options));
   json(command(program, 'requests', 'list requests'))
     .option('--quota <user>', 'only of this user')
     .option('--all', 'expired and cancelled ones too')
-    .action((options) => requests.requests(url(), options));
-  json(command(program, 'watch <id>', 'draw the progress of a request until it has finished')).action((id, options) =>
-    requests.watch(url(), id, options),
+    .action(async (options) => (await requests()).requests(url(), options));
+  json(command(program, 'watch <id>', 'draw the progress of a request until it has finished')).action(
+    async (id, options) => (await requests()).watch(url(), id, options),
   );
-  json(command(program, 'cancel <id>', 'end a request and let its files go')).action((id, options) =>
-    requests.cancel(url(), id, options),
+  json(command(program, 'cancel <id>', 'end a request and let its files go')).action(async (id, options) =>
+    (await requests()).cancel(url(), id, options),
   );
   return program;
 }

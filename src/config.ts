@@ -126,6 +126,6 @@ function expectedUrl({ protocols }: UrlChoice): string {
 
 /** What a URL has before its `@` may be a password. */
 function describe(name: string, expected: string, env: Environment): string {
-  const value = env[name]?.replace(/^([^:]*:\/*).*@/s, '$1…@');
+  const value = name.endsWith('_URL') ? env[name]?.replace(/^([^:]*:\/*).*@/s, '$1…@') : env[name];
   return `${name} must be ${expected}, not ${JSON.stringify(value)}`;
 }

@@ -50,10 +50,10 @@ const lines = (result: Result) =>
 test('ls lists files by substring and stage, up to a limit', async () => {
   await addFiles(app.ctx, [
     { path: '/ls/t', stage: 'ONTAPE', size: 9007199254740993n, verified: '2026-01-02T03:04:05.000006', spotName: null },
-    { path: '/ls/d', stage: 'ONDISK', size: 1n },
+    { path: '/ls/d', stage: 'ONDISK', size: 2n },
     { path: '/ls/u', stage: 'UNVERIFIED', size: 0n, verified: null },
   ]);
-  const d = 'D    1 bytes  /ls/d\n';
+  const d = 'D    2 bytes  /ls/d\n';
   const t = 'T    9.01 PB  /ls/t\n';
   const u = 'U    0 bytes  /ls/u\n';
   expect(await run('ls', '/ls/')).toEqual(done(d + t + u));

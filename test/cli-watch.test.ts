@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { formatDuration } from '../src/commands/watch.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import { createDatabase } from './database.js';
@@ -31,26 +32,34 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Puts files on tape: the first can be restored at once, the others only after `letGo`. */
-async function addHeld(top: string, count: number): Promise<{ letGo(): void }> {
-  let letGo = () => {};
-  const held = new Promise<void>((resolve) => {
-    letGo = resolve;
-  });
-  const free = `FREE-${top.slice(1)}`;
-  const heldUp = `HELD-${top.slice(1)}`;
+/** Puts files on tape, of which the first and the others can be restored when it is said so. */
+async function addHeld(top: string, count: number): Promise<{ letFirstGo(): void; letAllGo(): void }> {
+  const [first, others] = [createGate(), createGate()];
   const { onRead } = backend;
   backend.onRead = async (volume, position, bytes) => {
-    if (volume === heldUp) await held;
+    if (volume === `FIRST${top}`) await first.opened;
+    if (volume === `OTHERS${top}`) await others.opened;
     return await onRead(volume, position, bytes);
   };
   const files = Array.from({ length: count }, (_, n) => ({ path: `${top}/${n}`, size: 1000 }));
   await addTaped(
     app.ctx,
     backend,
-    files.map((file, n) => ({ ...file, volume: n === 0 ? free : heldUp })),
+    files.map((file, n) => ({ ...file, volume: `${n === 0 ? 'FIRST' : 'OTHERS'}${top}` })),
   );
-  return { letGo };
+  const letAllGo = () => {
+    first.open();
+    others.open();
+  };
+  return { letFirstGo: first.open, letAllGo };
+}
+
+function createGate(): { opened: Promise<void>; open(): void } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open: () => open() };
 }
 
 /** Runs the command in a terminal of 120 columns. */
@@ -63,10 +72,12 @@ const SHOW_CURSOR = '\u001b[?25h';
 const HIDE_CURSOR = '\u001b[?25l';
 
 test('in a terminal, request --watch draws a bar that grows, and leaves the cursor as it was', async () => {
-  const { letGo } = await addHeld('/bar', 4);
+  const { letFirstGo, letAllGo } = await addHeld('/bar', 4);
   const running = startInTerminal('request --quota ann --pattern /bar/ --watch');
-  await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB/);
-  letGo();
+  await running.waitForOutput(/0\/4 files/);
+  letFirstGo();
+  await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}\w+ left/);
+  letAllGo();
   const { code, stdout } = await running.ended;
   expect(code).toBe(0);
   expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+\r\n/);
@@ -76,27 +87,40 @@ test('in a terminal, request --watch draws a bar that grows, and leaves the curs
   expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
 });
 
+test.each([
+  [0, '0s'],
+  [59, '59s'],
+  [60, '1m00s'],
+  [187, '3m07s'],
+  [3600, '1h00m'],
+  [7530, '2h05m'],
+  [86_400, '1d00h'],
+  [356_400, '4d03h'],
+])('%i seconds left are written as %s', (seconds, text) => {
+  expect(formatDuration(seconds)).toBe(text);
+});
+
 test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the request alone', async () => {
-  const { letGo } = await addHeld('/interrupt', 2);
+  const { letAllGo } = await addHeld('/interrupt', 2);
   const running = startInTerminal('request --quota ann --pattern /interrupt/ --watch');
-  await running.waitForOutput(/1\/2 files/);
+  await running.waitForOutput(/0\/2 files/);
   running.child.stdin?.write('\u0003');
   const { code, stdout } = await running.ended;
   expect(code).toBe(130);
   expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
-  letGo();
+  letAllGo();
   const [, id = ''] = /request (\d+)/.exec(stdout) ?? [];
   expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
 });
 
 test('without a terminal, a watch writes plain lines', async () => {
-  const { letGo } = await addHeld('/plain', 2);
+  const { letAllGo } = await addHeld('/plain', 2);
   const running = startCli(['request', '--quota', 'ann', '--pattern', '/plain/', '--watch'], { env });
   await waitFor(
     'the bar',
     async () => running.stderr().includes('0/2 files') || running.stderr().includes('1/2 files'),
   );
-  letGo();
+  letAllGo();
   const { code, stdout, stderr } = await running.ended;
   expect(code).toBe(0);
   expect(stdout).toMatch(
@@ -107,8 +131,8 @@ test('without a terminal, a watch writes plain lines', async () => {
 });
 
 test('a request for files that are all there already is done at once', async () => {
-  const { letGo } = await addHeld('/there', 1);
-  letGo();
+  const { letAllGo } = await addHeld('/there', 1);
+  letAllGo();
   const first = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
   const second = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
   const none = await runCli(['request', '--quota', 'ann', '--pattern', '/no/such/file', '--watch'], { env });

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -107,7 +108,9 @@ test('what was changed by hand in the restore area is left alone and becomes UNV
     names.map((name, index) => ({ path: `/hand/${name}`, volume: 'HAND', position: BigInt(index + 1) })),
   );
   await restore('alice', '/hand/', 100);
+  execFileSync('touch', ['-r', place('/hand/longer'), place('/reference')]);
   writeFileSync(place('/hand/longer'), 'appended', { flag: 'a' });
+  execFileSync('touch', ['-r', place('/reference'), place('/hand/longer')]); // its size alone tells
   writeFileSync(place('/hand/rewritten'), Buffer.alloc(1000, 'x'));
   utimesSync(place('/hand/touched'), 1, 1);
   writeFileSync(place('/elsewhere'), readFileSync(place('/hand/link')));

@@ -1,6 +1,4 @@
-import { createHash } from 'node:crypto';
-import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
-import net from 'node:net';
+import { mkdirSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../src/package-root.js';
@@ -17,85 +15,9 @@ import {
   startServer,
   stop,
 } from './process.js';
-
-const isRoot = process.getuid?.() === 0;
-const NOBODY = 65_534;
+import { ask, DEMO, hashTree, hashVolumes, isReady, post, readFiles, waitForEnd } from './server.js';
 
 afterAll(cleanUp);
-
-const DEMO = '/demo/ocean/2024';
-
-/** SHA-256 of every regular file below a directory, by its path there. */
-function hashTree(dir: string): Record<string, string> {
-  const files = readdirSync(dir, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-  const hashes = files.map((entry) => {
-    const file = path.join(entry.parentPath, entry.name);
-    return [`/${path.relative(dir, file)}`, createHash('sha256').update(readFileSync(file)).digest('hex')];
-  });
-  return Object.fromEntries(hashes.sort());
-}
-
-interface TapeFile {
-  path: string;
-  stage: string;
-  position: number;
-  volume: { name: string };
-}
-
-async function ask<T>(url: string, query: string): Promise<T> {
-  const response = await fetch(`${url}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ query }),
-  });
-  const { data, errors } = (await response.json()) as { data: T; errors?: unknown };
-  if (errors) throw new Error(JSON.stringify(errors));
-  return data;
-}
-
-/** What the catalogue says of the files whose path holds a text. */
-async function readFiles(url: string, match: string): Promise<TapeFile[]> {
-  const query = `{ tapeFiles(match: ${JSON.stringify(match)}, first: 100) {
-    edges { node { path stage position volume { name } } } } }`;
-  const { tapeFiles } = await ask<{ tapeFiles: { edges: { node: TapeFile }[] } }>(url, query);
-  return tapeFiles.edges.map((edge) => edge.node);
-}
-
-/** Where the directory library has a file. */
-const placeOf = (dataDir: string, file: TapeFile) =>
-  path.join(dataDir, 'library', file.volume.name, String(file.position).padStart(8, '0'));
-
-/** What the restore area should hold: the bytes of the volumes under the paths of the catalogue. */
-async function hashVolumes(url: string, dataDir: string, match: string): Promise<Record<string, string>> {
-  const files = await readFiles(url, match);
-  const hash = (file: TapeFile) =>
-    createHash('sha256')
-      .update(readFileSync(placeOf(dataDir, file)))
-      .digest('hex');
-  return Object.fromEntries(files.map((file) => [file.path, hash(file)]).sort());
-}
-
-async function post(url: string, body: object): Promise<number> {
-  const response = await fetch(`${url}/tape_control/api/v1/requests`, { method: 'POST', body: JSON.stringify([body]) });
-  const [answer] = (await response.json()) as [{ req_id: number }];
-  expect(response.status).toBe(200);
-  return answer.req_id;
-}
-
-async function waitForEnd(url: string, id: number): Promise<void> {
-  await waitFor(`request ${id} to be complete`, async () => {
-    const [request] = (await (await fetch(`${url}/tape_control/api/v1/requests/${id}`)).json()) as [
-      { last_files_on_disk?: string },
-    ];
-    return request.last_files_on_disk;
-  });
-}
-
-const isReady = (url: string) =>
-  fetch(`${url}/health/ready`).then(
-    (response) => response.status === 200,
-    () => false,
-  );
 
 test('the line that a first start prints, pasted, restores what is on the volumes', async () => {
   const dataDir = makeDataDir();
@@ -176,7 +98,9 @@ async function requestLongFile(dataDir: string, url: string): Promise<number> {
   return id;
 }
 
-test('a process that is killed loses nothing: the next one attaches and finishes what was being restored', async () => {
+test('a process that is killed loses nothing: the next one attaches and finishes what was being restored', {
+  timeout: 120_000,
+}, async () => {
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir, DEMO: 'off' };
   const first = await startServer('start', { env });
@@ -194,7 +118,9 @@ test('a process that is killed loses nothing: the next one attaches and finishes
   expect(serverPid(dataDir)).toBeUndefined();
 });
 
-test('when PostgreSQL is killed, the process comes back to ready by itself and finishes what it has in hand', async () => {
+test('when PostgreSQL is killed, the process comes back to ready by itself and finishes what it has in hand', {
+  timeout: 120_000,
+}, async () => {
   const dataDir = makeDataDir();
   const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off', LOG_LEVEL: 'silent' } });
   const id = await requestLongFile(dataDir, server.url);
@@ -250,34 +176,6 @@ test('start, start, serve and work at once on an empty folder share one server a
   expect(serverPid(dataDir)).toBeUndefined();
 });
 
-test('a taken port is told in one line, and nothing is left running', async () => {
-  const dataDir = makeDataDir();
-  const taken = net.createServer();
-  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
-  const { port } = taken.address() as net.AddressInfo;
-  const env = { DATA_DIR: dataDir, DEMO: 'off', PORT: String(port), LOG_LEVEL: 'warn' };
-  const result = await runCli(['start'], { env });
-  taken.close();
-  expect(result).toEqual({
-    code: 1,
-    stdout: '',
-    stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process has the port\n`,
-  });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test('a database that does not answer is told in one line', async () => {
-  const free = net.createServer();
-  await new Promise<void>((resolve) => free.listen(0, '127.0.0.1', resolve));
-  const { port } = free.address() as net.AddressInfo;
-  await new Promise((resolve) => free.close(resolve));
-  const env = { DATABASE_URL: `postgresql://me:secret@localhost:${port}/none`, DATA_DIR: makeDataDir() };
-  const result = await runCli(['work'], { env });
-  expect(result).toMatchObject({ code: 1, stdout: '' });
-  expect(result.stderr).toMatch(/^tapegate: the database does not answer: connect ECONNREFUSED [^\n]*\n$/);
-  expect(result.stderr).not.toContain('secret');
-});
-
 test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s, twice in a moment, ends it in good order', async (signal) => {
   const dataDir = makeDataDir();
   const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off' } });
@@ -293,42 +191,4 @@ test('a signal during the start is obeyed once it is ready', async () => {
   await waitFor('the server', async () => serverPid(dataDir));
   expect(await stop(starting)).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test.runIf(isRoot)('another user than root can start it, in a folder of its own', async () => {
-  const dataDir = makeDataDir();
-  chownSync(dataDir, NOBODY, NOBODY);
-  const server = await startServer('start', { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
-  const onTape = await hashVolumes(server.url, dataDir, DEMO);
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
-  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test.runIf(isRoot)('root can start it in a folder that nobody else can search', async () => {
-  const dataDir = makeDataDir();
-  chmodSync(dataDir, 0o700);
-  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server.url, dataDir, DEMO));
-  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test('a folder with a very long path works', async () => {
-  const dataDir = path.join(makeDataDir(), 'x'.repeat(200), 'y'.repeat(200), 'z'.repeat(200));
-  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server.url, dataDir, DEMO));
-  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test('a DATA_DIR that cannot be made is told in one line', async () => {
-  const file = path.join(makeDataDir(), 'file');
-  writeFileSync(file, '');
-  const result = await runCli(['migrate'], { env: { DATA_DIR: path.join(file, 'data') } });
-  expect(result).toMatchObject({ code: 1, stdout: '' });
-  expect(result.stderr).toMatch(/^tapegate: ENOTDIR: [^\n]*\n$/);
 });

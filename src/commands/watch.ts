@@ -100,17 +100,22 @@ function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void 
     files: `${now.filesOnDisk + now.filesFailed}/${now.filesTotal}`,
     size: `${bytes(now.bytesOnDisk)} of ${bytes(now.bytesTotal)}`,
     rate: `${bytes(Math.round(rate))}/s`,
-    left: isOver
-      ? 'done'
-      : left === undefined
-        ? now.state.toLowerCase()
-        : `${cliProgress.Format.TimeFormat(Math.ceil(left), {}, 1)} left`,
+    left: isOver ? 'done' : left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`,
   };
   if (now === first) bar?.start(Math.max(now.bytesTotal, 1), now.bytesOnDisk, payload);
   else {
     bar?.setTotal(Math.max(now.bytesTotal, 1));
     bar?.update(now.bytesTotal === 0 && isOver ? 1 : now.bytesOnDisk, payload);
   }
+}
+
+/** The two largest units: `42s`, `3m07s`, `2h05m`, `4d03h`. */
+export function formatDuration(seconds: number): string {
+  const pad = (value: number) => String(Math.floor(value)).padStart(2, '0');
+  if (seconds < 60) return `${Math.floor(seconds)}s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m${pad(seconds % 60)}s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h${pad((seconds % 3600) / 60)}m`;
+  return `${Math.floor(seconds / 86_400)}d${pad((seconds % 86_400) / 3600)}h`;
 }
 
 function summarise(last: Progress): string {

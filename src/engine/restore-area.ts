@@ -47,7 +47,6 @@ async function ensureFolder(root: string, dir: string): Promise<Folder> {
     const parent = await ensureFolder(root, path.dirname(dir));
     try {
       await mkdir(path.join(parent.at, path.basename(dir)));
-      await parent.handle.sync();
     } catch (error) {
       if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw error;
     } finally {
@@ -70,7 +69,7 @@ async function openExisting(root: string, dir: string): Promise<Folder> {
   try {
     const at = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
     const real = HAS_FD_PATHS ? await readlink(at) : await realpath(wanted);
-    if (false) {
+    if (real === `${wanted} (deleted)`) {
       throw Object.assign(new Error(`the folder ${wanted} has just been removed`), { code: 'ENOENT' });
     }
     if (real !== wanted) {

@@ -23,16 +23,17 @@ export interface Copy {
 
 const COPY = `f.id AS "fileId", f.path, f.size, d.mountpoint, f.disk_mtime_ns AS "mtimeNs"`;
 
-/** An ended request whose files have not been looked at yet. Its retention tells one end of it from a later one. */
+/** An ended request whose files have not been looked at yet. */
 export interface UnreleasedRequest {
   id: number;
-  retention: string;
+  /** Of the row: another one once the request was changed in any way. */
+  version: string;
 }
 
 /** The next one after an id, in order of the ids. */
 export async function findUnreleased(ctx: Context, after: number): Promise<UnreleasedRequest | undefined> {
   const { rows } = await ctx.db.pool.query<UnreleasedRequest>(
-    'SELECT id, retention FROM request WHERE NOT is_released AND id > $1 ORDER BY id LIMIT 1',
+    'SELECT id, xmin::text AS version FROM request WHERE NOT is_released AND id > $1 ORDER BY id LIMIT 1',
     [after],
   );
   return rows[0];
@@ -51,11 +52,11 @@ export async function readUnheld(
   return rows;
 }
 
-/** The request needs no more looking after, unless it has been revived and ended once more since it was found. */
+/** The request needs no more looking after, unless it was revived and perhaps ended once more since it was found. */
 export async function markReleased(ctx: Context, request: UnreleasedRequest): Promise<void> {
-  await ctx.db.pool.query('UPDATE request SET is_released = true WHERE id = $1 AND retention = $2', [
+  await ctx.db.pool.query('UPDATE request SET is_released = true WHERE id = $1 AND xmin::text = $2', [
     request.id,
-    request.retention,
+    request.version,
   ]);
 }
 
