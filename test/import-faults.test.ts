@@ -268,3 +268,21 @@ test('a file that is not there, and a folder, are told in one line', async () =>
     stderr: 'tapegate: EISDIR: illegal operation on a directory, read\n',
   });
 });
+
+test('a server that goes away in the middle fails the import in one line', async () => {
+  const running = startCli(['import', '-'], { env: { ...env, LOG_LEVEL: 'silent' }, stdin: null });
+  running.child.stdin?.write('path,size\n/half,1\n');
+  const { pool } = app.ctx.db;
+  for (let ended = 0; ended === 0; ) {
+    const { rows } = await pool.query(
+      `SELECT count(pg_terminate_backend(pid))::int AS n FROM pg_stat_activity
+       WHERE datname = current_database() AND query LIKE 'COPY incoming%' AND state = 'active'`,
+    );
+    ended = rows[0]?.n;
+  }
+  running.child.stdin?.end();
+  const result = await running.ended;
+  expect(result).toMatchObject({ code: 1, stdout: '' });
+  expect(result.stderr).toMatch(/^tapegate: [^\n]*connection[^\n]*\n$/i);
+  expect(await countAll()).toEqual(before);
+});

@@ -126,8 +126,10 @@ test('when PostgreSQL is killed, the process comes back to ready by itself and f
   const id = await requestLongFile(dataDir, server.url);
   const killed = serverPid(dataDir) ?? 0;
   process.kill(killed, 'SIGKILL');
-  await waitFor('another server', async () => ![undefined, killed].includes(serverPid(dataDir)));
-  await waitFor('the process to be ready', () => isReady(server.url));
+  await waitFor('the process to be ready again', async () => {
+    if (server.child.exitCode !== null) throw new Error(`it has ended: ${server.stderr()}`);
+    return ![undefined, killed].includes(serverPid(dataDir)) && (await isReady(server.url));
+  });
   await waitForEnd(server.url, id);
   const onTape = await hashVolumes(server.url, dataDir, '/long/');
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });

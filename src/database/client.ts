@@ -8,6 +8,8 @@ export interface Database {
   pool: pg.Pool;
   /** For long reads, whose pace is the reader's: however slow, they leave the other pool alone. */
   streamPool: pg.Pool;
+  /** For signs of life, which must not wait in line behind anything. */
+  vitalPool: pg.Pool;
   prisma: PrismaClient;
   /** For connections outside the pool, with the same exact types. */
   config: pg.ClientConfig;
@@ -50,16 +52,18 @@ export function openDatabase(config: pg.ClientConfig): Database {
   const pool = new pg.Pool({ ...exact, max: 20, Client: TextTimestampClient } as pg.PoolConfig);
   const streamPool = new pg.Pool({ ...exact, max: 8 });
   // an idle connection that breaks is replaced by its pool; a busy one fails its query
-  for (const each of [pool, streamPool]) each.on('error', () => {});
+  const vitalPool = new pg.Pool({ ...exact, max: 1 });
+  for (const each of [pool, streamPool, vitalPool]) each.on('error', () => {});
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
   return {
     pool,
     streamPool,
+    vitalPool,
     prisma,
     config: exact,
     close: async () => {
       await prisma.$disconnect();
-      await Promise.all([pool.end(), streamPool.end()]);
+      await Promise.all([pool.end(), streamPool.end(), vitalPool.end()]);
     },
   };
 }

@@ -1,5 +1,6 @@
 /** Checksums of tape copies, as the catalogue writes them: `sha256:…`, `adler32:…` or `md5:…`. */
 import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
 
 export interface Checksum {
   update(chunk: Uint8Array): void;
@@ -38,4 +39,11 @@ function createAdler32(): Checksum {
     },
     digest: () => `adler32:${((b * 65_536 + a) >>> 0).toString(16).padStart(8, '0')}`,
   };
+}
+
+/** The checksum of a file, of the algorithm that `like` names. */
+export async function checksumOf(file: string, like: string): Promise<string> {
+  const checksum = createChecksum(like);
+  for await (const chunk of createReadStream(file)) checksum.update(chunk);
+  return checksum.digest();
 }

@@ -2,15 +2,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { claimDrive, releaseDrive, setMount } from '../operations/drives.js';
+import { claimDrive, isInService, releaseDrive, setMount } from '../operations/drives.js';
 import { type QueueSummary, readQueue, readQueues } from '../operations/recall-queue.js';
-import { readLeftBehind, returnLeftBehind } from '../operations/recall-repair.js';
 import { finishRecalls, type RecallOutcome, startRecalls } from '../operations/recalls.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { type HeldLease, holdLease } from './lease.js';
+import { cleanUp } from './left-behind.js';
 import { BATCH_FILES, chooseVolume, takeBatch } from './planner.js';
 import { judgeAll, runBatch } from './recall.js';
-import { partialName, removePartial } from './restore-area.js';
 import type { Waker } from './waker.js';
 
 export interface DriveOptions {
@@ -38,7 +37,7 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
         const lease = holdLease(ctx, claimed, { leaseSeconds: options.leaseSeconds, stop: options.abort });
         try {
           await cleanUp(ctx, lease);
-          await workDrive(ctx, backend, lease, options);
+          if (isInService(claimed, options.count)) await workDrive(ctx, backend, lease, options);
         } finally {
           lease.letGo();
           await releaseDrive(ctx, claimed);
@@ -51,25 +50,20 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
   }
 }
 
-/** Partial files go first, so that an earlier holder that only slept cannot put one in place any more. */
-async function cleanUp(ctx: Context, lease: HeldLease): Promise<void> {
-  for (const left of await readLeftBehind(ctx, lease)) {
-    await removePartial(left, partialName(left.fileId, left.epoch));
-  }
-  const count = await returnLeftBehind(ctx, lease);
-  if (count > 0) ctx.log.warn({ drive: lease.driveName, count }, 'recalls of an engine that is gone are queued again');
-}
-
 async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, options: DriveOptions): Promise<void> {
-  while (!options.stop.aborted && !lease.signal.aborted) {
+  const stop = AbortSignal.any([options.stop, lease.signal]);
+  while (!stop.aborted) {
     const seen = options.work.count;
     const queue = chooseVolume(await readQueues(ctx));
-    if (!queue) await options.work.wait(seen, IDLE_MS, AbortSignal.any([options.stop, lease.signal]));
-    else if (await setMount(ctx, lease, queue.volumeId)) {
+    if (queue && (await setMount(ctx, lease, queue.volumeId))) {
       await workVolume(ctx, backend, lease, queue, options);
       await setMount(ctx, lease, null);
-    }
+    } else await options.work.wait(seen, IDLE_MS, stop);
   }
+}
+
+function toReturned({ fileId }: { fileId: bigint }): RecallOutcome {
+  return { fileId, kind: 'returned' };
 }
 
 /** Reads what is queued for a volume, in order of position, and what joins the queue meanwhile. */
@@ -82,14 +76,21 @@ async function workVolume(
 ): Promise<void> {
   let volume: MountedVolume | undefined;
   let head = 0n;
-  // the outcomes of a batch are written down while the next one is read
+  // the outcomes of a batch are written down, in order, while the next one is read
   let finishing: Promise<unknown> = Promise.resolve();
+  const report = (outcomes: RecallOutcome[]) => {
+    finishing = finishing.then(() => finishRecalls(ctx, lease, outcomes));
+    finishing.catch(() => {}); // awaited below
+  };
+  let hasStarted = true;
   try {
     while (!options.stop.aborted && !lease.signal.aborted) {
       const next = await readQueue(ctx, { volumeId: queue.volumeId, from: head, limit: BATCH_FILES });
       if (next.length === 0 && head === 0n) break;
       if (next.length === 0) {
+        if (!hasStarted) break; // what is left cannot start now
         head = 0n; // what joined behind the head
+        hasStarted = false;
         continue;
       }
       const chosen = takeBatch(next);
@@ -100,18 +101,16 @@ async function workVolume(
       );
       head = (chosen.at(-1)?.position ?? 0n) + 1n;
       if (batch.length === 0) continue;
-      let outcomes: RecallOutcome[];
+      hasStarted = true;
+      const before = finishing;
       try {
         volume ??= await backend.mount(queue.volume, lease.driveName, lease.signal);
-        outcomes = await runBatch(ctx, lease, volume, batch);
+        await runBatch(ctx, lease, volume, batch, report);
       } catch (error) {
-        outcomes = lease.signal.aborted
-          ? batch.map(({ fileId }) => ({ fileId, kind: 'returned' }))
-          : judgeAll(ctx, batch, error);
+        // what has been reported already is not touched by this
+        report(lease.signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error));
       }
-      await finishing;
-      finishing = finishRecalls(ctx, lease, outcomes);
-      finishing.catch(() => {}); // awaited above or below
+      await before;
     }
   } finally {
     await volume?.unmount();

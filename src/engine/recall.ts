@@ -5,33 +5,49 @@
  * synced as well. Killed anywhere, it leaves partial files and recalls that say RUNNING; whoever gets the drive next
  * removes the ones and queues the others again.
  */
-import { createReadStream } from 'node:fs';
 import path from 'node:path';
 import type { Context } from '../context.js';
 import { TapeError } from '../errors.js';
 import type { RecallOutcome, RunningRecall } from '../operations/recalls.js';
 import type { MountedVolume } from '../tape/backend.js';
 import { addSeconds } from '../time.js';
-import { createChecksum } from './checksum.js';
+import { checksumOf, createChecksum } from './checksum.js';
 import type { HeldLease } from './lease.js';
 import { Budget, PartialFile } from './partial-file.js';
 import { type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
 import { classifyError, pauseSeconds } from './retry.js';
 
+/** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
+const REPORT_MS = 1000;
+
 /**
- * Reads recalls in the order given.
+ * Reads recalls in the order given, and reports one outcome for each.
  * @param lease its signal stops the work; what is not done then is `returned`
- * @returns one outcome for each recall
+ * @param report may be called several times; it must not wait
  */
 export async function runBatch(
   ctx: Context,
   lease: HeldLease,
   volume: MountedVolume,
   batch: readonly RunningRecall[],
-): Promise<RecallOutcome[]> {
+  report: (outcomes: RecallOutcome[]) => void,
+): Promise<void> {
   const folders = new Map<string, Folder>();
   const budget = new Budget();
-  const outcomes: Promise<RecallOutcome>[] = [];
+  const ended: RecallOutcome[] = [];
+  const running: Promise<unknown>[] = [];
+  const end = (outcome: RecallOutcome) => ended.push(outcome);
+  let reporting = Promise.resolve();
+  const reportEnded = async () => {
+    const outcomes = ended.splice(0);
+    if (outcomes.length === 0) return;
+    await Promise.all([...folders.values()].map((folder) => folder.handle.sync()));
+    report(outcomes);
+  };
+  const timer = setInterval(() => {
+    reporting = reporting.then(reportEnded);
+    reporting.catch(() => {}); // awaited below
+  }, REPORT_MS);
   const settle = (recall: RunningRecall) => (error: unknown) =>
     lease.signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
   try {
@@ -39,19 +55,20 @@ export async function runBatch(
       try {
         lease.signal.throwIfAborted();
         const folder = await folderOf(recall, folders);
-        const partial = partialName(recall.fileId, lease.epoch);
+        const partial = partialName({ ...lease, fileId: recall.fileId });
         const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
         const checksum = await readInto(copy.file, volume, recall, lease.signal);
-        outcomes.push(finishCopy(lease, recall, copy, checksum).catch(settle(recall)));
+        running.push(finishCopy(lease, recall, copy, checksum).catch(settle(recall)).then(end));
       } catch (error) {
-        outcomes.push(Promise.resolve(settle(recall)(error)));
+        end(settle(recall)(error));
       }
     }
-    const done = await Promise.all(outcomes);
-    await Promise.all([...folders.values()].map((folder) => folder.handle.sync()));
-    return done;
+    await Promise.all(running);
+    clearInterval(timer);
+    await reporting.then(reportEnded);
   } finally {
-    await Promise.all(outcomes);
+    clearInterval(timer);
+    await Promise.all(running);
     await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
   }
 }
@@ -132,12 +149,6 @@ async function checkPlace(recall: RunningRecall, folder: Folder, checksum: strin
   if (found === 'nothing') return;
   if (found === 'file' && (await checksumOf(path.join(folder.at, name), checksum)) === checksum) return;
   throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
-}
-
-async function checksumOf(file: string, like: string): Promise<string> {
-  const checksum = createChecksum(like);
-  for await (const chunk of createReadStream(file)) checksum.update(chunk);
-  return checksum.digest();
 }
 
 function judge(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {

@@ -91,13 +91,14 @@ async function findInTheWay(wanted: string, code: string | undefined): Promise<s
   return stats?.isSymbolicLink() ? 'a link that leads nowhere' : undefined;
 }
 
-async function openFolderOf(copy: { mountpoint: string; path: string }): Promise<Folder> {
+/** The folder of a copy. @throws an error with the code ENOENT where it is missing, else as `openFolder` */
+export async function openFolderOf(copy: { mountpoint: string; path: string }): Promise<Folder> {
   return await openExisting(await rootOf(copy.mountpoint), path.dirname(copy.path));
 }
 
 /** The name under which a recall writes; it fits any file system, however long the file's own name is. */
-export function partialName(fileId: bigint, epoch: bigint): string {
-  return `.tapegate-${fileId}-${epoch}.part`;
+export function partialName(recall: { fileId: bigint; driveId: number; epoch: bigint }): string {
+  return `.tapegate-${recall.fileId}-${recall.driveId}-${recall.epoch}.part`;
 }
 
 export async function removePartial(copy: { mountpoint: string; path: string }, name: string): Promise<void> {

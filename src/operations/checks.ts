@@ -53,6 +53,7 @@ export function findPathProblem(value: string): string | undefined {
   if (Buffer.byteLength(value) > MAX_PATH_BYTES)
     return `has a path longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
   for (const part of value.slice(1).split('/')) {
+    if (part.startsWith('.tapegate-')) return `has a path with a name that Tapegate keeps for itself: ${quote(value)}`;
     if (part === '' || part === '.' || part === '..') {
       return `has a path with the part ${quote(part)}: ${quote(value)}`;
     }

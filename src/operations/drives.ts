@@ -26,7 +26,8 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
- * @param count only drives 1 to `count` are considered
+ * A drive beyond the site's number is only claimed from a holder that is gone, so that what it left is put in order.
+ * @param count drives of the site
  */
 export async function claimDrive(
   ctx: Context,
@@ -37,8 +38,8 @@ export async function claimDrive(
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => $3)
      WHERE id = (
        SELECT id FROM drive
-       WHERE name IN (SELECT 'drive-' || n FROM generate_series(1, $2::int) AS n)
-         AND (engine_id IS NULL OR lease_until < timezone('utc', clock_timestamp()))
+       WHERE lease_until < timezone('utc', clock_timestamp())
+         OR (engine_id IS NULL AND name IN (SELECT 'drive-' || n FROM generate_series(1, $2::int) AS n))
        ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
      RETURNING id AS "driveId", name AS "driveName", epoch`,
     [claim.engineId, claim.count, claim.leaseSeconds],
@@ -46,9 +47,14 @@ export async function claimDrive(
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }
 
+/** Is the drive one of the site's? */
+export function isInService(lease: Lease, count: number): boolean {
+  return Number(lease.driveName.replace('drive-', '')) <= count;
+}
+
 /** @returns false when the lease is lost: another engine has the drive, or may have it at any time */
 export async function renewLease(ctx: Context, lease: Lease, leaseSeconds: number): Promise<boolean> {
-  const { rowCount } = await ctx.db.pool.query(
+  const { rowCount } = await ctx.db.vitalPool.query(
     `UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => $3)
      WHERE id = $1 AND epoch = $2 AND lease_until >= timezone('utc', clock_timestamp())`,
     [lease.driveId, lease.epoch, leaseSeconds],

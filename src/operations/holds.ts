@@ -31,12 +31,12 @@ export async function settleRequests(ctx: Context, tx: Transaction, requestIds: 
      WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY($2::"Stage"[])`,
     [requestIds, onDiskStages],
   );
-  // An existing recall is locked by the update: whoever is about to drop it looks at the holds again.
+  // An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds.
   await tx.query(
     `INSERT INTO recall (file_id, volume_id, position, size, created_at)
      SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, $2::timestamp
      FROM hold h JOIN tape_file f ON f.id = h.file_id
-     WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING' AND f.stage = 'ONTAPE'
+     WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING'
      ORDER BY f.id
      ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
     [requestIds, now],

@@ -15,7 +15,7 @@ export async function readQueues(ctx: Context): Promise<QueueSummary[]> {
   const { rows } = await ctx.db.pool.query<QueueSummary>(
     `SELECT q.*, v.name AS volume FROM (
        SELECT volume_id AS "volumeId", count(*)::int AS files, sum(size)::bigint AS bytes, min(created_at) AS oldest
-       FROM recall WHERE state = 'WAITING' AND volume_id IS NOT NULL AND (not_before IS NULL OR not_before <= $1)
+       FROM recall WHERE state = 'WAITING' AND volume_id IS NOT NULL AND position IS NOT NULL AND (not_before IS NULL OR not_before <= $1)
        GROUP BY volume_id
      ) q JOIN volume v ON v.id = q."volumeId"
      WHERE NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)`,

@@ -3,15 +3,21 @@ import type { Context } from '../context.js';
 import { transaction } from '../database/transaction.js';
 import type { Lease } from './drives.js';
 import { lockRequestsOf, markHolds } from './holds.js';
-import { finishRecalls, lockFiles } from './recalls.js';
+import { finishRecalls, lockFiles, type RecallOutcome } from './recalls.js';
 
-/** What an earlier holder of the drive left running: its partial copies may still be on disk. */
-export async function readLeftBehind(
-  ctx: Context,
-  lease: Lease,
-): Promise<{ fileId: bigint; path: string; mountpoint: string; epoch: bigint }[]> {
-  const { rows } = await ctx.db.pool.query(
-    `SELECT c.file_id AS "fileId", f.path, d.mountpoint, c.epoch
+export interface LeftBehind {
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  checksum: string | null;
+  mountpoint: string;
+  epoch: bigint;
+}
+
+/** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
+export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
+  const { rows } = await ctx.db.pool.query<LeftBehind>(
+    `SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = $1 AND c.epoch < $2`,
     [lease.driveId, lease.epoch],
@@ -19,15 +25,16 @@ export async function readLeftBehind(
   return rows;
 }
 
-/** Puts what earlier holders of the drive left running back into the queue. */
-export async function returnLeftBehind(ctx: Context, lease: Lease): Promise<number> {
-  const left = await readLeftBehind(ctx, lease);
-  const epochs = new Set(left.map((recall) => recall.epoch));
-  for (const epoch of epochs) {
-    const outcomes = left.filter((r) => r.epoch === epoch).map(({ fileId }) => ({ fileId, kind: 'returned' as const }));
+/** Writes down how what earlier holders of the drive left running ended, in their name. */
+export async function endLeftBehind(
+  ctx: Context,
+  lease: Lease,
+  ended: readonly { epoch: bigint; outcome: RecallOutcome }[],
+): Promise<void> {
+  for (const epoch of new Set(ended.map((recall) => recall.epoch))) {
+    const outcomes = ended.filter((recall) => recall.epoch === epoch).map((recall) => recall.outcome);
     await finishRecalls(ctx, { ...lease, epoch }, outcomes);
   }
-  return left.length;
 }
 
 /**
@@ -44,13 +51,18 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     if (fileIds.length === 0) return 0;
     await lockRequestsOf(tx, fileIds);
     await lockFiles(tx, fileIds);
-    await tx.query(`DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'WAITING'`, [fileIds]);
+    // judged again under the locks: an import may have given one a place meanwhile
+    const failed = await tx.query<{ fileId: bigint }>(
+      `DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'WAITING'
+         AND (volume_id IS NULL OR position IS NULL) RETURNING file_id AS "fileId"`,
+      [fileIds],
+    );
     const error = 'the catalogue has no volume and position for this file';
     await markHolds(
       ctx,
       tx,
-      fileIds.map((fileId) => ({ fileId, failure: { errorClass: 'PERMANENT', error } })),
+      failed.map(({ fileId }) => ({ fileId, failure: { errorClass: 'PERMANENT', error } })),
     );
-    return fileIds.length;
+    return failed.length;
   });
 }

@@ -10,7 +10,7 @@ import { addSeconds } from '../time.js';
 import { chooseDisk, type DiskRow } from './disks.js';
 import type { Lease } from './drives.js';
 import { advanceRequests, lockRequestsOf, markHolds } from './holds.js';
-import { IS_UNHELD } from './live.js';
+import { IS_LIVE, IS_UNHELD } from './live.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
 export interface RunningRecall {
@@ -33,15 +33,21 @@ const SPACE_PAUSE_SECONDS = 30;
  */
 export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly bigint[]): Promise<RunningRecall[]> {
   return await transaction(ctx.db.pool, async (tx) => {
+    // locked, so that nobody takes the drive over and cleans up in the middle of this
+    const held = await tx.query('SELECT FROM drive WHERE id = $1 AND epoch = $2 FOR SHARE', [
+      lease.driveId,
+      lease.epoch,
+    ]);
+    if (held.length === 0) return [];
     const requestIds = await lockRequestsOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     await setAside(ctx, tx, fileIds);
     const waiting = await tx.query<{ fileId: bigint; size: bigint }>(
       `SELECT c.file_id AS "fileId", c.size FROM recall c JOIN tape_file f ON f.id = c.file_id
        WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING'
-         AND f.stage = 'ONTAPE' AND f.disk_id IS NULL AND EXISTS (SELECT FROM drive WHERE id = $2 AND epoch = $3)
+         AND f.stage = 'ONTAPE' AND f.disk_id IS NULL
        ORDER BY array_position($1::bigint[], c.file_id) FOR UPDATE OF c SKIP LOCKED`,
-      [fileIds, lease.driveId, lease.epoch],
+      [fileIds],
     );
     const placed = await reserve(ctx, tx, waiting);
     const started = placed.map((p) => p.fileId);
@@ -63,8 +69,8 @@ export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly
 }
 
 /**
- * Deals with recalls that cannot start: a file that is on disk after all satisfies its holds, and one whose last copy
- * has not left the restore area yet is tried again in a moment.
+ * Deals with recalls that cannot start: a file that is on disk after all satisfies its holds, and one that is not back
+ * on tape yet, or whose last copy has not left the restore area, is tried again in a moment.
  */
 async function setAside(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const idle = await tx.query<{ fileId: bigint }>(
@@ -76,7 +82,8 @@ async function setAside(ctx: Context, tx: Transaction, fileIds: readonly bigint[
   await markHolds(ctx, tx, idle);
   await tx.query(
     `UPDATE recall c SET not_before = $2 FROM tape_file f
-     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND f.disk_id IS NOT NULL`,
+     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id
+       AND (f.disk_id IS NOT NULL OR f.stage = 'RESTORING')`,
     [fileIds, addSeconds(ctx.now(), 1)],
   );
 }
@@ -166,6 +173,7 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
   return await transaction(ctx.db.pool, async (tx) => {
     await lockRequestsOf(tx, fileIds);
     await lockFiles(tx, fileIds);
+    await dateLateRequests(tx, lease, fileIds);
     const ended = new Map<bigint, EndedRecall>();
     for (const recall of await endRecalls(tx, lease, outcomes)) ended.set(recall.fileId, recall);
     const written = outcomes.filter((outcome) => ended.has(outcome.fileId));
@@ -201,6 +209,18 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
     ]);
     return [...ended.keys()];
   });
+}
+
+/** A request that was made while its recall began was not seen then: it starts with the recall all the same. */
+async function dateLateRequests(tx: Transaction, lease: Lease, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    `UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
+       SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
+       WHERE c.file_id = ANY($1::bigint[]) AND c.drive_id = $2 AND c.epoch = $3 AND h.state = 'WAITING'
+       GROUP BY h.request_id
+     ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${IS_LIVE}`,
+    [fileIds, lease.driveId, lease.epoch],
+  );
 }
 
 /** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
