@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { claimDrive, isInService, releaseDrive, setMount } from '../operations/drives.js';
+import { claimDrive, releaseDrive, setMount } from '../operations/drives.js';
 import { type QueueSummary, readQueue, readQueues } from '../operations/recall-queue.js';
 import { finishRecalls, type RecallOutcome, startRecalls } from '../operations/recalls.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
@@ -12,15 +12,18 @@ import { BATCH_FILES, chooseVolume, takeBatch } from './planner.js';
 import { judgeAll, runBatch } from './recall.js';
 import type { Waker } from './waker.js';
 
-export interface DriveOptions {
+export interface LeaseOptions {
   engineId: string;
-  /** Drives of the site. */
-  count: number;
   leaseSeconds: number;
   /** No new work after this. */
   stop: AbortSignal;
   /** Work in hand is given up after this. */
   abort: AbortSignal;
+}
+
+export interface DriveOptions extends LeaseOptions {
+  /** Drives of the site. */
+  count: number;
   /** Rings when there may be work. */
   work: Waker;
 }
@@ -32,22 +35,39 @@ const IDLE_MS = 1000;
 export async function runDrive(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
     try {
-      const claimed = await claimDrive(ctx, options);
-      if (claimed) {
-        const lease = holdLease(ctx, claimed, { leaseSeconds: options.leaseSeconds, stop: options.abort });
-        try {
-          await cleanUp(ctx, lease);
-          if (isInService(claimed, options.count)) await workDrive(ctx, backend, lease, options);
-        } finally {
-          lease.letGo();
-          await releaseDrive(ctx, claimed);
-        }
-      }
+      await takeOver(ctx, options);
+      await useDrive(ctx, options, options.count, (lease) => workDrive(ctx, backend, lease, options));
     } catch (error) {
       ctx.log.error({ err: error }, `drive: ${messageOf(error)}`);
     }
     await sleep(IDLE_MS, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
+}
+
+/** Puts in order what drives of dead engines left, also of drives that the site does not have any more. */
+export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
+  while (!options.stop.aborted && (await useDrive(ctx, options, 0, async () => {})));
+}
+
+/** Claims a drive, puts it in order, uses it and gives it back. @returns false when none can be claimed */
+async function useDrive(
+  ctx: Context,
+  options: LeaseOptions,
+  count: number,
+  use: (lease: HeldLease) => Promise<void>,
+): Promise<boolean> {
+  const { engineId, leaseSeconds } = options;
+  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds });
+  if (!claimed) return false;
+  const lease = holdLease(ctx, claimed, { leaseSeconds, stop: options.abort });
+  try {
+    await cleanUp(ctx, lease);
+    await use(lease);
+  } finally {
+    lease.letGo();
+    await releaseDrive(ctx, claimed);
+  }
+  return true;
 }
 
 async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, options: DriveOptions): Promise<void> {

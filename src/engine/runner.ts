@@ -16,7 +16,7 @@ import { failUnplaced } from '../operations/recall-repair.js';
 import { returnOrphans } from '../operations/removals.js';
 import { expireRequests } from '../operations/request-ends.js';
 import type { TapeBackend } from '../tape/backend.js';
-import { runDrive } from './drive.js';
+import { runDrive, takeOver } from './drive.js';
 import { sendMail } from './notify.js';
 import { removeUnheld } from './removal.js';
 import { Waker } from './waker.js';
@@ -64,6 +64,9 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
       await expireRequests(ctx);
       await removeUnheld(ctx, stop.signal);
     }),
+    repeat(ctx, 'take over', { everyMs: leaseSeconds * 1000, bell: new Waker(), stop: stop.signal }, () =>
+      takeOver(ctx, drive),
+    ),
     repeat(ctx, 'repair', { everyMs: REPAIR_MS, bell: new Waker(), stop: stop.signal }, async () => {
       await returnOrphans(ctx);
       await joinAwaited(ctx);

@@ -26,8 +26,7 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
- * A drive beyond the site's number is only claimed from a holder that is gone, so that what it left is put in order.
- * @param count drives of the site
+ * @param count drives 1 to `count` may be claimed, and any drive from a holder that is gone
  */
 export async function claimDrive(
   ctx: Context,
@@ -47,11 +46,6 @@ export async function claimDrive(
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }
 
-/** Is the drive one of the site's? */
-export function isInService(lease: Lease, count: number): boolean {
-  return Number(lease.driveName.replace('drive-', '')) <= count;
-}
-
 /** @returns false when the lease is lost: another engine has the drive, or may have it at any time */
 export async function renewLease(ctx: Context, lease: Lease, leaseSeconds: number): Promise<boolean> {
   const { rowCount } = await ctx.db.vitalPool.query(
@@ -62,10 +56,15 @@ export async function renewLease(ctx: Context, lease: Lease, leaseSeconds: numbe
   return rowCount === 1;
 }
 
-/** Gives the drive back; does nothing when the lease is lost. */
+/**
+ * Gives the drive back; does nothing when the lease is lost. Where an error left recalls running, the lease only runs
+ * out, so that whoever comes next puts them in order.
+ */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
-    'UPDATE drive SET engine_id = NULL, lease_until = NULL, volume_id = NULL WHERE id = $1 AND epoch = $2',
+    `UPDATE drive d SET engine_id = NULL, volume_id = NULL, lease_until = CASE
+       WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
+     END WHERE id = $1 AND epoch = $2`,
     [lease.driveId, lease.epoch],
   );
 }
