@@ -1,6 +1,5 @@
 /** Opens what every process needs, in order, and closes it in reverse. */
 import path from 'node:path';
-import type pg from 'pg';
 import { pino } from 'pino';
 import type { Config } from './config.js';
 import type { Context } from './context.js';
@@ -35,7 +34,6 @@ export async function openRuntime(config: Config): Promise<Runtime> {
       throw explain(error);
     });
     const db = openDatabase(connection);
-    for (const pool of [db.pool, db.streamPool]) surviveLostConnections(pool);
     const events = new EventFeed(db);
     const ctx: Context = { config, db, events, log, now: currentTime };
     return {
@@ -51,14 +49,6 @@ export async function openRuntime(config: Config): Promise<Runtime> {
     await embedded?.close();
     throw error;
   }
-}
-
-/**
- * A connection that breaks while it is lent fails its next query. It also emits an error, which the pool hears only of
- * idle ones, and which would end the process if nobody heard it.
- */
-function surviveLostConnections(pool: pg.Pool): void {
-  pool.on('connect', (client) => client.on('error', () => {}));
 }
 
 const UNREACHABLE = ['ECONNREFUSED', 'ENOENT', 'EACCES', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH'];
