@@ -51,9 +51,12 @@ export function openDatabase(config: pg.ClientConfig): Database {
   const exact: pg.ClientConfig = { ...config, types: exactTypes, keepAlive: true };
   const pool = new pg.Pool({ ...exact, max: 20, Client: TextTimestampClient } as pg.PoolConfig);
   const streamPool = new pg.Pool({ ...exact, max: 8 });
-  // an idle connection that breaks is replaced by its pool; a busy one fails its query
   const vitalPool = new pg.Pool({ ...exact, max: 1 });
-  for (const each of [pool, streamPool, vitalPool]) each.on('error', () => {});
+  for (const each of [pool, streamPool, vitalPool]) {
+    // a connection that breaks while idle is replaced, and one that breaks while lent fails its query
+    each.on('error', () => {});
+    each.on('connect', (client) => client.on('error', () => {}));
+  }
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
   return {
     pool,
