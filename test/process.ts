@@ -1,12 +1,33 @@
 /** Real processes of the compiled program, and the PostgreSQL servers that they start. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import { isReachable } from '../src/database/binaries.js';
 import { isRunning, isServer, readPidFile } from '../src/database/postmaster.js';
 import { packageRoot } from '../src/package-root.js';
 import { makeTempDir, waitFor } from './app.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
+
+/**
+ * The program where any user can run it: where only root may enter the project, in a second tree of the same files.
+ */
+function cliFileFor(uid: number | undefined): string {
+  if (uid === undefined || isReachable(path.dirname(cliFile))) return cliFile;
+  publicRoot ??= linkTree();
+  return path.join(publicRoot, 'dist/src/cli.js');
+}
+
+let publicRoot: string | undefined;
+
+function linkTree(): string {
+  const root = makeTempDir();
+  for (const part of ['package.json', 'dist', 'prisma', 'node_modules']) {
+    execFileSync('cp', ['-al', path.join(packageRoot, part), root]);
+  }
+  process.on('exit', () => rmSync(root, { recursive: true, force: true }));
+  return root;
+}
 
 export interface RunOptions {
   env?: Record<string, string>;
@@ -76,7 +97,7 @@ export function startProcess(program: string, args: string[], options: RunOption
 
 export function startCli(args: string[], options: RunOptions & { detached?: boolean } = {}): Running {
   if (!existsSync(cliFile)) throw new Error('build first: npm run build');
-  return startProcess(process.execPath, [cliFile, ...args], options);
+  return startProcess(process.execPath, [cliFileFor(options.uid), ...args], options);
 }
 
 export async function runCli(args: string[], options: RunOptions = {}): Promise<Result> {
