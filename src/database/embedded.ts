@@ -267,6 +267,7 @@ async function tryConnect(server: Server, pid: number): Promise<pg.Client | stri
 
 async function ensureDatabase(server: Server, name: string, template?: string): Promise<void> {
   const client = new pg.Client(clientConfig(server, 'postgres'));
+  client.on('error', () => {}); // the query in hand fails
   await client.connect();
   try {
     const from = template ? ` TEMPLATE ${pg.escapeIdentifier(template)} STRATEGY wal_log` : '';

@@ -3,6 +3,7 @@
  * one database. Every pass repairs what a dead one left, so the engine may be killed at any line.
  */
 import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { mkdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -45,6 +46,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   await ensureDrives(ctx, ctx.config.drives);
   const stop = new AbortController();
   const abort = new AbortController();
+  setMaxListeners(0, stop.signal, abort.signal); // every drive and every pass waits on them
   const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
   const unlisten = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;

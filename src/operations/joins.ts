@@ -102,6 +102,11 @@ export async function joinFiles(
     `SELECT r.id FROM request r WHERE r.id IN (SELECT request_id FROM joining) ORDER BY r.id FOR NO KEY UPDATE`,
   );
   if (locked.length > 0) {
+    // whoever had them locked before may have ended them, or let the same files join
+    await tx.query(
+      `DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${IS_LIVE})
+         OR EXISTS (SELECT FROM hold h WHERE h.request_id = j.request_id AND h.file_id = j.file_id))`,
+    );
     await takeWhatFits(tx);
     await storeJoined(tx);
     const grown = await tx.query<{ id: number }>('SELECT DISTINCT request_id AS id FROM joining WHERE is_taken');
