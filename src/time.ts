@@ -42,6 +42,11 @@ export function secondsBetween(from: string, to: string): number {
   return Number(toMicros(to) - toMicros(from)) / 1e6;
 }
 
+/** Seconds since 1970, with their fraction. */
+export function secondsOf(time: string): number {
+  return Number(toMicros(time)) / 1e6;
+}
+
 /** Times in their normal form are in order as text, but for the missing fraction. */
 export function isBefore(a: string, b: string): boolean {
   return a.padEnd(26, '.000000') < b.padEnd(26, '.000000');

@@ -3,13 +3,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
 import { claimDrive, releaseDrive, setMount } from '../operations/drives.js';
-import { type QueueSummary, readQueue, readQueues } from '../operations/recall-queue.js';
-import { finishRecalls, type RecallOutcome, startRecalls } from '../operations/recalls.js';
-import type { MountedVolume, TapeBackend } from '../tape/backend.js';
+import { readQueues } from '../operations/recall-queue.js';
+import { readShares } from '../operations/shares.js';
+import { isSuspended } from '../operations/suspensions.js';
+import type { TapeBackend } from '../tape/backend.js';
+import { secondsOf } from '../time.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
-import { BATCH_FILES, chooseVolume, takeBatch } from './planner.js';
-import { judgeAll, runBatch } from './recall.js';
+import { groupByVolume } from './planner.js';
+import { chooseNext, defaultPolicy } from './schedule.js';
+import { workVolume } from './volume.js';
 import type { Waker } from './waker.js';
 
 export interface LeaseOptions {
@@ -70,70 +73,18 @@ async function useDrive(
   return true;
 }
 
+/** Mounts one volume after another, while there is work. */
 async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, options: DriveOptions): Promise<void> {
   const stop = AbortSignal.any([options.stop, lease.signal]);
   while (!stop.aborted) {
     const seen = options.work.count;
-    const queue = chooseVolume(await readQueues(ctx));
-    if (queue && (await setMount(ctx, lease, queue.volumeId))) {
-      await workVolume(ctx, backend, lease, queue, options);
+    const isOpen = !(await isSuspended(ctx, lease.driveName));
+    const volumes = isOpen ? groupByVolume(await readQueues(ctx)).filter((volume) => !volume.isMounted) : [];
+    const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
+    const choice = chooseNext(volumes, state);
+    if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
+      await workVolume(ctx, backend, lease, { volume: choice.queue, options });
       await setMount(ctx, lease, null);
     } else await options.work.wait(seen, IDLE_MS, stop);
-  }
-}
-
-function toReturned({ fileId }: { fileId: bigint }): RecallOutcome {
-  return { fileId, kind: 'returned' };
-}
-
-/** Reads what is queued for a volume, in order of position, and what joins the queue meanwhile. */
-async function workVolume(
-  ctx: Context,
-  backend: TapeBackend,
-  lease: HeldLease,
-  queue: QueueSummary,
-  options: DriveOptions,
-): Promise<void> {
-  let volume: MountedVolume | undefined;
-  let head = 0n;
-  // the outcomes of a batch are written down, in order, while the next one is read
-  let finishing: Promise<unknown> = Promise.resolve();
-  const report = (outcomes: RecallOutcome[]) => {
-    finishing = finishing.then(() => finishRecalls(ctx, lease, outcomes));
-    finishing.catch(() => {}); // awaited below
-  };
-  let hasStarted = true;
-  try {
-    while (!options.stop.aborted && !lease.signal.aborted) {
-      const next = await readQueue(ctx, { volumeId: queue.volumeId, from: head, limit: BATCH_FILES });
-      if (next.length === 0 && head === 0n) break;
-      if (next.length === 0) {
-        if (!hasStarted) break; // what is left cannot start now
-        head = 0n; // what joined behind the head
-        hasStarted = false;
-        continue;
-      }
-      const chosen = takeBatch(next);
-      const batch = await startRecalls(
-        ctx,
-        lease,
-        chosen.map((recall) => recall.fileId),
-      );
-      head = (chosen.at(-1)?.position ?? 0n) + 1n;
-      if (batch.length === 0) continue;
-      hasStarted = true;
-      const before = finishing;
-      try {
-        volume ??= await backend.mount(queue.volume, lease.driveName, lease.signal);
-        await runBatch(ctx, lease, volume, batch, report);
-      } catch (error) {
-        // what has been reported already is not touched by this
-        report(lease.signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error));
-      }
-      await before;
-    }
-  } finally {
-    await volume?.unmount();
-    await finishing;
   }
 }

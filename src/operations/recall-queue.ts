@@ -1,24 +1,40 @@
-/** The queue of recalls, by volume. */
+/** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
 import type { Context } from '../context.js';
+import { IS_LIVE } from './live.js';
 
-/** The waiting recalls of one volume. */
-export interface QueueSummary {
+/** What one user waits for on one volume. */
+export interface QueueEntry {
   volumeId: number;
   volume: string;
+  medium: string;
+  /** The volume is in a drive. */
+  isMounted: boolean;
+  user: string;
   files: number;
   bytes: bigint;
   oldest: string;
+  priority: number;
 }
 
-/** Volumes that have recalls to be tried now and are in no drive. */
-export async function readQueues(ctx: Context): Promise<QueueSummary[]> {
-  const { rows } = await ctx.db.pool.query<QueueSummary>(
-    `SELECT q.*, v.name AS volume FROM (
-       SELECT volume_id AS "volumeId", count(*)::int AS files, sum(size)::bigint AS bytes, min(created_at) AS oldest
-       FROM recall WHERE state = 'WAITING' AND volume_id IS NOT NULL AND position IS NOT NULL AND (not_before IS NULL OR not_before <= $1)
-       GROUP BY volume_id
-     ) q JOIN volume v ON v.id = q."volumeId"
-     WHERE NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)`,
+/** Waiting and to be tried now; neither its volume nor all of its users are suspended. `c` is the recall. */
+const IS_READY = `c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
+  AND (c.not_before IS NULL OR c.not_before <= $1)`;
+
+const IS_SERVED = `${IS_LIVE} AND NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user")`;
+
+/** The queue by volume and user. A file that two users wait for counts for both. */
+export async function readQueues(ctx: Context): Promise<QueueEntry[]> {
+  const { rows } = await ctx.db.pool.query<QueueEntry>(
+    `SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
+     FROM (
+       SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
+         sum(c.size)::bigint AS bytes, min(r.request_date) AS oldest, max(r.priority) AS priority
+       FROM recall c JOIN hold h ON h.file_id = c.file_id JOIN request r ON r.id = h.request_id
+         JOIN quota q ON q.id = r.quota_id
+       WHERE ${IS_READY} AND ${IS_SERVED} AND h.state <> 'RELEASED'
+       GROUP BY c.volume_id, q."user"
+     ) w JOIN volume v ON v.id = w."volumeId"
+     WHERE NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name)`,
     [ctx.now()],
   );
   return rows;
@@ -26,20 +42,38 @@ export async function readQueues(ctx: Context): Promise<QueueSummary[]> {
 
 export interface QueuedRecall {
   fileId: bigint;
-  position: bigint;
+  /** Byte of the volume at which the file begins, as far as the catalogue knows what stands before it. */
+  start: bigint;
   size: bigint;
+  user: string;
+  priority: number;
 }
 
-/** The next recalls of a volume in order of position, from a position on. */
-export async function readQueue(
+/** Files planned together at most; the rest of a long queue is planned when these are read. */
+export const PLANNED_FILES = 5000;
+
+/**
+ * What waits on a volume, each file once, under the user of the request that asked first.
+ * @param users only what one of them waits for
+ */
+export async function readVolumeQueue(
   ctx: Context,
-  queue: { volumeId: number; from: bigint; limit: number },
+  queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
   const { rows } = await ctx.db.pool.query<QueuedRecall>(
-    `SELECT file_id AS "fileId", position, size FROM recall
-     WHERE volume_id = $1 AND state = 'WAITING' AND position >= $2 AND (not_before IS NULL OR not_before <= $3)
-     ORDER BY position, file_id LIMIT $4`,
-    [queue.volumeId, queue.from, ctx.now(), queue.limit],
+    `WITH place AS (
+       SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS start
+       FROM tape_file WHERE volume_id = $2
+     ), waiting AS (
+       SELECT DISTINCT ON (c.file_id) c.file_id, c.size, q."user", r.priority
+       FROM recall c JOIN hold h ON h.file_id = c.file_id JOIN request r ON r.id = h.request_id
+         JOIN quota q ON q.id = r.quota_id
+       WHERE ${IS_READY} AND ${IS_SERVED} AND h.state <> 'RELEASED' AND c.volume_id = $2 AND q."user" = ANY($3::text[])
+       ORDER BY c.file_id, r.priority DESC, r.id
+     )
+     SELECT w.file_id AS "fileId", p.start, w.size, w."user", w.priority
+     FROM waiting w JOIN place p ON p.id = w.file_id ORDER BY p.start LIMIT ${PLANNED_FILES}`,
+    [ctx.now(), queue.volumeId, queue.users],
   );
   return rows;
 }

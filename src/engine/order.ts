@@ -1,0 +1,200 @@
+/**
+ * The order in which a mounted volume's files are read. Pure.
+ *
+ * To visit all files with the least locating is the asymmetric travelling salesman problem. Its relaxation, in which
+ * each file only needs some successor, is the assignment problem, solved here exactly; the few cycles it leaves are
+ * patched together where that costs least (Karp 1979). On tapes the patched order stays within some percent of the
+ * relaxation, which no order can beat, where going to the nearest file next stays 9 to 17 % above it.
+ */
+import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
+
+/** Bytes of the volume that one file takes. */
+export interface Extent {
+  start: number;
+  size: number;
+}
+
+export interface ReadOrder {
+  /** Indices of the extents. */
+  order: number[];
+  /** Seconds of locating, from the head on. */
+  locateSeconds: number;
+  /** What no order can be below; known where the files were few enough for the exact relaxation. */
+  boundSeconds: number | undefined;
+}
+
+/** The relaxation takes some milliseconds for so many files and grows fast; longer queues are cut into such pieces. */
+const PIECE = 400;
+
+/** @param head the byte at which the drive stands */
+export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
+  const starts = extents.map((extent) => pointAt(medium, extent.start));
+  const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));
+  const byPlace = extents.map((_, index) => index).sort((a, b) => extentStart(extents, a) - extentStart(extents, b));
+  const from = pointAt(medium, head);
+  if (!medium.serpentine) {
+    const order = fromHead(byPlace, extents, head);
+    return { order, locateSeconds: total(medium, from, order, starts, ends), boundSeconds: undefined };
+  }
+  const order: number[] = [];
+  let bound: number | undefined = extents.length <= PIECE ? 0 : undefined;
+  for (const piece of cut(byPlace)) {
+    const last = order.at(-1);
+    const solved = solvePiece(medium, last === undefined ? from : (ends[last] as Point), piece, starts, ends);
+    order.push(...solved.order);
+    if (bound !== undefined) bound += solved.bound;
+  }
+  return { order, locateSeconds: total(medium, from, order, starts, ends), boundSeconds: bound };
+}
+
+function extentStart(extents: readonly Extent[], index: number): number {
+  return extents[index]?.start ?? 0;
+}
+
+/** Ascending from the head on, then what lies behind it. */
+function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: number): number[] {
+  const ahead = byPlace.filter((index) => extentStart(extents, index) >= head);
+  const behind = byPlace.filter((index) => extentStart(extents, index) < head);
+  return [...ahead, ...behind];
+}
+
+/** Neighbouring wraps stay together: a piece is a range of the volume. */
+function cut(byPlace: readonly number[]): number[][] {
+  const count = Math.max(Math.ceil(byPlace.length / PIECE), 1);
+  const size = Math.ceil(byPlace.length / count);
+  return Array.from({ length: count }, (_, n) => byPlace.slice(n * size, (n + 1) * size)).filter((p) => p.length > 0);
+}
+
+function total(
+  medium: Medium,
+  from: Point,
+  order: readonly number[],
+  starts: readonly Point[],
+  ends: readonly Point[],
+): number {
+  let seconds = 0;
+  let at = from;
+  for (const index of order) {
+    seconds += locateSeconds(medium, at, starts[index] as Point);
+    at = ends[index] as Point;
+  }
+  return seconds;
+}
+
+/** Node 0 is the head, which costs nothing to come back to; nodes 1 to n are the files of the piece. */
+function solvePiece(
+  medium: Medium,
+  from: Point,
+  piece: readonly number[],
+  starts: readonly Point[],
+  ends: readonly Point[],
+): { order: number[]; bound: number } {
+  const n = piece.length + 1;
+  const cost = new Float64Array(n * n);
+  for (let i = 0; i < n; i++) {
+    const at = i === 0 ? from : (ends[piece[i - 1] as number] as Point);
+    for (let j = 1; j < n; j++) {
+      cost[i * n + j] = i === j ? FORBIDDEN : locateSeconds(medium, at, starts[piece[j - 1] as number] as Point);
+    }
+  }
+  cost[0] = n === 1 ? 0 : FORBIDDEN;
+  const next = assign(cost, n);
+  let bound = 0;
+  for (let i = 0; i < n; i++) bound += cost[i * n + (next[i] as number)] as number;
+  patch(cost, n, next);
+  const order: number[] = [];
+  for (let node = next[0] as number; node !== 0; node = next[node] as number) order.push(piece[node - 1] as number);
+  return { order, bound };
+}
+
+const FORBIDDEN = 1e9;
+
+/**
+ * The cheapest assignment of a successor to each node: shortest augmenting paths with potentials (Jonker and
+ * Volgenant 1987), O(n³) at worst and much less on tapes.
+ */
+function assign(cost: Float64Array, n: number): Int32Array {
+  const rowPotential = new Float64Array(n + 1);
+  const columnPotential = new Float64Array(n + 1);
+  const rowOf = new Int32Array(n + 1);
+  const way = new Int32Array(n + 1);
+  const least = new Float64Array(n + 1);
+  const isUsed = new Uint8Array(n + 1);
+  for (let row = 1; row <= n; row++) {
+    rowOf[0] = row;
+    let column = 0;
+    least.fill(Number.POSITIVE_INFINITY);
+    isUsed.fill(0);
+    do {
+      isUsed[column] = 1;
+      const i = rowOf[column] as number;
+      const base = (i - 1) * n - 1;
+      const potential = rowPotential[i] as number;
+      let delta = Number.POSITIVE_INFINITY;
+      let nearest = 0;
+      for (let j = 1; j <= n; j++) {
+        if (isUsed[j]) continue;
+        const reduced = (cost[base + j] as number) - potential - (columnPotential[j] as number);
+        if (reduced < (least[j] as number)) {
+          least[j] = reduced;
+          way[j] = column;
+        }
+        if ((least[j] as number) < delta) {
+          delta = least[j] as number;
+          nearest = j;
+        }
+      }
+      for (let j = 0; j <= n; j++) {
+        if (isUsed[j]) {
+          rowPotential[rowOf[j] as number] = (rowPotential[rowOf[j] as number] as number) + delta;
+          columnPotential[j] = (columnPotential[j] as number) - delta;
+        } else least[j] = (least[j] as number) - delta;
+      }
+      column = nearest;
+    } while (rowOf[column] !== 0);
+    for (; column !== 0; column = way[column] as number) rowOf[column] = rowOf[way[column] as number] as number;
+  }
+  const next = new Int32Array(n);
+  for (let j = 1; j <= n; j++) next[(rowOf[j] as number) - 1] = j - 1;
+  return next;
+}
+
+/** Joins the cycles of an assignment into one, the smallest first, each where it costs least. */
+function patch(cost: Float64Array, n: number, next: Int32Array): void {
+  for (;;) {
+    const cycles = findCycles(next);
+    if (cycles.length === 1) return;
+    const cycle = cycles.reduce((a, b) => (b.length < a.length ? b : a));
+    const isInside = new Uint8Array(n);
+    for (const node of cycle) isInside[node] = 1;
+    let best = { cost: Number.POSITIVE_INFINITY, inside: 0, outside: 0 };
+    for (const i of cycle) {
+      const a = next[i] as number;
+      const left = cost[i * n + a] as number;
+      for (let j = 0; j < n; j++) {
+        if (isInside[j]) continue;
+        const b = next[j] as number;
+        const added = (cost[i * n + b] as number) + (cost[j * n + a] as number) - left - (cost[j * n + b] as number);
+        if (added < best.cost) best = { cost: added, inside: i, outside: j };
+      }
+    }
+    const swapped = next[best.inside] as number;
+    next[best.inside] = next[best.outside] as number;
+    next[best.outside] = swapped;
+  }
+}
+
+function findCycles(next: Int32Array): number[][] {
+  const isSeen = new Uint8Array(next.length);
+  const cycles: number[][] = [];
+  for (let start = 0; start < next.length; start++) {
+    if (isSeen[start]) continue;
+    const cycle: number[] = [];
+    for (let node = start; !isSeen[node]; node = next[node] as number) {
+      isSeen[node] = 1;
+      cycle.push(node);
+    }
+    cycles.push(cycle);
+  }
+  return cycles;
+}

@@ -1,0 +1,101 @@
+/** One volume in a drive: planned, read batch by batch, planned anew when the queue has changed, and left in time. */
+import type { Context } from '../context.js';
+import { type QueuedRecall, readQueues, readVolumeQueue } from '../operations/recall-queue.js';
+import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } from '../operations/recalls.js';
+import { chargeDriveTime, readShares } from '../operations/shares.js';
+import { isSuspended } from '../operations/suspensions.js';
+import type { MountedVolume, TapeBackend } from '../tape/backend.js';
+import { secondsOf } from '../time.js';
+import type { DriveOptions } from './drive.js';
+import type { HeldLease } from './lease.js';
+import { firstUsers, groupByVolume, orderRecalls, takeBatch, type WaitingVolume } from './planner.js';
+import { judgeAll, runBatch } from './recall.js';
+import { defaultPolicy, isTimeToLeave } from './schedule.js';
+
+/** How often a plan is made anew at most, while files go on arriving or other users wait. */
+const REPLAN_MS = 5000;
+
+export async function workVolume(
+  ctx: Context,
+  backend: TapeBackend,
+  lease: HeldLease,
+  work: { volume: WaitingVolume; options: DriveOptions },
+): Promise<void> {
+  const { volume, options } = work;
+  const since = secondsOf(ctx.now());
+  let mounted: MountedVolume | undefined;
+  let head = 0;
+  let plan: QueuedRecall[] = [];
+  let plannedAt = 0;
+  let seen = 0;
+  // the outcomes of a batch are written down while the next one is read
+  let finishing: Promise<unknown> = Promise.resolve();
+  const finish = async (outcomes: RecallOutcome[], startedAt: number) => {
+    await chargeDriveTime(ctx, {
+      fileIds: outcomes.map((outcome) => outcome.fileId),
+      seconds: (performance.now() - startedAt) / 1000,
+    });
+    await finishRecalls(ctx, lease, outcomes);
+  };
+  try {
+    while (!options.stop.aborted && !lease.signal.aborted) {
+      const isDue = performance.now() - plannedAt >= REPLAN_MS;
+      if (plan.length === 0 || isDue) {
+        if (plan.length === 0 || options.work.count !== seen || isDue) {
+          seen = options.work.count;
+          const next = await planVolume(ctx, lease, { volume, head, since });
+          if (next.length === 0) break;
+          plan = next;
+        }
+        plannedAt = performance.now();
+      }
+      const startedAt = performance.now();
+      const chosen = takeBatch(plan);
+      plan = plan.slice(chosen.length);
+      const last = chosen.at(-1);
+      if (last) head = Number(last.start + last.size);
+      const batch = await startRecalls(
+        ctx,
+        lease,
+        chosen.map((recall) => recall.fileId),
+      );
+      if (batch.length === 0) continue;
+      let outcomes: RecallOutcome[];
+      try {
+        mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
+        outcomes = await runBatch(ctx, lease, mounted, batch);
+      } catch (error) {
+        outcomes = lease.signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error);
+      }
+      await finishing;
+      finishing = finish(outcomes, startedAt);
+      finishing.catch(() => {}); // awaited above or below
+    }
+  } finally {
+    await mounted?.unmount();
+    await finishing;
+  }
+}
+
+function toReturned({ fileId }: RunningRecall): RecallOutcome {
+  return { fileId, kind: 'returned' };
+}
+
+/** The files to read next; none when the volume has no work, or it is time for another one. */
+async function planVolume(
+  ctx: Context,
+  lease: HeldLease,
+  at: { volume: WaitingVolume; head: number; since: number },
+): Promise<QueuedRecall[]> {
+  if (await isSuspended(ctx, lease.driveName)) return [];
+  const volumes = groupByVolume(await readQueues(ctx));
+  const here = volumes.find((volume) => volume.volumeId === at.volume.volumeId);
+  if (!here) return [];
+  const shares = await readShares(ctx);
+  const others = volumes.filter((volume) => !volume.isMounted);
+  const state = { shares, now: secondsOf(ctx.now()), policy: defaultPolicy };
+  if (isTimeToLeave({ since: at.since, here: here.users }, others, state)) return [];
+  const users = firstUsers(here.users, shares);
+  const recalls = await readVolumeQueue(ctx, { volumeId: here.volumeId, users });
+  return orderRecalls(here.medium, at.head, recalls);
+}

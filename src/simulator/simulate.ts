@@ -1,0 +1,124 @@
+/**
+ * Runs a strategy under a virtual clock: drives mount, locate, stream and unmount as the cost model of src/engine/media.ts
+ * says. The model is relative: it compares strategies, and promises no site anything.
+ */
+import { locateSeconds, type Medium, type Point, pointAt } from '../engine/media.js';
+import { orderReads } from '../engine/order.js';
+import type { Arrival } from './workload.js';
+
+export interface Drive {
+  index: number;
+  volume: string | undefined;
+  /** Byte of the volume at which it stands. */
+  head: number;
+  mountedAt: number;
+}
+
+/** Decides which file a free drive reads next. It is told of every arrival, and of every file that was read. */
+export interface Strategy {
+  arrive(file: Arrival): void;
+  /** The file is the strategy's to forget. `mounted` names the volumes of the other drives. */
+  next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
+  /** When to ask again although nothing has happened; seconds. */
+  wakeAt?(now: number): number | undefined;
+  /** Drive seconds that a user has had. */
+  charge?(user: string, seconds: number, now: number): void;
+}
+
+export interface Outcome {
+  driveHours: number;
+  mounts: number;
+  /** Hours from the first arrival to the last file. */
+  spanHours: number;
+  /** Seconds from each file's arrival to its end, in no order. */
+  waits: { user: string; seconds: number }[];
+}
+
+export function simulate(
+  strategy: Strategy,
+  arrivals: readonly Arrival[],
+  options: { drives: number; medium: Medium },
+): Outcome {
+  const { medium } = options;
+  const drives = Array.from({ length: options.drives }, (_, index) => ({
+    drive: { index, volume: undefined, head: 0, mountedAt: 0 } as Drive,
+    freeAt: 0,
+  }));
+  const outcome: Outcome = { driveHours: 0, mounts: 0, spanHours: 0, waits: [] };
+  let busySeconds = 0;
+  let now = 0;
+  let coming = 0;
+  for (;;) {
+    for (; coming < arrivals.length && (arrivals[coming] as Arrival).at <= now; coming++) {
+      strategy.arrive(arrivals[coming] as Arrival);
+    }
+    for (const state of drives) {
+      if (state.freeAt > now) continue;
+      const mounted = new Set(drives.flatMap((d) => (d !== state && d.drive.volume ? [d.drive.volume] : [])));
+      const file = strategy.next(state.drive, now, mounted);
+      if (!file) continue;
+      const seconds = serve(medium, state.drive, file, now, outcome);
+      strategy.charge?.(file.user, seconds, now);
+      busySeconds += seconds;
+      state.freeAt = now + seconds;
+      outcome.waits.push({ user: file.user, seconds: state.freeAt - file.at });
+      outcome.spanHours = Math.max(outcome.spanHours, state.freeAt / 3600);
+    }
+    const later = [
+      ...drives.map((state) => state.freeAt),
+      arrivals[coming]?.at ?? Number.POSITIVE_INFINITY,
+      strategy.wakeAt?.(now) ?? Number.POSITIVE_INFINITY,
+    ].filter((time) => time > now);
+    const next = Math.min(...later);
+    if (next === Number.POSITIVE_INFINITY) break;
+    now = next;
+  }
+  // what is still mounted is taken out in the end
+  for (const { drive } of drives) if (drive.volume !== undefined) busySeconds += medium.unmountSeconds;
+  outcome.driveHours = busySeconds / 3600;
+  return outcome;
+}
+
+/** Moves the drive, and returns the seconds that it took. */
+function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome: Outcome): number {
+  let seconds = 0;
+  if (drive.volume !== file.volume) {
+    if (drive.volume !== undefined) seconds += medium.unmountSeconds;
+    seconds += medium.mountSeconds;
+    Object.assign(drive, { volume: file.volume, head: 0, mountedAt: now + seconds });
+    outcome.mounts++;
+  }
+  seconds += locateSeconds(medium, point(medium, drive.head), point(medium, file.start));
+  seconds += file.size / medium.streamBytesPerSecond;
+  drive.head = file.start + file.size;
+  return seconds;
+}
+
+function point(medium: Medium, byte: number): Point {
+  return pointAt(medium, byte);
+}
+
+/**
+ * Drive hours that no strategy can be below for files that are all there from the start: each volume is mounted once,
+ * streamed, and located as the relaxation of the ordering problem allows. Undefined where a volume has more files than
+ * the relaxation is solved for.
+ */
+export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
+  let seconds = 0;
+  const volumes = new Map<string, Arrival[]>();
+  for (const file of arrivals) volumes.set(file.volume, [...(volumes.get(file.volume) ?? []), file]);
+  for (const files of volumes.values()) {
+    const { boundSeconds } = orderReads(medium, 0, files);
+    if (boundSeconds === undefined) return undefined;
+    seconds += medium.mountSeconds + medium.unmountSeconds + boundSeconds;
+    for (const file of files) seconds += file.size / medium.streamBytesPerSecond;
+  }
+  return seconds / 3600;
+}
+
+/** Median, 95th percentile and worst of some waits; seconds. */
+export function summariseWaits(waits: readonly { seconds: number }[]): { median: number; p95: number; worst: number } {
+  const sorted = waits.map((wait) => wait.seconds).sort((a, b) => a - b);
+  const at = (part: number) => sorted[Math.min(Math.floor(part * sorted.length), sorted.length - 1)] ?? 0;
+  return { median: at(0.5), p95: at(0.95), worst: sorted.at(-1) ?? 0 };
+}

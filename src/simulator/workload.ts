@@ -1,0 +1,80 @@
+/** Work loads for the simulator: generated, or read from a trace. */
+import type { Medium } from '../engine/media.js';
+
+/** A file that somebody asks for. */
+export interface Arrival {
+  /** Seconds from the start of the trace. */
+  at: number;
+  user: string;
+  volume: string;
+  /** Bytes of the volume that it takes. */
+  start: number;
+  size: number;
+}
+
+export interface BatchOptions {
+  user: string;
+  at: number;
+  files: number;
+  volumes: number;
+  sizeBytes: number;
+  seed: number;
+}
+
+/** Files of one size, uniformly spread over volumes, all asked for at once. */
+export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
+  const random = createRandom(options.seed);
+  return Array.from({ length: options.files }, () => ({
+    at: options.at,
+    user: options.user,
+    volume: `V${String(Math.floor(random() * options.volumes)).padStart(4, '0')}`,
+    start: Math.floor(random() * (medium.capacityBytes - options.sizeBytes)),
+    size: options.sizeBytes,
+  }));
+}
+
+/** One user asks for very many files, and an hour later ten others for ten each. */
+export function makeCrowd(
+  medium: Medium,
+  options: { files: number; volumes: number; sizeBytes: number; seed: number },
+) {
+  const { files, volumes, sizeBytes, seed } = options;
+  const heavy = makeBatch(medium, { user: 'heavy', at: 0, files, volumes, sizeBytes, seed });
+  const others = Array.from({ length: 10 }, (_, n) =>
+    makeBatch(medium, { user: `light-${n}`, at: 3600, files: 10, volumes, sizeBytes, seed: seed + 1 + n }),
+  );
+  return { heavy, others: others.flat() };
+}
+
+/** Mulberry32: the same numbers from the same seed on every machine. */
+export function createRandom(seed: number): () => number {
+  let state = seed | 0;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
+
+const COLUMNS = 'at,user,volume,start,size';
+
+/**
+ * A trace as CSV with the header `at,user,volume,start,size`: seconds, names, and bytes.
+ * @throws Error that names the line
+ */
+export function parseTrace(text: string): Arrival[] {
+  const [header, ...lines] = text.split(/\r?\n/);
+  if (header?.trim() !== COLUMNS)
+    throw new Error(`line 1: the header must be ${COLUMNS}, not ${JSON.stringify(header)}`);
+  const arrivals = lines.flatMap((line, index) => {
+    if (line === '') return [];
+    const [at, user, volume, start, size, ...more] = line.split(',');
+    const numbers = [at, start, size].map((field) => (field?.trim() ? Number(field) : Number.NaN));
+    if (!user || !volume || more.length > 0 || numbers.some((n) => !(n >= 0))) {
+      throw new Error(`line ${index + 2}: must be ${COLUMNS} with numbers from 0 on, not ${JSON.stringify(line)}`);
+    }
+    return { at: numbers[0] as number, user, volume, start: numbers[1] as number, size: numbers[2] as number };
+  });
+  return arrivals.sort((a, b) => a.at - b.at);
+}
