@@ -24,7 +24,7 @@ export interface ReadOrder {
 }
 
 /** The relaxation takes some milliseconds for so many files and grows fast; longer queues are cut into such pieces. */
-const PIECE = 400;
+const PIECE = 250;
 
 /** @param head the byte at which the drive stands */
 export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
