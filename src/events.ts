@@ -70,8 +70,7 @@ async function insertEvents(tx: Transaction, events: Pending): Promise<void> {
     await tx.query(
       `INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
        SELECT timezone('utc', clock_timestamp()), m.id, m.from_stage, m.to_stage, ARRAY(
-         SELECT h.request_id FROM hold h JOIN request r ON r.id = h.request_id
-         WHERE h.file_id = m.id AND r.state NOT IN ('EXPIRED', 'CANCELLED'))
+         SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
        FROM unnest($1::bigint[], $2::"Stage"[], $3::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n)
        ORDER BY m.n`,
       [moves.map((m) => m.id), moves.map((m) => m.from), moves.map((m) => m.to)],

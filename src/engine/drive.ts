@@ -11,6 +11,7 @@ import { secondsOf } from '../time.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import { groupByVolume } from './planner.js';
+import type { RunningRecalls } from './running.js';
 import { chooseNext, defaultPolicy } from './schedule.js';
 import { workVolume } from './volume.js';
 import type { Waker } from './waker.js';
@@ -29,6 +30,9 @@ export interface DriveOptions extends LeaseOptions {
   count: number;
   /** Rings when there may be work. */
   work: Waker;
+  running: RunningRecalls;
+  /** Volume to its mounts that failed since the last one that did not; shared by the drives of the engine. */
+  volumeFailures: Map<string, number>;
 }
 
 /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */

@@ -16,26 +16,31 @@ import type { HeldLease } from './lease.js';
 import { Budget, PartialFile } from './partial-file.js';
 import { type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
 import { classifyError, pauseSeconds } from './retry.js';
+import type { RunningRecalls } from './running.js';
 
 /** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
 const REPORT_MS = 1000;
 
 /**
  * Reads recalls in the order given, and reports one outcome for each.
- * @param lease its signal stops the work; what is not done then is `returned`
- * @param report may be called several times; it must not wait
+ * @param lease its signal stops the work, as `running` stops single recalls; what is not done then is `returned`
+ * @param work.report may be called several times; it must not wait
  */
 export async function runBatch(
   ctx: Context,
   lease: HeldLease,
   volume: MountedVolume,
-  batch: readonly RunningRecall[],
-  report: (outcomes: RecallOutcome[]) => void,
+  work: {
+    batch: readonly RunningRecall[];
+    running: RunningRecalls;
+    report: (outcomes: RecallOutcome[]) => void;
+  },
 ): Promise<void> {
+  const { batch, running, report } = work;
   const folders = new Map<string, Folder>();
   const budget = new Budget();
   const ended: RecallOutcome[] = [];
-  const running: Promise<unknown>[] = [];
+  const finishing: Promise<unknown>[] = [];
   const end = (outcome: RecallOutcome) => ended.push(outcome);
   let reporting = Promise.resolve();
   const reportEnded = async () => {
@@ -48,27 +53,30 @@ export async function runBatch(
     reporting = reporting.then(reportEnded);
     reporting.catch(() => {}); // awaited below
   }, REPORT_MS);
-  const settle = (recall: RunningRecall) => (error: unknown) =>
-    lease.signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
+  const signals = batch.map((recall) => running.begin(recall.fileId, lease.signal));
   try {
-    for (const recall of batch) {
+    for (const [index, recall] of batch.entries()) {
+      const signal = signals[index] ?? lease.signal;
+      const settle = (error: unknown) =>
+        signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
       try {
-        lease.signal.throwIfAborted();
+        signal.throwIfAborted();
         const folder = await folderOf(recall, folders);
         const partial = partialName({ ...lease, fileId: recall.fileId });
         const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
-        const checksum = await readInto(copy.file, volume, recall, lease.signal);
-        running.push(finishCopy(lease, recall, copy, checksum).catch(settle(recall)).then(end));
+        const checksum = await readInto(copy.file, volume, recall, signal);
+        finishing.push(finishCopy(lease, recall, copy, checksum).catch(settle).then(end));
       } catch (error) {
-        end(settle(recall)(error));
+        end(settle(error));
       }
     }
-    await Promise.all(running);
+    await Promise.all(finishing);
     clearInterval(timer);
     await reporting.then(reportEnded);
   } finally {
     clearInterval(timer);
-    await Promise.all(running);
+    await Promise.all(finishing);
+    for (const recall of batch) running.end(recall.fileId);
     await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
   }
 }
@@ -153,7 +161,7 @@ async function checkPlace(recall: RunningRecall, folder: Folder, checksum: strin
 
 function judge(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
-  const pause = pauseSeconds(errorClass, recall.attempts);
+  const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
   ctx.log.warn({ path: recall.path, errorClass, attempts: recall.attempts + 1, pause }, `recall failed: ${error}`);
   return pause === undefined
     ? { fileId: recall.fileId, kind: 'failed', errorClass, error }

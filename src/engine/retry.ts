@@ -20,12 +20,14 @@ const RULES: Record<ErrorClass, Rule> = {
 /**
  * Seconds until the next try, growing by four from try to try.
  * @param attempts tries before the one that failed now
+ * @param random from 0 to 1: recalls that failed together are not all tried again at the same moment
  * @returns undefined when there is no next try
  */
-export function pauseSeconds(errorClass: ErrorClass, attempts: number): number | undefined {
+export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
   const rule = RULES[errorClass];
   if (attempts + 1 >= rule.maxAttempts) return undefined;
-  return Math.min(rule.firstPauseSeconds * 4 ** Math.min(attempts, 20), rule.maxPauseSeconds);
+  const pause = Math.min(rule.firstPauseSeconds * 4 ** Math.min(attempts, 20), rule.maxPauseSeconds);
+  return pause * (0.5 + random / 2);
 }
 
 const DISK_CLASSES: Record<string, ErrorClass> = {

@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
 import { createMailTransport } from '../mail.js';
+import { findAbandoned } from '../operations/abandoned.js';
 import { ensureDisk, listDisks } from '../operations/disks.js';
 import { ensureDrives } from '../operations/drives.js';
 import { joinAwaited } from '../operations/joins.js';
@@ -20,6 +21,7 @@ import type { TapeBackend } from '../tape/backend.js';
 import { runDrive, takeOver } from './drive.js';
 import { sendMail } from './notify.js';
 import { removeUnheld } from './removal.js';
+import { RunningRecalls } from './running.js';
 import { Waker } from './waker.js';
 
 export interface Engine {
@@ -57,11 +59,16 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     leaseSeconds,
     stop: stop.signal,
     abort: abort.signal,
+    running: new RunningRecalls(),
+    volumeFailures: new Map<string, number>(),
   };
   const drives = Array.from({ length: ctx.config.drives }, () =>
     runDrive(ctx, backend, { ...drive, work: bells.recall }),
   );
   const passes = [
+    repeat(ctx, 'abandon', { everyMs: MAIL_MS, bell: bells.event, stop: stop.signal }, async () => {
+      if (!drive.running.isEmpty) drive.running.stop(await findAbandoned(ctx, drive.engineId));
+    }),
     repeat(ctx, 'expire', { everyMs: EXPIRE_MS, bell: bells.event, stop: stop.signal }, async () => {
       await expireRequests(ctx);
       await removeUnheld(ctx, stop.signal);

@@ -119,9 +119,7 @@ function sumOf(queue: VolumeQueue): { files: number; bytes: number; oldest: numb
   return { files, bytes, oldest };
 }
 
-function findOldest<Queue extends VolumeQueue>(
-  queues: readonly Queue[],
-): { queue: Queue; oldest: number } | undefined {
+function findOldest<Queue extends VolumeQueue>(queues: readonly Queue[]): { queue: Queue; oldest: number } | undefined {
   let best: { queue: Queue; oldest: number } | undefined;
   for (const queue of queues) {
     const { oldest } = sumOf(queue);

@@ -1,9 +1,10 @@
 /** One volume in a drive: planned, read batch by batch, planned anew when the queue has changed, and left in time. */
 import type { Context } from '../context.js';
+import { messageOf } from '../errors.js';
 import { type QueuedRecall, readQueues, readVolumeQueue } from '../operations/recall-queue.js';
 import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } from '../operations/recalls.js';
 import { chargeDriveTime, readShares } from '../operations/shares.js';
-import { isSuspended } from '../operations/suspensions.js';
+import { isSuspended, suspend } from '../operations/suspensions.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
@@ -28,14 +29,11 @@ export async function workVolume(
   let plan: QueuedRecall[] = [];
   let plannedAt = 0;
   let seen = 0;
-  // the outcomes of a batch are written down while the next one is read
+  // the outcomes of a batch are written down, in order, while the next one is read
   let finishing: Promise<unknown> = Promise.resolve();
-  const finish = async (outcomes: RecallOutcome[], startedAt: number) => {
-    await chargeDriveTime(ctx, {
-      fileIds: outcomes.map((outcome) => outcome.fileId),
-      seconds: (performance.now() - startedAt) / 1000,
-    });
-    await finishRecalls(ctx, lease, outcomes);
+  const report = (outcomes: RecallOutcome[]) => {
+    finishing = finishing.then(() => finishRecalls(ctx, lease, outcomes));
+    finishing.catch(() => {}); // awaited below
   };
   try {
     while (!options.stop.aborted && !lease.signal.aborted) {
@@ -60,21 +58,40 @@ export async function workVolume(
         chosen.map((recall) => recall.fileId),
       );
       if (batch.length === 0) continue;
-      let outcomes: RecallOutcome[];
+      const before = finishing;
       try {
         mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
-        outcomes = await runBatch(ctx, lease, mounted, batch);
+        options.volumeFailures.delete(volume.volume);
+        await runBatch(ctx, lease, mounted, { batch, running: options.running, report });
       } catch (error) {
-        outcomes = lease.signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error);
+        // what has been reported already is not touched by this
+        report(lease.signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error));
+        if (!mounted && !lease.signal.aborted) await noteVolumeFailure(ctx, options, volume.volume, error);
       }
-      await finishing;
-      finishing = finish(outcomes, startedAt);
-      finishing.catch(() => {}); // awaited above or below
+      await before;
+      await chargeDriveTime(ctx, {
+        fileIds: batch.map((recall) => recall.fileId),
+        seconds: (performance.now() - startedAt) / 1000,
+      });
     }
   } finally {
     await mounted?.unmount();
     await finishing;
   }
+}
+
+/** Mounts of a volume that may fail one after another before it is held. */
+const MAX_VOLUME_FAILURES = 3;
+
+/** A volume that fails again and again is taken out of service, so that it keeps no drive busy. */
+async function noteVolumeFailure(ctx: Context, options: DriveOptions, volume: string, error: unknown): Promise<void> {
+  const failures = (options.volumeFailures.get(volume) ?? 0) + 1;
+  options.volumeFailures.set(volume, failures);
+  if (failures < MAX_VOLUME_FAILURES) return;
+  const reason = `it could not be mounted ${failures} times: ${messageOf(error)}`.slice(0, 1000);
+  ctx.log.error({ volume }, `volume held: ${reason}`);
+  await suspend(ctx, { kind: 'VOLUME', name: volume, mode: 'HELD', reason });
+  options.volumeFailures.delete(volume);
 }
 
 function toReturned({ fileId }: RunningRecall): RecallOutcome {

@@ -64,7 +64,7 @@ async function recountRequests(tx: Transaction, requestIds: readonly number[], n
          count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk,
          count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
          coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk
-       FROM unnest($1::int[]) AS i (id) LEFT JOIN hold h ON h.request_id = i.id GROUP BY i.id
+       FROM unnest($1::int[]) AS i (id) LEFT JOIN hold h ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
      ) c WHERE r.id = c.id`,
     [requestIds, now],
   );
@@ -105,7 +105,7 @@ export async function advanceRequests(
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
     `SELECT r.id FROM request r
-     WHERE r.id IN (SELECT request_id FROM hold WHERE file_id = ANY($1::bigint[])) AND ${IS_LIVE}
+     WHERE r.id IN (SELECT request_id FROM live_hold WHERE file_id = ANY($1::bigint[])) AND ${IS_LIVE}
      ORDER BY r.id FOR NO KEY UPDATE`,
     [fileIds],
   );

@@ -15,7 +15,6 @@ import { settleRequests } from './holds.js';
 import { RowError } from './import-lines.js';
 import type { CatalogueRow } from './import-rows.js';
 import { joinFiles } from './joins.js';
-import { IS_LIVE } from './live.js';
 
 /** Faults listed before an import gives up. */
 const MAX_FAULTS = 20;
@@ -237,10 +236,10 @@ async function followChanges(ctx: Context, tx: Transaction): Promise<void> {
   );
   const rows = await tx.query<{ id: number }>(
     `WITH changed AS (
-       SELECT h.request_id, h.file_id, r.quota_id, f.size, f.size - h.size AS delta,
+       SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta,
          CASE WHEN f.stage = 'ONTAPE' AND h.state = 'ON_DISK' THEN 'WAITING' ELSE h.state END AS state
-       FROM known k JOIN tape_file f ON f.id = k.id JOIN hold h ON h.file_id = f.id JOIN request r ON r.id = h.request_id
-       WHERE ${IS_LIVE} AND (f.size <> h.size OR (f.stage = 'ONTAPE' AND h.state = 'ON_DISK'))
+       FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
+       WHERE (f.size <> h.size OR (f.stage = 'ONTAPE' AND h.state = 'ON_DISK'))
      ), held AS (
        UPDATE hold h SET size = c.size, state = c.state::"HoldState" FROM changed c
        WHERE h.request_id = c.request_id AND h.file_id = c.file_id

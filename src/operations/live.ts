@@ -5,4 +5,4 @@ export const IS_LIVE = `r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 
 /** No live request holds the file. `f` is the file. */
 export const IS_UNHELD = `NOT EXISTS (
-  SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND ${IS_LIVE})`;
+  SELECT FROM live_hold h WHERE h.file_id = f.id)`;

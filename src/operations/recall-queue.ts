@@ -1,6 +1,5 @@
 /** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
 import type { Context } from '../context.js';
-import { IS_LIVE } from './live.js';
 
 /** What one user waits for on one volume. */
 export interface QueueEntry {
@@ -20,7 +19,7 @@ export interface QueueEntry {
 const IS_READY = `c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
   AND (c.not_before IS NULL OR c.not_before <= $1)`;
 
-const IS_SERVED = `${IS_LIVE} AND NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user")`;
+const IS_SERVED = `NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user")`;
 
 /** The queue by volume and user. A file that two users wait for counts for both. */
 export async function readQueues(ctx: Context): Promise<QueueEntry[]> {
@@ -28,10 +27,9 @@ export async function readQueues(ctx: Context): Promise<QueueEntry[]> {
     `SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
      FROM (
        SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
-         sum(c.size)::bigint AS bytes, min(r.request_date) AS oldest, max(r.priority) AS priority
-       FROM recall c JOIN hold h ON h.file_id = c.file_id JOIN request r ON r.id = h.request_id
-         JOIN quota q ON q.id = r.quota_id
-       WHERE ${IS_READY} AND ${IS_SERVED} AND h.state <> 'RELEASED'
+         sum(c.size)::bigint AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
+       FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+       WHERE ${IS_READY} AND ${IS_SERVED}
        GROUP BY c.volume_id, q."user"
      ) w JOIN volume v ON v.id = w."volumeId"
      WHERE NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name)`,
@@ -65,11 +63,10 @@ export async function readVolumeQueue(
        SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS start
        FROM tape_file WHERE volume_id = $2
      ), waiting AS (
-       SELECT DISTINCT ON (c.file_id) c.file_id, c.size, q."user", r.priority
-       FROM recall c JOIN hold h ON h.file_id = c.file_id JOIN request r ON r.id = h.request_id
-         JOIN quota q ON q.id = r.quota_id
-       WHERE ${IS_READY} AND ${IS_SERVED} AND h.state <> 'RELEASED' AND c.volume_id = $2 AND q."user" = ANY($3::text[])
-       ORDER BY c.file_id, r.priority DESC, r.id
+       SELECT DISTINCT ON (c.file_id) c.file_id, c.size, q."user", h.priority
+       FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+       WHERE ${IS_READY} AND ${IS_SERVED} AND c.volume_id = $2 AND q."user" = ANY($3::text[])
+       ORDER BY c.file_id, h.priority DESC, h.request_id
      )
      SELECT w.file_id AS "fileId", p.start, w.size, w."user", w.priority
      FROM waiting w JOIN place p ON p.id = w.file_id ORDER BY p.start LIMIT ${PLANNED_FILES}`,

@@ -99,7 +99,9 @@ export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Pr
 /** Gives each recall a disk with room, all disks being locked, so that no two engines give the same room away. */
 async function reserve(ctx: Context, tx: Transaction, waiting: readonly { fileId: bigint; size: bigint }[]) {
   const disks = await tx.query<DiskRow>(
-    'SELECT id, mountpoint, size, used, reserved FROM restore_disk ORDER BY id FOR NO KEY UPDATE',
+    `SELECT id, mountpoint, size, used, reserved FROM restore_disk d
+     WHERE NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = d.mountpoint)
+     ORDER BY id FOR NO KEY UPDATE`,
   );
   const placed: { fileId: bigint; disk: DiskRow }[] = [];
   const unplaced: { fileId: bigint; size: bigint }[] = [];

@@ -65,7 +65,7 @@ export async function endRequests(
 }
 
 /** Drops the waiting recalls that nobody waits for any more; a running one runs out, and its file leaves the disk again. */
-async function dropRecalls(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+export async function dropRecalls(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   // locked first and judged in a second statement, which sees the holds of whoever had them locked before
   await tx.query(
     `SELECT count(*) FROM (
@@ -78,7 +78,7 @@ async function dropRecalls(tx: Transaction, requestIds: readonly number[]): Prom
   await tx.query(
     `DELETE FROM recall c WHERE c.state = 'WAITING'
        AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
-       AND NOT EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = c.file_id AND ${IS_LIVE})`,
+       AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`,
     [requestIds],
   );
 }

@@ -149,11 +149,11 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
   await endRequests(ctx, tx, `r.id = ${request.id}`, 'EXPIRED');
   await tx.query(
     `UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
-     FROM tape_file f WHERE h.request_id = $1 AND f.id = h.file_id`,
+     FROM tape_file f WHERE h.request_id = $1 AND f.id = h.file_id AND h.state <> 'RELEASED'`,
     [request.id],
   );
   const [sum] = await tx.query<{ bytes: string }>(
-    'SELECT coalesce(sum(size), 0) AS bytes FROM hold WHERE request_id = $1',
+    `SELECT coalesce(sum(size), 0) AS bytes FROM hold WHERE request_id = $1 AND state <> 'RELEASED'`,
     [request.id],
   );
   await charge(tx, quota, BigInt(sum?.bytes ?? 0));

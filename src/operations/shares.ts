@@ -3,7 +3,6 @@
  * included, and half of it is forgotten in a day.
  */
 import type { Context } from '../context.js';
-import { IS_LIVE } from './live.js';
 
 const HALF_LIFE_SECONDS = 24 * 3600;
 
@@ -29,9 +28,8 @@ export async function chargeDriveTime(
 ): Promise<void> {
   await ctx.db.pool.query(
     `WITH part AS (
-       SELECT r.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN hold h ON h.file_id = f.id
-         JOIN request r ON r.id = h.request_id
-       WHERE f.id = ANY($2::bigint[]) AND ${IS_LIVE} GROUP BY r.quota_id, f.id, f.size
+       SELECT DISTINCT h.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
+       WHERE f.id = ANY($2::bigint[])
      ), weighted AS (
        SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part
      ), share AS (

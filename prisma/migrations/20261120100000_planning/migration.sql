@@ -38,5 +38,11 @@ ALTER TABLE "quota" ADD CONSTRAINT "quota_weight_check" CHECK ("weight" > 0 AND 
 -- A volume's files in order: where each of them begins.
 CREATE INDEX "tape_file_place_idx" ON "tape_file" ("volume_id", "position") WHERE "volume_id" IS NOT NULL;
 
+-- The holds that count: of live requests, and not let go early.
+CREATE VIEW "live_hold" AS
+  SELECT h.request_id, h.file_id, h.ordinal, h.size, h.state, r.quota_id, r.priority, r.request_date
+  FROM "hold" h JOIN "request" r ON r.id = h.request_id
+  WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') AND h.state <> 'RELEASED';
+
 -- Engines and whoever watches the plan hear of what an operator changes.
 CREATE TRIGGER suspension_ring AFTER INSERT OR UPDATE OR DELETE ON "suspension" FOR EACH STATEMENT EXECUTE FUNCTION ring();
