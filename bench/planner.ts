@@ -54,4 +54,6 @@ console.log(`${files} waiting recalls on ${volumes} volumes`);
 console.log(`next volume chosen        ${(chosen - start).toFixed(1)} ms`);
 console.log(`its ${first.length} files ordered    ${(firstOrdered - chosen).toFixed(0)} ms`);
 console.log(`all ${ordered} files ordered  ${((end - firstOrdered) / 1000).toFixed(2)} s`);
-console.log(`memory above the queue    ${((peak - before.rss) / 1e6).toFixed(0)} MB (process ${(peak / 1e6).toFixed(0)} MB)`);
+console.log(
+  `memory above the queue    ${((peak - before.rss) / 1e6).toFixed(0)} MB (process ${(peak / 1e6).toFixed(0)} MB)`,
+);

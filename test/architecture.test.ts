@@ -44,6 +44,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
     part: ['src/engine/'],
     from: ['src/operations/', 'src/tape/', 'src/context', 'src/errors', 'src/mail', 'src/time'],
   },
+  { part: ['src/simulator/'], from: ['src/engine/'] },
   { part: ['rest/'], from: [...words, 'src/operations/', 'src/context', 'src/cancellable', 'src/http-body'] },
   {
     part: ['graphql/'],

@@ -28,7 +28,7 @@ export async function workVolume(
   let head = 0;
   let plan: QueuedRecall[] = [];
   let plannedAt = 0;
-  let seen = 0;
+  let hasStarted = true;
   // the outcomes of a batch are written down, in order, while the next one is read
   let finishing: Promise<unknown> = Promise.resolve();
   const report = (outcomes: RecallOutcome[]) => {
@@ -37,15 +37,12 @@ export async function workVolume(
   };
   try {
     while (!options.stop.aborted && !lease.signal.aborted) {
-      const isDue = performance.now() - plannedAt >= REPLAN_MS;
-      if (plan.length === 0 || isDue) {
-        if (plan.length === 0 || options.work.count !== seen || isDue) {
-          seen = options.work.count;
-          const next = await planVolume(ctx, lease, { volume, head, since });
-          if (next.length === 0) break;
-          plan = next;
-        }
+      if (plan.length === 0 || performance.now() - plannedAt >= REPLAN_MS) {
+        if (plan.length === 0 && !hasStarted) break; // what is left cannot start now
+        hasStarted = false;
+        plan = await planVolume(ctx, lease, { volume, head, since });
         plannedAt = performance.now();
+        if (plan.length === 0) break;
       }
       const startedAt = performance.now();
       const chosen = takeBatch(plan);
@@ -58,6 +55,7 @@ export async function workVolume(
         chosen.map((recall) => recall.fileId),
       );
       if (batch.length === 0) continue;
+      hasStarted = true;
       const before = finishing;
       try {
         mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
