@@ -70,6 +70,22 @@ function createProgram(): Command {
     (await catalogue()).diskList(config(), options),
   );
 
+  json(
+    command(
+      program,
+      'simulate [trace]',
+      'compare ways to recall on a trace (CSV: at,user,volume,start,size) or a made-up load',
+    ),
+  )
+    .option('--medium <name>', 'cost model of the drives and tapes', 'lto-8')
+    .option('--drives <n>', 'drives', '2')
+    .option('--files <n>', 'files of the made-up load', '2000')
+    .option('--volumes <n>', 'volumes they are spread over', '20')
+    .option('--size <bytes>', 'size of each file', '2500000000')
+    .option('--seed <n>', 'of the random places', '7')
+    .option('--crowd', 'one user asks for all files, and an hour later ten others for ten each')
+    .action(async (trace, options) => (await import('./commands/simulate.js')).simulateLoad(trace, options));
+
   json(command(program, 'ls [match]', 'list tape files whose path holds <match>'))
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
     .option('--limit <n>', 'list at most so many', '1000')

@@ -1,0 +1,61 @@
+/** `simulate`: Tapegate's planner and the ways of other systems on one work load, under a virtual clock. */
+import { readFile } from 'node:fs/promises';
+import { findMedium, media } from '../engine/media.js';
+import { compareStrategies } from '../simulator/compare.js';
+import { type Arrival, makeBatch, makeCrowd, parseTrace } from '../simulator/workload.js';
+import { CommandError, exitCodes } from './failure.js';
+import { printJson, printLine, printTable } from './output.js';
+
+export interface SimulateOptions {
+  json?: boolean;
+  medium: string;
+  drives: string;
+  files: string;
+  volumes: string;
+  size: string;
+  seed: string;
+  crowd?: boolean;
+}
+
+/** @param trace a CSV of arrivals; without one, a work load is generated */
+export async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
+  if (!Object.hasOwn(media, options.medium)) {
+    const known = Object.keys(media).join(', ');
+    throw new CommandError(`--medium must be one of ${known}, not ${options.medium}`, exitCodes.usage);
+  }
+  const medium = findMedium(options.medium);
+  const load = {
+    files: count('--files', options.files),
+    volumes: count('--volumes', options.volumes),
+    sizeBytes: count('--size', options.size),
+    seed: count('--seed', options.seed),
+  };
+  let arrivals: Arrival[];
+  if (trace !== undefined) arrivals = parseTrace(await readFile(trace, 'utf8'));
+  else if (options.crowd) {
+    const { heavy, others } = makeCrowd(medium, load);
+    arrivals = [...heavy, ...others];
+  } else arrivals = makeBatch(medium, { user: 'user', at: 0, ...load });
+  const { rows, boundHours } = compareStrategies(arrivals, { drives: count('--drives', options.drives), medium });
+  if (options.json) return printJson({ rows, boundHours });
+  const hours = (value: number) => value.toFixed(2);
+  printTable(
+    ['STRATEGY', 'DRIVE HOURS', 'MOUNTS', 'SPAN H', 'MEDIAN WAIT H', 'P95', 'WORST'],
+    rows.map((row) => [
+      row.strategy,
+      hours(row.driveHours),
+      String(row.mounts),
+      hours(row.spanHours),
+      hours(row.wait.median),
+      hours(row.wait.p95),
+      hours(row.wait.worst),
+    ]),
+  );
+  if (boundHours !== undefined) printLine(`no order can be below ${hours(boundHours)} drive hours`);
+}
+
+function count(name: string, text: string): number {
+  const value = /^\d{1,15}$/.test(text) ? Number(text) : 0;
+  if (value >= 1) return value;
+  throw new CommandError(`${name} must be a whole number from 1 on, not ${JSON.stringify(text)}`, exitCodes.usage);
+}
