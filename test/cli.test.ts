@@ -41,6 +41,7 @@ const commands = {
   'quota show': ['--json'],
   'disk add': ['--json', '--size'],
   'disk list': ['--json'],
+  simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
   ls: ['--json', '--stages', '--limit'],
   request: [
     '--json',

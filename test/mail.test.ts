@@ -218,12 +218,12 @@ test('a cancelled request gets no mail for what comes after', async () => {
   const id = await request('stopped', { patterns: '/stopped/' });
   await waitForState(app, id, 'RESTORING');
   await cancel(app, id);
-  gate.open();
-  await waitFor('the file to leave again', async () => {
+  await waitFor('the file to be back on tape', async () => {
     const { rows } = await app.ctx.db.pool.query(`SELECT count(*)::int AS n FROM event e
       JOIN tape_file f ON f.id = e.file_id WHERE f.path = '/stopped/a'`);
-    return rows[0]?.n === 3;
+    return rows[0]?.n === 2;
   });
+  gate.open();
   const { rowCount } = await app.ctx.db.pool.query('SELECT FROM notification WHERE request_id = $1', [id]);
   expect(rowCount).toBe(0);
   expect((await viewRequest(app, id)).state).toBe('CANCELLED');

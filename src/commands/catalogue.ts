@@ -99,8 +99,13 @@ export async function quotaSet(config: Config, user: string, options: QuotaOptio
   const quota = await withContext(config, (ctx) =>
     setQuota(ctx, { user, size, email: options.email, notes: options.notes }),
   );
-  if (options.json) printJson(quota);
+  if (options.json) printJson(presentQuota(quota));
   else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
+}
+
+function presentQuota(quota: Awaited<ReturnType<typeof getQuota>>) {
+  const { id, user, size, used, email, notes } = quota;
+  return { id, user, size, used, email, notes };
 }
 
 export async function quotaList(config: Config, options: Output): Promise<void> {
@@ -109,7 +114,7 @@ export async function quotaList(config: Config, options: Output): Promise<void> 
     for (const quota of await listQuotas(ctx)) rows.push({ ...quota, used: await readUsed(ctx, quota) });
     return rows;
   });
-  if (options.json) for (const quota of quotas) printJson(quota);
+  if (options.json) for (const quota of quotas) printJson(presentQuota(quota));
   else {
     printTable(
       ['USER', 'SIZE', 'USED', 'EMAIL', 'NOTES'],
@@ -123,7 +128,7 @@ export async function quotaShow(config: Config, user: string, options: Output): 
     const found = await getQuota(ctx, user);
     return { ...found, used: await readUsed(ctx, found) };
   });
-  if (options.json) return printJson(quota);
+  if (options.json) return printJson(presentQuota(quota));
   printTable(
     ['USER', quota.user],
     [

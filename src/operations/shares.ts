@@ -7,7 +7,7 @@ import type { Context } from '../context.js';
 const HALF_LIFE_SECONDS = 24 * 3600;
 
 /** What is left at `$1` of the drive seconds of quota `q`. */
-const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0) / ${HALF_LIFE_SECONDS})`;
+const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
 
 /** User to drive seconds of late, divided by the user's weight. Users that have had none are left out. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {

@@ -9,7 +9,7 @@ ALTER TYPE "AwaitedReason" ADD VALUE 'LIMIT';
 
 -- AlterTable
 ALTER TABLE "quota" ADD COLUMN     "drive_seconds" DOUBLE PRECISION NOT NULL DEFAULT 0,
-ADD COLUMN     "drive_seconds_at" TIMESTAMP(6) NOT NULL DEFAULT timezone('utc'::text, clock_timestamp()),
+ADD COLUMN     "drive_seconds_at" TIMESTAMP(6),
 ADD COLUMN     "weight" DOUBLE PRECISION NOT NULL DEFAULT 1;
 
 -- AlterTable
