@@ -1,0 +1,120 @@
+/** The planner under the virtual clock of the simulator, and its pure choices. */
+import { describe, expect, test } from 'vitest';
+import { findMedium, locateSeconds, pointAt } from '../src/engine/media.js';
+import { orderReads } from '../src/engine/order.js';
+import { chooseNext, defaultPolicy, isTimeToLeave, type UserQueue, type VolumeQueue } from '../src/engine/schedule.js';
+import { compareStrategies, present } from '../src/simulator/compare.js';
+import { simulate } from '../src/simulator/simulate.js';
+import { createPlanned } from '../src/simulator/strategies.js';
+import { createRandom, makeBatch, makeCrowd, parseTrace } from '../src/simulator/workload.js';
+
+const lto8 = findMedium('lto-8');
+
+describe('the order on a volume', () => {
+  const random = createRandom(3);
+  const extents = Array.from({ length: 600 }, () => ({ start: Math.floor(random() * 11e12), size: 2.5e9 }));
+
+  test.each([0, 1, 2, 100, 600])('of %i files holds each of them once', (count) => {
+    const { order } = orderReads(lto8, 0, extents.slice(0, count));
+    expect([...order].sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, n) => n));
+  });
+
+  test('costs what it says, and no less than its bound', () => {
+    const files = extents.slice(0, 100);
+    const result = orderReads(lto8, 0, files);
+    let at = pointAt(lto8, 0);
+    let seconds = 0;
+    for (const index of result.order) {
+      const file = files[index] ?? { start: 0, size: 0 };
+      seconds += locateSeconds(lto8, at, pointAt(lto8, file.start));
+      at = pointAt(lto8, file.start + file.size);
+    }
+    expect(result.locateSeconds).toBeCloseTo(seconds, 6);
+    expect(result.boundSeconds).toBeLessThanOrEqual(seconds);
+    expect(seconds).toBeLessThan((result.boundSeconds ?? 0) * 1.05);
+  });
+
+  test('on a medium without wraps ascends from the head on, and then takes what lies behind it', () => {
+    const files = [30, 10, 20].map((start) => ({ start, size: 1 }));
+    expect(orderReads(findMedium('linear'), 15, files).order).toEqual([2, 0, 1]);
+  });
+});
+
+const queue = (volume: string, ...users: Partial<UserQueue>[]): VolumeQueue => ({
+  volume,
+  medium: lto8,
+  users: users.map((user) => ({ user: 'ann', files: 1, bytes: 1e9, oldest: 1000, priority: 0, ...user })),
+});
+
+describe('the next volume', () => {
+  const state = { shares: new Map<string, number>(), now: 2000, policy: defaultPolicy };
+
+  test('is that of the user who has had the least drive time', () => {
+    const shares = new Map([['heavy', 5000]]);
+    const queues = [queue('A', { user: 'heavy', files: 999, bytes: 1e12 }), queue('B', { user: 'light' })];
+    expect(chooseNext(queues, { ...state, shares })?.queue.volume).toBe('B');
+  });
+
+  test('is, among volumes of that user, the one that brings most for its mount', () => {
+    const queues = [queue('A', {}), queue('B', { files: 10, bytes: 1e10 })];
+    expect(chooseNext(queues, state)?.queue.volume).toBe('B');
+  });
+
+  test('is what has waited longer than the bound, whoever asked for it', () => {
+    const shares = new Map([['heavy', 5000]]);
+    const now = 1000 + defaultPolicy.maxWaitSeconds + 1;
+    const queues = [queue('A', { user: 'heavy' }), queue('B', { user: 'light', oldest: now })];
+    expect(chooseNext(queues, { ...state, now, shares })?.queue.volume).toBe('A');
+  });
+
+  test('is that of a higher priority first', () => {
+    const queues = [queue('A', { files: 10, bytes: 1e10 }), queue('B', { priority: 1 })];
+    expect(chooseNext(queues, state)?.queue.volume).toBe('B');
+  });
+
+  test('waits for more where the policy says so', () => {
+    const policy = { ...defaultPolicy, collectFiles: 10, collectBytes: 1e12, collectSeconds: 3600 };
+    expect(chooseNext([queue('A', {})], { ...state, policy })).toBeUndefined();
+    expect(chooseNext([queue('A', {})], { ...state, policy, now: 1000 + 3600 })?.queue.volume).toBe('A');
+  });
+});
+
+test('a drive leaves a volume after its time only for somebody who has had less', () => {
+  const heavy = { user: 'heavy', files: 9, bytes: 9e9, oldest: 0, priority: 0 };
+  const shares = new Map([['heavy', 5000]]);
+  const state = { shares, now: 10_000, policy: defaultPolicy };
+  const others = [queue('B', { user: 'light' })];
+  expect(isTimeToLeave({ since: 9_999, here: [heavy] }, others, state)).toBe(false);
+  expect(isTimeToLeave({ since: 0, here: [heavy] }, others, state)).toBe(true);
+  expect(isTimeToLeave({ since: 0, here: [heavy] }, [queue('B', { user: 'heavy' })], state)).toBe(false);
+  expect(isTimeToLeave({ since: 0, here: [heavy] }, [], state)).toBe(false);
+});
+
+test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest first, and an eighth of arrival order', () => {
+  const arrivals = makeBatch(lto8, { user: 'ann', at: 0, files: 2000, volumes: 20, sizeBytes: 2.5e9, seed: 7 });
+  const { rows, boundHours = 0 } = compareStrategies(arrivals, { drives: 2, medium: lto8 });
+  const hours = Object.fromEntries(rows.map((row) => [row.strategy, row.driveHours]));
+  const planned = hours.tapegate ?? Number.NaN;
+  expect(planned / (hours['grouped, nearest first'] ?? 0)).toBeLessThanOrEqual(0.945);
+  expect(planned / (hours['arrival order'] ?? 0)).toBeLessThanOrEqual(1 / 8);
+  expect(planned).toBeGreaterThanOrEqual(boundHours);
+  expect(new Set(rows.map((row) => row.strategy)).size).toBe(6);
+});
+
+test('ten users with ten files each do not wait for one who asked for very many', () => {
+  const { heavy, others } = makeCrowd(lto8, { files: 5000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
+  const outcome = present('both', simulate(createPlanned(lto8), [...heavy, ...others], { drives: 2, medium: lto8 }));
+  const light = Object.entries(outcome.users).filter(([user]) => user !== 'heavy');
+  expect(light).toHaveLength(10);
+  for (const [, hours] of light) expect(hours).toBeLessThan((outcome.users.heavy ?? 0) / 2);
+});
+
+test('a trace is read line by line, and a fault names its line', () => {
+  const header = 'at,user,volume,start,size';
+  expect(parseTrace(`${header}\n5,ann,V1,0,10\n1,bob,V2,20,30\n`)).toEqual([
+    { at: 1, user: 'bob', volume: 'V2', start: 20, size: 30 },
+    { at: 5, user: 'ann', volume: 'V1', start: 0, size: 10 },
+  ]);
+  expect(() => parseTrace('at,user\n')).toThrow(/^line 1: /);
+  expect(() => parseTrace(`${header}\n1,ann,V1,0,10\n1,ann,V1,x,10\n`)).toThrow(/^line 3: /);
+});
