@@ -15,6 +15,7 @@ import { settleRequests } from './holds.js';
 import { RowError } from './import-lines.js';
 import type { CatalogueRow } from './import-rows.js';
 import { joinFiles } from './joins.js';
+import { IS_LIVE } from './live.js';
 
 /** Faults listed before an import gives up. */
 const MAX_FAULTS = 20;
@@ -230,6 +231,12 @@ async function move(tx: Transaction): Promise<bigint[]> {
 
 /** Live requests follow what was changed of files that they hold: sizes are charged anew, new places reach the queue. */
 async function followChanges(ctx: Context, tx: Transaction): Promise<void> {
+  // what a request was charged must not be changed while it is given back
+  await tx.query(
+    `SELECT r.id FROM request r WHERE ${IS_LIVE}
+       AND r.id IN (SELECT h.request_id FROM known k JOIN live_hold h ON h.file_id = k.id)
+     ORDER BY r.id FOR NO KEY UPDATE`,
+  );
   await tx.query(
     `UPDATE recall c SET volume_id = f.volume_id, "position" = f.position, size = f.size
      FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND c.state = 'WAITING'`,

@@ -3,6 +3,7 @@
  * included, and half of it is forgotten in a day.
  */
 import type { Context } from '../context.js';
+import { transaction } from '../database/transaction.js';
 
 const HALF_LIFE_SECONDS = 24 * 3600;
 
@@ -26,17 +27,21 @@ export async function chargeDriveTime(
   ctx: Context,
   charge: { fileIds: readonly bigint[]; seconds: number },
 ): Promise<void> {
-  await ctx.db.pool.query(
-    `WITH part AS (
-       SELECT DISTINCT h.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
-       WHERE f.id = ANY($2::bigint[])
-     ), weighted AS (
-       SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part
-     ), share AS (
-       SELECT quota_id, sum(bytes) / (SELECT sum(bytes) FROM weighted) AS part FROM weighted GROUP BY quota_id ORDER BY quota_id
-     )
-     UPDATE quota q SET drive_seconds = ${DECAYED} + s.part * $3::float8, drive_seconds_at = $1::timestamp
-     FROM share s WHERE q.id = s.quota_id`,
-    [ctx.now(), charge.fileIds, charge.seconds],
-  );
+  await transaction(ctx.db.pool, async (tx) => {
+    await tx.query(
+      `WITH part AS (
+         SELECT DISTINCT h.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
+         WHERE f.id = ANY($2::bigint[])
+       ), weighted AS (
+         SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part
+       ), share AS (
+         SELECT quota_id, sum(bytes) / (SELECT sum(bytes) FROM weighted) AS part FROM weighted GROUP BY quota_id
+       ), locked AS (
+         SELECT id FROM quota WHERE id IN (SELECT quota_id FROM share) ORDER BY id FOR NO KEY UPDATE
+       )
+       UPDATE quota q SET drive_seconds = ${DECAYED} + s.part * $3::float8, drive_seconds_at = $1::timestamp
+       FROM share s, locked l WHERE q.id = s.quota_id AND l.id = q.id`,
+      [ctx.now(), charge.fileIds, charge.seconds],
+    );
+  });
 }

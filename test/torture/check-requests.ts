@@ -1,0 +1,140 @@
+/** Requests, their holds, what they are charged, and the recalls that serve them. */
+import { onDiskStages } from '../../src/stages.js';
+import { isBefore } from '../../src/time.js';
+import { groupBy, type Index, isLive, sumOf } from './fact-index.js';
+import type { Facts, FileFact, HoldFact, RequestFact } from './facts.js';
+import type { Report } from './violations.js';
+
+export function checkRequests(facts: Facts, index: Index, report: Report): void {
+  for (const request of facts.requests) {
+    const holds = index.holdsOf.get(request.id) ?? [];
+    if (isLive(request)) for (const hold of holds) checkHold(hold, index.files.get(hold.fileId), report);
+    if (isLive(request)) checkJoined(facts, index, request, report);
+    checkCounts(request, holds, report);
+    checkState(request, report);
+    checkTimes(request, report);
+    if (!request.isReleased && !isLive(request)) {
+      report('request-unreleased', `request ${request.id} has ended as ${request.state} and is not released`);
+    }
+  }
+  for (const id of facts.outside.acknowledged) {
+    if (!index.requests.has(id)) report('request-lost', `request ${id} was answered and does not exist`);
+  }
+  checkQuotas(facts, index, report);
+  checkRecalls(facts, index, report);
+}
+
+function checkHold(hold: HoldFact, file: FileFact | undefined, report: Report): void {
+  if (!file) return; // the database does not let that happen
+  const name = `the hold of request ${hold.requestId} on file ${hold.fileId}`;
+  const isOnDisk = onDiskStages.includes(file.stage);
+  if (hold.size !== file.size) report('hold-size', `${name} is charged ${hold.size} bytes, the file has ${file.size}`);
+  if (hold.state === 'ON_DISK') {
+    if (!isOnDisk) report('hold-without-copy', `${name} is ON_DISK, and the file is ${file.stage}`);
+  } else if (hold.state === 'FAILED') {
+    if (!hold.errorClass || !hold.error) report('hold-unexplained', `${name} is FAILED without a reason`);
+    if (isOnDisk) report('hold-not-satisfied', `${name} is FAILED (${hold.error}), and the file is ${file.stage}`);
+  } else report('hold-open', `${name} is ${hold.state}, the file is ${file.stage}`);
+}
+
+/** A pattern takes each file that it matches; a path that is awaited as unknown is not in the catalogue. */
+function checkJoined(facts: Facts, index: Index, request: RequestFact, report: Report): void {
+  const awaited = facts.awaited.filter((path) => path.requestId === request.id);
+  const known = new Set((index.holdsOf.get(request.id) ?? []).map((hold) => index.files.get(hold.fileId)?.path));
+  for (const { path } of awaited) known.add(path);
+  for (const { path, reason } of awaited) {
+    if (reason === 'UNKNOWN' && index.filesByPath.has(path)) {
+      report('join-missed', `request ${request.id} awaits ${path} as unknown, and the catalogue has it`);
+    }
+  }
+  if (request.pattern === '') return;
+  for (const { path } of facts.files) {
+    if (path.includes(request.pattern) && !known.has(path)) {
+      report('join-missed', `request ${request.id} matches ${path} and neither holds nor awaits it`);
+    }
+  }
+}
+
+function checkCounts(request: RequestFact, holds: readonly HoldFact[], report: Report): void {
+  const at = (state: HoldFact['state']) => holds.filter((hold) => hold.state === state);
+  const figures = {
+    filesTotal: holds.length,
+    filesOnDisk: at('ON_DISK').length,
+    filesFailed: at('FAILED').length,
+    bytesTotal: sumOf(holds, (hold) => hold.size),
+    bytesOnDisk: sumOf(at('ON_DISK'), (hold) => hold.size),
+  };
+  for (const [name, expected] of Object.entries(figures)) {
+    const stored = request[name as keyof typeof figures];
+    if (stored === expected) continue;
+    report(
+      'request-counts',
+      `request ${request.id} (${request.state}) has ${name} ${stored}, its holds say ${expected}`,
+    );
+  }
+}
+
+/** A settled live request has nothing left to do. */
+function checkState(request: RequestFact, report: Report): void {
+  if (!isLive(request)) return;
+  const expected = request.filesFailed > 0 ? 'PARTIAL' : 'COMPLETED';
+  if (request.state !== expected) {
+    const counts = `${request.filesOnDisk} on disk and ${request.filesFailed} failed of ${request.filesTotal}`;
+    report('request-state', `request ${request.id} is ${request.state}, with ${counts}`);
+  }
+}
+
+function checkTimes(request: RequestFact, report: Report): void {
+  const { start, end, firstFiles, lastFiles } = request;
+  const fault = (text: string) => report('request-times', `request ${request.id} (${request.state}) ${text}`);
+  if (start !== null && isBefore(start, request.requestDate))
+    fault(`starts at ${start}, before ${request.requestDate}`);
+  if (end !== null && start === null) fault(`ends at ${end} and has never started`);
+  if (end !== null && start !== null && isBefore(end, start)) fault(`ends at ${end}, before its start at ${start}`);
+  if (lastFiles !== null && firstFiles === null) fault(`has its last file at ${lastFiles}, and never a first`);
+  if (lastFiles !== null && firstFiles !== null && isBefore(lastFiles, firstFiles)) {
+    fault(`has its last file at ${lastFiles}, before its first at ${firstFiles}`);
+  }
+  if (request.filesOnDisk > 0 && firstFiles === null) fault('has files on disk, and never a first one');
+  if (!isLive(request)) return;
+  if (request.filesOnDisk > 0 && lastFiles === null) fault('is done, and has no last file');
+  if (start !== null && end === null) fault(`is done, started at ${start}, and has not ended`);
+}
+
+function checkQuotas(facts: Facts, index: Index, report: Report): void {
+  const live = facts.requests.filter(isLive);
+  const awaiting = facts.awaited
+    .filter(({ requestId }) => isLive(index.requests.get(requestId)))
+    .map((path) => ({ ...path, file: index.filesByPath.get(path.path) }))
+    .sort((a, b) => a.requestId - b.requestId || (a.path < b.path ? -1 : 1));
+  for (const quota of facts.quotas) {
+    const ids = new Set(live.filter((request) => request.user === quota.user).map((request) => request.id));
+    const held = sumOf(
+      [...ids].flatMap((id) => index.holdsOf.get(id) ?? []),
+      (hold) => hold.size,
+    );
+    if (quota.used !== held) {
+      report('quota-used', `the quota of ${quota.user} has ${quota.used} bytes in use, its live requests hold ${held}`);
+    }
+    // what joins is taken in order, up to the first that does not fit
+    const next = awaiting.find(({ requestId, file }) => ids.has(requestId) && file !== undefined);
+    if (next?.reason === 'QUOTA_FULL' && next.file && quota.used + next.file.size <= quota.size) {
+      const room = quota.size - quota.used;
+      const needs = `${next.file.size} bytes, and ${room} of the quota of ${quota.user} are free`;
+      report('join-missed', `request ${next.requestId} has no room for ${next.path}: it needs ${needs}`);
+    }
+  }
+}
+
+function checkRecalls(facts: Facts, index: Index, report: Report): void {
+  const waiting = groupBy(
+    facts.holds.filter((hold) => hold.state === 'WAITING' && isLive(index.requests.get(hold.requestId))),
+    (hold) => hold.fileId,
+  );
+  for (const recall of facts.recalls) {
+    if (recall.state === 'RUNNING') report('recall-running', `the recall of file ${recall.fileId} is RUNNING`);
+    else if (!waiting.has(recall.fileId)) {
+      report('recall-unheld', `nobody waits for the recall of file ${recall.fileId}`);
+    }
+  }
+}

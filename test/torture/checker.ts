@@ -1,0 +1,23 @@
+/**
+ * What must be true of a Tapegate that has settled, whatever happened before. Pure: facts in, violations out.
+ *
+ * Settled means that no fault goes on, that an engine runs, and that whatever was to be tried again has been.
+ */
+import { checkCopies } from './check-copies.js';
+import { checkEvents } from './check-events.js';
+import { checkMail } from './check-mail.js';
+import { checkRequests } from './check-requests.js';
+import { indexFacts } from './fact-index.js';
+import type { Facts } from './facts.js';
+import type { Report, Violation } from './violations.js';
+
+export function check(facts: Facts): Violation[] {
+  const violations: Violation[] = [];
+  const report: Report = (kind, text) => violations.push({ kind, text });
+  const index = indexFacts(facts);
+  checkRequests(facts, index, report);
+  checkCopies(facts, index, report);
+  checkMail(facts, index, report);
+  checkEvents(facts, index, report);
+  return violations;
+}

@@ -1,0 +1,82 @@
+/** Trouble on the restore disks: no room, and people who change what they were given. */
+import { appendFile, open, rm, unlink, utimes, writeFile } from 'node:fs/promises';
+import { importRows } from '../../src/operations/import.js';
+import { pickWeighted, type Random } from './random.js';
+import type { World } from './world.js';
+
+const BALLAST_PIECE = Buffer.alloc(1024 * 1024);
+
+/** Fills a disk, from outside, with more than its allocation allows for. */
+export async function takeRoom(world: World, random: Random): Promise<void> {
+  const disk = world.disks.find((candidate) => candidate.ballast !== undefined);
+  if (!disk?.ballast || !disk.capacity) return;
+  const pieces = random.integer(1, Number(disk.capacity) / BALLAST_PIECE.length);
+  await writeFile(disk.ballast, '');
+  for (let n = 0; n < pieces; n++) await appendFile(disk.ballast, BALLAST_PIECE); // until ENOSPC, as the case may be
+}
+
+export async function dropBallast(world: World): Promise<void> {
+  for (const { ballast } of world.disks) if (ballast) await rm(ballast, { force: true });
+}
+
+interface Restored {
+  path: string;
+  size: bigint;
+  mountpoint: string;
+}
+
+/** Somebody changes a restored file, or takes it away; an operator may have the catalogue forget that later on. */
+export async function touchCopy(world: World, random: Random): Promise<void> {
+  const { rows } = await world.ctx.db.pool.query<Restored>(
+    `SELECT f.path, f.size, d.mountpoint FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
+     WHERE f.stage = 'RESTORED' ORDER BY f.id`,
+  );
+  const change = pickWeighted(random, CHANGES);
+  if (rows.length > 0) {
+    const copy = random.pick(rows);
+    const place = `${copy.mountpoint}${copy.path}`;
+    world.touched.add(place);
+    await change(place);
+  }
+  if (random.chance(0.3)) await importDoubted(world, random);
+}
+
+type Change = (place: string) => Promise<void>;
+
+const CHANGES: readonly (readonly [number, Change])[] = [
+  [2, overwrite],
+  [1, async (place) => await utimes(place, new Date(), new Date())],
+  [1, async (place) => await unlink(place)],
+];
+
+/** Never makes a file: it may just have left. */
+async function overwrite(place: string): Promise<void> {
+  const handle = await open(place, 'r+');
+  try {
+    await handle.write('changed by hand');
+  } finally {
+    await handle.close();
+  }
+}
+
+/** A file that became UNVERIFIED is on tape all the same, which its operator knows. */
+async function importDoubted(world: World, random: Random): Promise<void> {
+  const { rows } = await world.ctx.db.pool.query<{ path: string; size: bigint }>(
+    `SELECT path, size FROM tape_file WHERE stage = 'UNVERIFIED' AND volume_id IS NOT NULL AND path LIKE '/data/%'
+     ORDER BY id`,
+  );
+  if (rows.length === 0) return;
+  const { path, size } = random.pick(rows);
+  for (const { mountpoint } of world.disks) {
+    const place = `${mountpoint}${path}`;
+    if (world.touched.has(place) && random.chance(0.5)) await rm(place, { force: true });
+  }
+  const kept = {
+    verified: undefined,
+    spotName: undefined,
+    volume: undefined,
+    position: undefined,
+    checksum: undefined,
+  };
+  await importRows(world.ctx, [{ line: 1, path, size, stage: 'ONTAPE', ...kept }]);
+}

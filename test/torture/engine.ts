@@ -1,0 +1,29 @@
+/** An engine as a process of its own, with a short lease and a back end that fails; main.ts starts and kills it. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { environment, readConfig } from '../../src/config.js';
+import { startEngine } from '../../src/engine/runner.js';
+import { openRuntime } from '../../src/runtime.js';
+import { backendNames, createBackend } from '../../src/tape/index.js';
+import { CALM_FILE, createFaultyBackend } from './faults.js';
+import { createRandom } from './random.js';
+
+const LEASE_SECONDS = 2;
+const DRAIN_MS = 1000;
+
+const config = readConfig(environment, backendNames);
+const calm = path.join(config.dataDir, CALM_FILE);
+const runtime = await openRuntime(config);
+await runtime.ctx.events.open();
+const backend = createFaultyBackend(
+  createBackend(config.tapeBackend, { dataDir: config.dataDir }),
+  createRandom(Number(environment.FAULT_SEED)),
+  () => existsSync(calm),
+);
+const engine = await startEngine(runtime.ctx, backend, { leaseSeconds: LEASE_SECONDS, drainMs: DRAIN_MS });
+process.stdout.write('works\n');
+process.once('SIGTERM', async () => {
+  await engine.stop();
+  await runtime.close();
+  process.exit(0);
+});

@@ -1,0 +1,165 @@
+/**
+ * All that the checker judges: the database in one snapshot, the restore areas, and what the test itself knows of the
+ * world outside.
+ */
+import type {
+  AwaitedReason,
+  ErrorClass,
+  HoldState,
+  NotificationKind,
+  NotificationState,
+  RecallState,
+  RequestState,
+} from '../../src/generated/prisma/enums.js';
+import type { Stage } from '../../src/stages.js';
+import { type Copy, scanDisk } from './restore-scan.js';
+
+/** Of one statement, with exact integers and times as text, as the pool of the program gives them. */
+export type Query = <Row extends object>(text: string) => Promise<Row[]>;
+
+export interface RequestFact {
+  id: number;
+  user: string;
+  pattern: string;
+  state: RequestState;
+  requestDate: string;
+  retention: string;
+  first: string | null;
+  last: string | null;
+  start: string | null;
+  end: string | null;
+  firstFiles: string | null;
+  lastFiles: string | null;
+  filesTotal: number;
+  filesOnDisk: number;
+  filesFailed: number;
+  bytesTotal: bigint;
+  bytesOnDisk: bigint;
+  isReleased: boolean;
+}
+
+export interface HoldFact {
+  requestId: number;
+  fileId: bigint;
+  size: bigint;
+  state: HoldState;
+  errorClass: ErrorClass | null;
+  error: string | null;
+}
+
+export interface FileFact {
+  id: bigint;
+  path: string;
+  size: bigint;
+  stage: Stage;
+  diskId: number | null;
+  mtimeNs: bigint | null;
+}
+
+export interface DiskFact {
+  id: number;
+  mountpoint: string;
+  used: bigint;
+  reserved: bigint;
+}
+
+export interface NotificationFact {
+  requestId: number;
+  kind: NotificationKind;
+  recipient: string;
+  messageId: string;
+  state: NotificationState;
+}
+
+export interface StageEventFact {
+  id: bigint;
+  fileId: bigint;
+  from: Stage;
+  to: Stage;
+  requestIds: number[];
+}
+
+export interface ProgressEventFact {
+  id: bigint;
+  requestId: number;
+  state: RequestState;
+  filesTotal: number;
+  filesOnDisk: number;
+  filesFailed: number;
+  bytesTotal: bigint;
+  bytesOnDisk: bigint;
+}
+
+export interface Stored {
+  requests: RequestFact[];
+  holds: HoldFact[];
+  awaited: { requestId: number; path: string; reason: AwaitedReason }[];
+  files: FileFact[];
+  recalls: { fileId: bigint; state: RecallState; size: bigint; diskId: number | null }[];
+  disks: DiskFact[];
+  quotas: { user: string; size: bigint; used: bigint }[];
+  notifications: NotificationFact[];
+  stageEvents: StageEventFact[];
+  progressEvents: ProgressEventFact[];
+}
+
+/** What only the test knows. */
+export interface Outside {
+  /** Path to the bytes that were archived. */
+  sources: ReadonlyMap<string, { size: bigint; sha256: string }>;
+  /** What the SMTP server took, repeated deliveries included. */
+  mails: readonly { messageId: string; to: string }[];
+  /** Places (mount point and path) at which something was changed by hand. */
+  touched: ReadonlySet<string>;
+  /** Requests that were answered with their id. */
+  acknowledged: ReadonlySet<number>;
+  /** How often a request may have been revived: the retentions that users have sent for it. */
+  revivals: ReadonlyMap<number, number>;
+}
+
+export interface Facts extends Stored {
+  copies: Copy[];
+  outside: Outside;
+}
+
+export async function readFacts(query: Query, outside: Outside): Promise<Facts> {
+  const stored = await readStored(query);
+  const copies = await Promise.all(stored.disks.map((disk) => scanDisk(disk.mountpoint)));
+  return { ...stored, copies: copies.flat(), outside };
+}
+
+async function readStored(query: Query): Promise<Stored> {
+  return {
+    requests: await query(
+      `SELECT r.id, q."user", r.pattern, r.state, r.request_date AS "requestDate", r.retention,
+         r.notify_on_first_file AS first, r.notify_on_last_file AS last, r.tapestore_request_start AS start,
+         r.tapestore_request_end AS end, r.first_files_on_disk AS "firstFiles", r.last_files_on_disk AS "lastFiles",
+         r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
+         r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.is_released AS "isReleased"
+       FROM request r JOIN quota q ON q.id = r.quota_id ORDER BY r.id`,
+    ),
+    holds: await query(
+      `SELECT request_id AS "requestId", file_id AS "fileId", size, state, error_class AS "errorClass", error
+       FROM hold ORDER BY request_id, file_id`,
+    ),
+    awaited: await query('SELECT request_id AS "requestId", path, reason FROM awaited_path ORDER BY request_id, path'),
+    files: await query(
+      `SELECT id, path, size, stage, disk_id AS "diskId", disk_mtime_ns AS "mtimeNs" FROM tape_file ORDER BY id`,
+    ),
+    recalls: await query('SELECT file_id AS "fileId", state, size, disk_id AS "diskId" FROM recall ORDER BY file_id'),
+    disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),
+    quotas: await query('SELECT "user", size, used FROM quota ORDER BY id'),
+    notifications: await query(
+      `SELECT request_id AS "requestId", kind, recipient, message_id AS "messageId", state FROM notification ORDER BY id`,
+    ),
+    stageEvents: await query(
+      `SELECT id, file_id AS "fileId", from_stage AS "from", to_stage AS "to", request_ids AS "requestIds"
+       FROM event WHERE file_id IS NOT NULL ORDER BY id`,
+    ),
+    progressEvents: await query(
+      `SELECT id, request_id AS "requestId", state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk",
+         files_failed AS "filesFailed", bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk"
+       FROM event WHERE request_id IS NOT NULL ORDER BY id`,
+    ),
+  };
+}

@@ -1,0 +1,36 @@
+/** What operators do meanwhile: sizes change, and things are taken out of service and put back. */
+import { setDisk } from '../../src/operations/disks.js';
+import { setQuota } from '../../src/operations/quotas.js';
+import { listSuspensions, resume, type Suspension, suspend } from '../../src/operations/suspensions.js';
+import type { Random } from './random.js';
+import type { World } from './world.js';
+
+/** From too small for what it holds to larger than it is. */
+export async function resizeDisk(world: World, random: Random): Promise<void> {
+  const { mountpoint } = random.pick(world.disks);
+  const part = random.integer(2, 100);
+  await setDisk(world.ctx, { mountpoint, size: (world.totalBytes * BigInt(part)) / 100n });
+}
+
+export async function resizeQuota(world: World, random: Random): Promise<void> {
+  const user = random.pick(world.users);
+  const part = random.pick([5, 20, 100, 100, 1000]);
+  await setQuota(world.ctx, { user, size: (world.totalBytes * BigInt(part)) / 100n });
+}
+
+export async function suspendOne(world: World, random: Random): Promise<void> {
+  const things: Pick<Suspension, 'kind' | 'name'>[] = [
+    ...world.users.map((name) => ({ kind: 'USER' as const, name })),
+    ...world.disks.map(({ mountpoint }) => ({ kind: 'DISK' as const, name: mountpoint })),
+    ...[1, 2, 3, 4].map((n) => ({ kind: 'DRIVE' as const, name: `drive-${n}` })),
+    ...[1, 2, 3, 4].map((n) => ({ kind: 'VOLUME' as const, name: `TG000${n}` })),
+    { kind: 'BACKEND', name: 'directory' },
+  ];
+  const mode = random.pick(['HELD', 'DRAINING'] as const);
+  await suspend(world.ctx, { ...random.pick(things), mode, reason: 'planned' });
+}
+
+/** Also what the engines have taken out of service themselves. */
+export async function resumeAll(world: World): Promise<void> {
+  for (const { kind, name } of await listSuspensions(world.ctx)) await resume(world.ctx, { kind, name });
+}

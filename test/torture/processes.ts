@@ -1,0 +1,114 @@
+/** Processes that are killed, stopped and continued at any moment, and start again by themselves. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { packageRoot } from '../../src/package-root.js';
+
+export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
+export const engineFile = path.join(packageRoot, 'dist/test/torture/engine.js');
+
+export interface ProcessOptions {
+  name: string;
+  args: string[];
+  /** Asked before each start. */
+  env: () => Record<string, string>;
+  logDir: string;
+}
+
+export interface Kept {
+  name: string;
+  /** How often it has ended and was started again. */
+  restarts: number;
+  /** The first words that match on its standard output since it was started last. */
+  find(pattern: RegExp): string | undefined;
+  /** @returns false when there is nothing to be signalled just now */
+  signal(signal: NodeJS.Signals): boolean;
+  isPaused: boolean;
+  pause(): boolean;
+  goOn(): void;
+  /** Asks it to end, waits a while, and kills it; it is not started again. */
+  end(): Promise<void>;
+}
+
+/** Between an end and the next start. */
+const PAUSE_MS = 100;
+const END_MS = 20_000;
+
+const children = new Set<ChildProcess>();
+
+/** Kills all processes that were started here, at once. */
+export function killAll(): void {
+  for (const child of children) child.kill('SIGKILL');
+}
+
+/** Keeps one process running. */
+export function keepRunning(options: ProcessOptions): Kept {
+  let child: ChildProcess | undefined;
+  let stdout = '';
+  let isEnding = false;
+  const start = () => {
+    stdout = '';
+    child = startChild(options, (text) => {
+      stdout += text;
+    });
+    child.once('exit', () => {
+      child = undefined;
+      kept.isPaused = false;
+      if (isEnding) return;
+      kept.restarts++;
+      setTimeout(() => isEnding || start(), PAUSE_MS);
+    });
+  };
+  const kept: Kept = {
+    name: options.name,
+    restarts: 0,
+    isPaused: false,
+    find: (pattern) => pattern.exec(stdout)?.[1],
+    signal: (signal) => child?.kill(signal) ?? false,
+    pause: () => {
+      kept.isPaused = child?.kill('SIGSTOP') ?? false;
+      return kept.isPaused;
+    },
+    goOn: () => {
+      if (kept.isPaused) child?.kill('SIGCONT');
+      kept.isPaused = false;
+    },
+    end: async () => {
+      isEnding = true;
+      kept.goOn();
+      const ending = child;
+      if (!ending) return;
+      const ended = new Promise<void>((resolve) => ending.once('exit', () => resolve()));
+      ending.kill('SIGTERM');
+      await Promise.race([ended, sleep(END_MS, undefined, { ref: false })]);
+      ending.kill('SIGKILL');
+      await ended;
+    },
+  };
+  start();
+  return kept;
+}
+
+/** Runs a command of the program to its end. @returns its exit code, null when it was killed */
+export async function runCommand(
+  options: ProcessOptions,
+  onStart: (child: ChildProcess) => void = () => {},
+): Promise<number | null> {
+  const child = startChild(options, () => {});
+  onStart(child);
+  return await new Promise((resolve) => child.once('exit', (code) => resolve(code)));
+}
+
+function startChild({ name, args, env, logDir }: ProcessOptions, onText: (text: string) => void): ChildProcess {
+  const log = openSync(path.join(logDir, `${name}.log`), 'a');
+  const child = spawn(process.execPath, args, {
+    env: { PATH: process.env.PATH, LOG_LEVEL: 'warn', ...env() },
+    stdio: ['ignore', 'pipe', log],
+  });
+  closeSync(log);
+  children.add(child);
+  child.once('exit', () => children.delete(child));
+  child.stdout?.setEncoding('utf8').on('data', onText);
+  return child;
+}

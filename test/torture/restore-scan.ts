@@ -1,0 +1,51 @@
+/** What really stands in a restore area. */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { lstat, readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf } from '../../src/errors.js';
+
+export interface Copy {
+  mountpoint: string;
+  /** Below the mount point, which is the logical path of a restored file. */
+  path: string;
+  size: bigint;
+  mtimeNs: bigint;
+  /** Null for what is no plain file. */
+  sha256: string | null;
+}
+
+/** Everything below a mount point that is no folder. What goes away meanwhile is left out. */
+export async function scanDisk(mountpoint: string): Promise<Copy[]> {
+  const copies: Copy[] = [];
+  const pending = ['/'];
+  for (let dir = pending.pop(); dir !== undefined; dir = pending.pop()) {
+    const entries = await readdir(path.join(mountpoint, dir), { withFileTypes: true }).catch(ignoreMissing);
+    for (const entry of entries ?? []) {
+      const below = path.join(dir, entry.name);
+      if (entry.isDirectory()) pending.push(below);
+      else {
+        const copy = await readCopy(mountpoint, below).catch(ignoreMissing);
+        if (copy) copies.push(copy);
+      }
+    }
+  }
+  return copies;
+}
+
+async function readCopy(mountpoint: string, below: string): Promise<Copy> {
+  const file = path.join(mountpoint, below);
+  const stats = await lstat(file, { bigint: true });
+  const sha256 = stats.isFile() ? await hashFile(file) : null;
+  return { mountpoint, path: below, size: stats.size, mtimeNs: stats.mtimeNs, sha256 };
+}
+
+async function hashFile(file: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(file)) hash.update(chunk);
+  return hash.digest('hex');
+}
+
+function ignoreMissing(error: unknown): undefined {
+  if (codeOf(error) !== 'ENOENT') throw error;
+}

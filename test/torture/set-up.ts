@@ -1,0 +1,175 @@
+/** Makes the world of a torture, and takes all of it away again. */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, mkdirSync, mkdtempSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { readConfig } from '../../src/config.js';
+import type { Context } from '../../src/context.js';
+import { archiveTree } from '../../src/engine/archive.js';
+import { setDisk } from '../../src/operations/disks.js';
+import { setQuota } from '../../src/operations/quotas.js';
+import { openRuntime, type Runtime } from '../../src/runtime.js';
+import { backendNames, createBackend } from '../../src/tape/index.js';
+import { endDatabase, signalDatabase } from './database.js';
+import { type MoodyMail, startMail } from './mail.js';
+import { cliFile, engineFile, type Kept, keepRunning, killAll } from './processes.js';
+import type { Random } from './random.js';
+import type { TortureOptions } from './run.js';
+import { makeTree, type Source } from './tree.js';
+import { type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
+
+const USERS = ['ample', 'enough', 'short', 'tight'];
+/** Of the whole archive, in hundredths, that each may hold. */
+const QUOTAS = [1000, 100, 20, 5];
+/** An engine takes drives up to its number, so that each engine has some and all of them want the first ones. */
+const DRIVES = [2, 4, 6];
+const LATE_TREES = 60;
+const SMALL_DISK_BYTES = 16n * 1024n * 1024n;
+
+export interface Ready {
+  world: World;
+  dir: string;
+  /** Ends every process that was started, and unmounts. The folder stays. */
+  tearDown(): Promise<void>;
+}
+
+export async function setUp(random: Random, options: TortureOptions): Promise<Ready> {
+  const dir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-torture-'));
+  chmodSync(dir, 0o755); // PostgreSQL may run as another user
+  const dataDir = path.join(dir, 'data');
+  const logDir = path.join(dir, 'logs');
+  mkdirSync(logDir);
+  const closers: (() => Promise<void> | void)[] = [];
+  const tearDown = async () => {
+    for (const close of closers) await Promise.resolve(close()).catch((error) => console.error(error));
+  };
+  closers.unshift(() => endDatabase(dataDir));
+  // what a bug of the test itself must not leave behind either
+  const onExit = () => {
+    killAll();
+    signalDatabase(dataDir, 'SIGQUIT');
+  };
+  process.once('exit', onExit);
+  closers.push(() => void process.off('exit', onExit));
+  try {
+    const disks = makeDisks(dir, closers);
+    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent' }, backendNames);
+    const runtime: Runtime = await openRuntime(config);
+    closers.unshift(() => runtime.close());
+    const { sources, lateTrees } = await fillArchive(runtime.ctx, random, { dir, ...options });
+    const totalBytes = [...sources.values()].reduce((sum, { size }) => sum + size, 0n);
+    for (const { mountpoint } of disks) await setDisk(runtime.ctx, { mountpoint, size: totalBytes / 3n });
+    for (const [index, user] of USERS.entries()) {
+      await setQuota(runtime.ctx, { user, size: (totalBytes * BigInt(QUOTAS[index] ?? 0)) / 100n });
+    }
+    const mail = await startMail(random.fork());
+    closers.unshift(() => mail.goAway());
+    const processes = startProcesses(random, { dataDir, logDir, mail });
+    closers.unshift(() => Promise.all(processes.map((kept) => kept.end())).then(() => {}));
+    const [gateway, ...engines] = processes as [Kept, ...Kept[]];
+    const world: World = {
+      ctx: runtime.ctx,
+      dataDir,
+      logDir,
+      users: USERS,
+      totalBytes,
+      sources,
+      lateTrees,
+      disks,
+      mail,
+      engines,
+      gateway,
+      counts: { kills: 0, pauses: 0, databaseRestarts: 0, requests: 0, refusals: 0, unanswered: 0 },
+      touched: new Set(),
+      acknowledged: new Set(),
+      revivals: new Map(),
+    };
+    return { world, dir, tearDown };
+  } catch (error) {
+    await tearDown();
+    throw error;
+  }
+}
+
+/** Two folders, and where mounting is allowed a small disk that can really fill up. */
+function makeDisks(dir: string, closers: (() => void)[]): RestoreDisk[] {
+  const disks: RestoreDisk[] = [
+    { mountpoint: path.join(dir, 'restore-1') },
+    { mountpoint: path.join(dir, 'restore-2') },
+  ];
+  const small = path.join(dir, 'small');
+  mkdirSync(small);
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${SMALL_DISK_BYTES},mode=755`, 'tapegate-torture', small], {
+      stdio: 'ignore',
+    });
+    closers.unshift(() => void execFileSync('umount', ['-l', small]));
+    disks.push({
+      mountpoint: path.join(small, 'restore'),
+      capacity: SMALL_DISK_BYTES,
+      ballast: path.join(small, 'ballast'),
+    });
+  } catch {
+    // not root, or in a container that may not: disks then fill up by their allocation only
+  }
+  for (const { mountpoint } of disks) mkdirSync(mountpoint);
+  return disks;
+}
+
+interface Archive {
+  sources: Map<string, Source>;
+  lateTrees: LateTree[];
+}
+
+async function fillArchive(
+  ctx: Context,
+  random: Random,
+  options: { dir: string; files: number; maxBytes: number },
+): Promise<Archive> {
+  const { files, maxBytes } = options;
+  const base = { dir: path.join(options.dir, 'source/base'), prefix: '/data' };
+  const sources = await makeTree(random, { ...base, folders: Math.ceil(files / 15), files, maxBytes });
+  const backend = createBackend('directory', { dataDir: ctx.config.dataDir });
+  const { failed } = await archiveTree(
+    ctx,
+    backend,
+    { ...base, volumeSize: BigInt(VOLUME_BYTES) },
+    {
+      signal: new AbortController().signal,
+    },
+  );
+  if (failed.length > 0) throw new Error(`not archived: ${failed.join(', ')}`);
+  const lateTrees: LateTree[] = [];
+  for (let n = 0; n < LATE_TREES; n++) {
+    const tree = { dir: path.join(options.dir, `source/late-${n}`), prefix: `/late/t${n}`, isArchived: false };
+    const late = await makeTree(random, { ...tree, folders: 1, files: random.integer(1, 4), maxBytes });
+    for (const [file, source] of late) sources.set(file, source);
+    lateTrees.push(tree);
+  }
+  return { sources, lateTrees };
+}
+
+function startProcesses(random: Random, options: { dataDir: string; logDir: string; mail: MoodyMail }): Kept[] {
+  const { dataDir, logDir, mail } = options;
+  const gateway = keepRunning({
+    name: 'gateway',
+    args: [cliFile, 'serve'],
+    env: () => ({ DATA_DIR: dataDir, PORT: '0' }),
+    logDir,
+  });
+  const engines = DRIVES.map((drives, index) => {
+    const own = random.fork();
+    return keepRunning({
+      name: `engine-${index + 1}`,
+      args: [engineFile],
+      env: () => ({
+        DATA_DIR: dataDir,
+        DRIVES: String(drives),
+        SMTP_URL: mail.url,
+        FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),
+      }),
+      logDir,
+    });
+  });
+  return [gateway, ...engines];
+}

@@ -1,0 +1,111 @@
+/** The end of all trouble, and the wait until nothing is left to do. */
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import { messageOf } from '../../src/errors.js';
+import { setDisk } from '../../src/operations/disks.js';
+import { check } from './checker.js';
+import { dropBallast } from './disk-trouble.js';
+import { type Facts, readFacts } from './facts.js';
+import { CALM_FILE } from './faults.js';
+import { archiveRest } from './late.js';
+import { resumeAll } from './operators.js';
+import type { Violation } from './violations.js';
+import type { World } from './world.js';
+
+/** Retentions that end within this time end before the check. */
+const SOON = '30 minutes';
+const LOOK_MS = 500;
+/** Passes that run every so often get the time to mend what only they can: see src/engine/runner.ts. */
+const PATIENCE_MS = 25_000;
+
+/** No fault from now on: mail is taken, the disks have room, all processes run. */
+export async function calmDown(world: World): Promise<void> {
+  await writeFile(path.join(world.dataDir, CALM_FILE), '');
+  world.mail.mood.refusals = 0;
+  world.mail.mood.lostAnswers = 0;
+  await world.mail.comeBack();
+  for (const kept of [world.gateway, ...world.engines]) kept.goOn();
+  await dropBallast(world);
+  await persist(async () => {
+    await resumeAll(world);
+    for (const { mountpoint, capacity } of world.disks) {
+      // small files take more room than they have bytes
+      const size = capacity === undefined ? 3n * world.totalBytes : capacity / 2n;
+      await setDisk(world.ctx, { mountpoint, size });
+    }
+  });
+}
+
+/** Until it goes well: the database may be starting. */
+async function persist(work: () => Promise<void>): Promise<void> {
+  for (let left = 20; ; left--) {
+    try {
+      return await work();
+    } catch (error) {
+      if (left === 0) throw error;
+      await sleep(LOOK_MS);
+    }
+  }
+}
+
+export interface Verdict {
+  violations: Violation[];
+  facts: Facts;
+}
+
+/** Waits until nothing is left to do, and then until the checker is content, but neither for ever. */
+export async function settleAndCheck(world: World, signal: AbortSignal): Promise<Verdict> {
+  let left = 'the first look';
+  while (left !== '' && !signal.aborted) {
+    left = await findWork(world).catch(messageOf);
+    await sleep(LOOK_MS);
+  }
+  const violations: Violation[] =
+    left === '' ? [] : [{ kind: 'unsettled', text: `there is still work to do: ${left}` }];
+  const deadline = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const facts = await readWorld(world);
+    const found = check(facts);
+    if (found.length === 0 || Date.now() > deadline || signal.aborted) {
+      return { facts, violations: [...violations, ...found] };
+    }
+    await sleep(4 * LOOK_MS);
+  }
+}
+
+/** What is left to do, in words; empty when there is nothing. Pauses between two tries are cut short. */
+async function findWork(world: World): Promise<string> {
+  const trees = await archiveRest(world);
+  const { pool } = world.ctx.db;
+  await pool.query('UPDATE recall SET not_before = NULL WHERE not_before > $1', [world.ctx.now()]);
+  await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, [
+    world.ctx.now(),
+  ]);
+  const { rows } = await pool.query<Record<string, bigint>>(
+    `SELECT (SELECT count(*) FROM request WHERE state IN ('QUEUED', 'RESTORING')) AS "requests that are not done",
+       (SELECT count(*) FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')
+         AND retention < $1::timestamp + interval '${SOON}') AS "requests that end soon",
+       (SELECT count(*) FROM request WHERE NOT is_released) AS "requests that are not released",
+       (SELECT count(*) FROM recall) AS recalls,
+       (SELECT count(*) FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED') AS "copies to be removed",
+       (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent"`,
+    [world.ctx.now()],
+  );
+  const work = Object.entries({ ...rows[0], 'trees to be archived': BigInt(trees) }).filter(([, count]) => count > 0n);
+  return work.map(([what, count]) => `${count} ${what}`).join(', ');
+}
+
+async function readWorld(world: World): Promise<Facts> {
+  const client: pg.PoolClient = await world.ctx.db.pool.connect();
+  try {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+    const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
+    const { sources, mail, touched, acknowledged, revivals } = world;
+    return await readFacts(query, { sources, mails: mail.mails, touched, acknowledged, revivals });
+  } finally {
+    await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
+    client.release();
+  }
+}

@@ -1,0 +1,150 @@
+/** Users: they make, change, extend, shorten, revive and cancel requests, over REST and GraphQL, and never wait. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { addSeconds, currentTime } from '../../src/time.js';
+import { pickWeighted, type Random } from './random.js';
+import type { World } from './world.js';
+
+const PAUSE_MS = { low: 30, high: 500 };
+const ANSWER_MS = 10_000;
+const DAY = 24 * 3600;
+/** Of the requests made last, those that users still think of. */
+const REMEMBERED = 60;
+
+interface Known {
+  id: number;
+  user: string;
+}
+
+/** One user of several, until `signal` aborts. */
+export async function makeTraffic(world: World, random: Random, signal: AbortSignal): Promise<void> {
+  const known: Known[] = [];
+  while (!signal.aborted) {
+    const request = known.length > 0 ? random.pick(known) : undefined;
+    try {
+      if (urlOf(world) === undefined) {
+        // the gateway is starting
+      } else if (!request || random.chance(0.45)) {
+        known.push(...(await makeRequest(world, random)));
+        const forgotten = known.splice(0, known.length - REMEMBERED);
+        // otherwise all files would be held in the end, and nothing be recalled any more
+        for (const { id } of forgotten) if (random.chance(0.9)) await graphql(world, CANCEL, { id });
+      } else await pickWeighted(random, CHANGES)(world, random, request);
+    } catch {
+      world.counts.unanswered++; // the gateway or its database was away, or stood still
+    }
+    await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // woken by the end
+  }
+}
+
+type Change = (world: World, random: Random, request: Known) => Promise<void>;
+
+const CHANGES: readonly (readonly [number, Change])[] = [
+  [20, (world, _random, { id }) => graphql(world, CANCEL, { id }).then(() => {})],
+  [15, (world, random, request) => retain(world, random, request, random.integer(1, 8))],
+  [15, (world, random, request) => retain(world, random, request, random.integer(DAY, 3 * DAY))],
+  [10, (world, random, request) => retain(world, random, request, -random.integer(0, DAY))],
+  [10, (world, _random, { id }) => rest(world, 'GET', `/requests/${id}`).then(() => {})],
+  [5, (world, _random, { user }) => rest(world, 'GET', `/quota/${user}`).then(() => {})],
+];
+
+async function makeRequest(world: World, random: Random): Promise<Known[]> {
+  const user = random.pick(world.users);
+  const address = () => (random.chance(0.5) ? `${user}@example.org` : undefined);
+  const wish = {
+    quota: user,
+    retention: random.chance(0.75) ? addSeconds(currentTime(), random.integer(1, 20)) : undefined,
+    first: address(),
+    last: address(),
+    ...(random.chance(0.5) ? { files: pickFiles(world, random) } : { pattern: pickPattern(world, random) }),
+  };
+  const id = await (random.chance(0.5) ? makeByRest : makeByGraphql)(world, wish);
+  if (id === undefined) {
+    world.counts.refusals++;
+    return [];
+  }
+  world.counts.requests++;
+  world.acknowledged.add(id);
+  return [{ id, user }];
+}
+
+interface Wish {
+  quota: string;
+  pattern?: string;
+  files?: string[];
+  retention: string | undefined;
+  first: string | undefined;
+  last: string | undefined;
+}
+
+/** Some that are there, some that will be, and now and then one that never is. */
+function pickFiles(world: World, random: Random): string[] {
+  const files = random.sample([...world.sources.keys()], random.integer(1, 12));
+  return random.chance(0.1) ? [...files, `/never/${random.integer(1, 1000)}`] : files;
+}
+
+/** A folder, a number in any folder, a tree that may come later, or everything. */
+function pickPattern(world: World, random: Random): string {
+  const path = random.pick([...world.sources.keys()]);
+  const parts = path.split('/');
+  return pickWeighted(random, [
+    [12, parts.slice(0, -1).join('/')],
+    [6, path.slice(-6)],
+    [6, random.pick(['/late', ...world.lateTrees.map((tree) => tree.prefix)])],
+    [1, '/'],
+  ]);
+}
+
+async function makeByRest(world: World, { pattern, first, last, ...wish }: Wish): Promise<number | undefined> {
+  const body = { ...wish, patterns: pattern, notify_on_first_file: first, notify_on_last_file: last };
+  const answer = await rest<{ req_id: number }>(world, 'POST', '/requests', body);
+  return answer?.req_id;
+}
+
+const CREATE = `mutation ($input: CreateRequestInput!) {
+  result: createRequest(input: $input) { ... on Request { requestId } } }`;
+const UPDATE = 'mutation ($input: UpdateRequestInput!) { result: updateRequest(input: $input) { __typename } }';
+const CANCEL = 'mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename } }';
+
+async function makeByGraphql(world: World, { first, last, ...wish }: Wish): Promise<number | undefined> {
+  const input = { ...wish, notifyOnFirstFile: first, notifyOnLastFile: last };
+  const result = await graphql<{ requestId?: number }>(world, CREATE, { input });
+  return result.requestId;
+}
+
+/** Extends, shortens, ends or revives a request, whatever it is now. */
+async function retain(world: World, random: Random, { id, user }: Known, seconds: number): Promise<void> {
+  const retention = addSeconds(currentTime(), seconds);
+  // before it is sent: the answer may be lost, and the change not
+  if (seconds > 0) world.revivals.set(id, (world.revivals.get(id) ?? 0) + 1);
+  if (random.chance(0.5)) await rest(world, 'PUT', `/requests/${id}`, { quota: user, retention });
+  else await graphql(world, UPDATE, { input: { id, retention } });
+}
+
+/** @returns undefined for what is refused with a reason */
+async function rest<T>(world: World, method: string, path: string, body?: object): Promise<T | undefined> {
+  const response = await fetch(`${urlOf(world)}/tape_control/api/v1${path}`, {
+    method,
+    signal: AbortSignal.timeout(ANSWER_MS),
+    ...(body && { body: JSON.stringify([body]) }),
+  });
+  const [answer] = (await response.json()) as [T];
+  if (response.status >= 500) throw new Error(`answered ${response.status}`);
+  return response.status === 200 ? answer : undefined;
+}
+
+async function graphql<T>(world: World, query: string, variables: object): Promise<T> {
+  const response = await fetch(`${urlOf(world)}/graphql`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    signal: AbortSignal.timeout(ANSWER_MS),
+    body: JSON.stringify({ query, variables }),
+  });
+  const { data } = (await response.json()) as { data?: { result: T } | null };
+  if (!data) throw new Error('answered with an error');
+  return data.result;
+}
+
+/** Undefined while the gateway is starting. */
+function urlOf(world: World): string | undefined {
+  return world.gateway.find(/ready at (\S+)/);
+}

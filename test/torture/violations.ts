@@ -1,0 +1,49 @@
+/** What the checker can find: each kind, and what it means. */
+export const violationKinds = {
+  unsettled: 'work is left that nobody does',
+  'hold-open': 'a hold of a live request is neither ON_DISK nor FAILED',
+  'hold-unexplained': 'a failed hold has no error class or no text',
+  'hold-without-copy': 'a hold says ON_DISK, and its file is not on disk',
+  'hold-not-satisfied': 'a hold says FAILED, and its file is on disk',
+  'hold-size': 'a hold is charged another size than its file has',
+  'join-missed': 'a live request neither holds nor awaits a file that it asked for, or awaits one that could join',
+  'request-lost': 'a request that was answered with its id is not there',
+  'request-counts': 'the counts of a request are not those of its holds',
+  'request-state': 'the state of a request does not follow from its holds',
+  'request-times': 'the times of a request contradict each other or its state',
+  'request-unreleased': 'an ended request has not let go of its files',
+  'quota-used': 'a quota is charged another sum than its live requests hold',
+  'copy-missing': 'a restored file is not at its place',
+  'copy-bytes': 'a restored file has other bytes than were archived',
+  'copy-time': 'a restored file has another modification time than was noted',
+  'copy-unknown': 'a file stands in the restore area, and the catalogue does not know of it',
+  'copy-partial': 'a partial file is left',
+  'copy-left': 'the catalogue notes a copy of a file that is not restored',
+  'file-doubted': 'a restored file has become UNVERIFIED, and nobody has touched it',
+  'file-restoring': 'a file is at RESTORING',
+  'file-unheld': 'a restored file is held by no live request',
+  'recall-running': 'a recall runs',
+  'recall-unheld': 'a recall has no hold of a live request that waits for it',
+  'disk-used': 'what a disk has in use is not the sum of its copies',
+  'disk-reserved': 'what a disk has reserved is not the sum of the recalls that run',
+  'mail-missing': 'mail is due and was not queued',
+  'mail-unsent': 'mail was queued and not sent',
+  'mail-unseen': 'mail is said to be sent, and the SMTP server has not seen it',
+  'mail-unknown': 'the SMTP server has seen a mail that the outbox does not know, or another recipient',
+  'mail-unasked': 'mail was queued for a request that has no address for it',
+  'progress-back': 'the progress of a request went back within one life of it',
+  'progress-last': 'the last progress event of a request tells something else than the request',
+  'stage-chain': 'the stage events of a file do not follow from each other',
+  'stage-illegal': 'a stage event tells a move that does not exist',
+  'stage-last': 'the last stage event of a file leads to another stage than it has',
+} as const;
+
+export type ViolationKind = keyof typeof violationKinds;
+
+export interface Violation {
+  kind: ViolationKind;
+  /** A sentence with the ids. */
+  text: string;
+}
+
+export type Report = (kind: ViolationKind, text: string) => void;

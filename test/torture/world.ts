@@ -1,0 +1,54 @@
+/** What the parts of the torture share: the system under test, and what only the test knows of it. */
+import type { Context } from '../../src/context.js';
+import type { MoodyMail } from './mail.js';
+import type { Kept } from './processes.js';
+import type { Source } from './tree.js';
+
+/** Of files that come into the catalogue during the run. */
+export interface LateTree {
+  dir: string;
+  prefix: string;
+  isArchived: boolean;
+}
+
+export interface RestoreDisk {
+  mountpoint: string;
+  /** Bytes that really fit; undefined: as many as anybody will need. */
+  capacity?: bigint;
+  /** A place on the same file system, outside the restore area, where bytes can take room away. */
+  ballast?: string;
+}
+
+export interface Counts {
+  kills: number;
+  /** Processes that stood still for longer than a lease. */
+  pauses: number;
+  databaseRestarts: number;
+  requests: number;
+  refusals: number;
+  /** Calls that nobody answered. */
+  unanswered: number;
+}
+
+export interface World {
+  ctx: Context;
+  dataDir: string;
+  logDir: string;
+  users: readonly string[];
+  /** Bytes of all files there will ever be. */
+  totalBytes: bigint;
+  sources: ReadonlyMap<string, Source>;
+  lateTrees: LateTree[];
+  disks: readonly RestoreDisk[];
+  mail: MoodyMail;
+  engines: Kept[];
+  gateway: Kept;
+  counts: Counts;
+  /** See `Outside` in facts.ts. */
+  touched: Set<string>;
+  acknowledged: Set<number>;
+  revivals: Map<number, number>;
+}
+
+/** Bytes of a volume and the most that a file may have. */
+export const VOLUME_BYTES = 8_000_000;
