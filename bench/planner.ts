@@ -4,10 +4,9 @@
  *
  *   npm run build && node --expose-gc dist/bench/planner.js
  */
-import { findMedium } from '../src/engine/media.js';
-import { groupByVolume, orderRecalls } from '../src/engine/planner.js';
-import { chooseNext, defaultPolicy } from '../src/engine/schedule.js';
-import type { QueuedRecall, QueueEntry } from '../src/operations/recall-queue.js';
+import { findMedium } from '../src/planner/media.js';
+import { groupByVolume, orderRecalls, type QueuedRecall, type QueueEntry } from '../src/planner/queue.js';
+import { chooseNext, defaultPolicy } from '../src/planner/schedule.js';
 import { createRandom } from '../src/simulator/workload.js';
 
 const files = Number(process.env.FILES ?? 100_000);

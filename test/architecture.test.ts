@@ -39,12 +39,16 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/stages'], from: [...database, 'src/events'] },
   { part: ['src/context'], from: ['src/database/', 'src/config', 'src/events'] },
   { part: ['src/tape/'], from: ['src/errors'] },
-  { part: ['src/operations/'], from: [...words, ...database, 'src/config', 'src/context', 'src/events', 'src/mail'] },
+  { part: ['src/planner/'], from: ['src/time'] },
+  {
+    part: ['src/operations/'],
+    from: [...words, ...database, 'src/planner/', 'src/config', 'src/context', 'src/events', 'src/mail'],
+  },
   {
     part: ['src/engine/'],
-    from: ['src/operations/', 'src/tape/', 'src/context', 'src/errors', 'src/mail', 'src/time'],
+    from: ['src/operations/', 'src/planner/', 'src/tape/', 'src/context', 'src/errors', 'src/mail', 'src/time'],
   },
-  { part: ['src/simulator/'], from: ['src/engine/'] },
+  { part: ['src/simulator/'], from: ['src/planner/'] },
   { part: ['rest/'], from: [...words, 'src/operations/', 'src/context', 'src/cancellable', 'src/http-body'] },
   {
     part: ['graphql/'],

@@ -1,6 +1,6 @@
 /** `simulate`: Tapegate's planner and the ways of other systems on one work load, under a virtual clock. */
 import { readFile } from 'node:fs/promises';
-import { findMedium, media } from '../engine/media.js';
+import { findMedium, media } from '../planner/media.js';
 import { compareStrategies } from '../simulator/compare.js';
 import { type Arrival, makeBatch, makeCrowd, parseTrace } from '../simulator/workload.js';
 import { CommandError, exitCodes } from './failure.js';

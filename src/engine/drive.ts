@@ -6,13 +6,13 @@ import { claimDrive, releaseDrive, setMount } from '../operations/drives.js';
 import { readQueues } from '../operations/recall-queue.js';
 import { readShares } from '../operations/shares.js';
 import { isSuspended } from '../operations/suspensions.js';
+import { groupByVolume } from '../planner/queue.js';
+import { chooseNext, defaultPolicy } from '../planner/schedule.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
-import { groupByVolume } from './planner.js';
 import type { RunningRecalls } from './running.js';
-import { chooseNext, defaultPolicy } from './schedule.js';
 import { workVolume } from './volume.js';
 import type { Waker } from './waker.js';
 

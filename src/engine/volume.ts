@@ -1,17 +1,17 @@
 /** One volume in a drive: planned, read batch by batch, planned anew when the queue has changed, and left in time. */
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { type QueuedRecall, readQueues, readVolumeQueue } from '../operations/recall-queue.js';
+import { readQueues, readVolumeQueue } from '../operations/recall-queue.js';
 import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } from '../operations/recalls.js';
 import { chargeDriveTime, readShares } from '../operations/shares.js';
 import { isSuspended, suspend } from '../operations/suspensions.js';
+import { groupByVolume, orderRecalls, type QueuedRecall, takeBatch, type WaitingVolume } from '../planner/queue.js';
+import { defaultPolicy, firstUsers, isTimeToLeave } from '../planner/schedule.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
 import type { HeldLease } from './lease.js';
-import { firstUsers, groupByVolume, orderRecalls, takeBatch, type WaitingVolume } from './planner.js';
 import { judgeAll, runBatch } from './recall.js';
-import { defaultPolicy, isTimeToLeave } from './schedule.js';
 
 /** How often a plan is made anew at most, while files go on arriving or other users wait. */
 const REPLAN_MS = 5000;
@@ -110,7 +110,7 @@ async function planVolume(
   const others = volumes.filter((volume) => !volume.isMounted);
   const state = { shares, now: secondsOf(ctx.now()), policy: defaultPolicy };
   if (isTimeToLeave({ since: at.since, here: here.users }, others, state)) return [];
-  const users = firstUsers(here.users, shares);
+  const users = firstUsers(here.users, state);
   const recalls = await readVolumeQueue(ctx, { volumeId: here.volumeId, users });
   return orderRecalls(here.medium, at.head, recalls);
 }

@@ -1,19 +1,6 @@
 /** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
 import type { Context } from '../context.js';
-
-/** What one user waits for on one volume. */
-export interface QueueEntry {
-  volumeId: number;
-  volume: string;
-  medium: string;
-  /** The volume is in a drive. */
-  isMounted: boolean;
-  user: string;
-  files: number;
-  bytes: bigint;
-  oldest: string;
-  priority: number;
-}
+import type { QueuedRecall, QueueEntry } from '../planner/queue.js';
 
 /** Waiting and to be tried now; neither its volume nor all of its users are suspended. `c` is the recall. */
 const IS_READY = `c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
@@ -36,15 +23,6 @@ export async function readQueues(ctx: Context): Promise<QueueEntry[]> {
     [ctx.now()],
   );
   return rows;
-}
-
-export interface QueuedRecall {
-  fileId: bigint;
-  /** Byte of the volume at which the file begins, as far as the catalogue knows what stands before it. */
-  start: bigint;
-  size: bigint;
-  user: string;
-  priority: number;
 }
 
 /** Files planned together at most; the rest of a long queue is planned when these are read. */

@@ -4,8 +4,7 @@
  */
 import type { Context } from '../context.js';
 import { transaction } from '../database/transaction.js';
-
-const HALF_LIFE_SECONDS = 24 * 3600;
+import { HALF_LIFE_SECONDS } from '../planner/shares.js';
 
 /** What is left at `$1` of the drive seconds of quota `q`. */
 const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;

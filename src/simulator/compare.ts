@@ -1,7 +1,8 @@
 /** Strategies side by side on one work load. */
-import type { Medium } from '../engine/media.js';
+import type { Medium } from '../planner/media.js';
+import { createPlanned } from './planned.js';
 import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits } from './simulate.js';
-import { createArrivalOrder, createGrouping, createPlanned, createRandomSlots, orders } from './strategies.js';
+import { createArrivalOrder, createGrouping, createRandomSlots, orders } from './strategies.js';
 import type { Arrival } from './workload.js';
 
 export interface Comparison {

@@ -1,9 +1,9 @@
 /**
- * Runs a strategy under a virtual clock: drives mount, locate, stream and unmount as the cost model of src/engine/media.ts
+ * Runs a strategy under a virtual clock: drives mount, locate, stream and unmount as the cost model of src/planner/media.ts
  * says. The model is relative: it compares strategies, and promises no site anything.
  */
-import { locateSeconds, type Medium, type Point, pointAt } from '../engine/media.js';
-import { orderReads } from '../engine/order.js';
+import { locateSeconds, type Medium, type Point, pointAt } from '../planner/media.js';
+import { orderReads } from '../planner/order.js';
 import type { Arrival } from './workload.js';
 
 export interface Drive {
@@ -30,8 +30,18 @@ export interface Outcome {
   mounts: number;
   /** Hours from the first arrival to the last file. */
   spanHours: number;
-  /** Seconds from each file's arrival to its end, in no order. */
-  waits: { user: string; seconds: number }[];
+  waits: Wait[];
+}
+
+/** What became of one file; seconds. */
+export interface Wait {
+  user: string;
+  /** When it was asked for. */
+  at: number;
+  /** From then until it was read. */
+  seconds: number;
+  /** What it cost the drive. */
+  driveSeconds: number;
 }
 
 export function simulate(
@@ -61,7 +71,7 @@ export function simulate(
       strategy.charge?.(file.user, seconds, now);
       busySeconds += seconds;
       state.freeAt = now + seconds;
-      outcome.waits.push({ user: file.user, seconds: state.freeAt - file.at });
+      outcome.waits.push({ user: file.user, at: file.at, seconds: state.freeAt - file.at, driveSeconds: seconds });
       outcome.spanHours = Math.max(outcome.spanHours, state.freeAt / 3600);
     }
     const later = [

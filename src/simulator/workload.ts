@@ -1,5 +1,5 @@
 /** Work loads for the simulator: generated, or read from a trace. */
-import type { Medium } from '../engine/media.js';
+import type { Medium } from '../planner/media.js';
 
 /** A file that somebody asks for. */
 export interface Arrival {

@@ -1,12 +1,36 @@
 /**
- * From the queue to a drive's work: which volume it mounts, and in which order the files are read. Pure; the choice
- * among volumes is in schedule.ts, the order on a volume in order.ts.
+ * The queue of recalls as the planner takes it, and a drive's work in the end: the order in which files are read, batch
+ * by batch. Pure; the choice among volumes is in schedule.ts, the order on a volume in order.ts.
  */
-import type { QueuedRecall, QueueEntry } from '../operations/recall-queue.js';
 import { secondsOf } from '../time.js';
 import { findMedium, type Medium } from './media.js';
 import { orderReads } from './order.js';
-import type { Shares, UserQueue, VolumeQueue } from './schedule.js';
+import type { UserQueue, VolumeQueue } from './schedule.js';
+
+/** What one user waits for on one volume. */
+export interface QueueEntry {
+  volumeId: number;
+  volume: string;
+  medium: string;
+  /** The volume is in a drive. */
+  isMounted: boolean;
+  user: string;
+  files: number;
+  bytes: bigint;
+  /** When the oldest of them was asked for. */
+  oldest: string;
+  priority: number;
+}
+
+/** A file that waits on a volume. */
+export interface QueuedRecall {
+  fileId: bigint;
+  /** Byte of the volume at which the file begins, as far as the catalogue knows what stands before it. */
+  start: bigint;
+  size: bigint;
+  user: string;
+  priority: number;
+}
 
 /** A volume with work, as the scheduler takes it. */
 export interface WaitingVolume extends VolumeQueue {
@@ -29,18 +53,6 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
     volumes.set(volumeId, known);
   }
   return [...volumes.values()];
-}
-
-/** Users whose turn comes about the same time are read in one sweep, so that fairness costs few locates. */
-const SAME_TURN_SECONDS = 600;
-
-/** The users of a volume who are to be read first, all of one turn. */
-export function firstUsers(users: readonly UserQueue[], shares: Shares): string[] {
-  const priority = Math.max(...users.map((entry) => entry.priority));
-  const candidates = users.filter((entry) => entry.priority === priority).map((entry) => entry.user);
-  const share = (user: string) => shares.get(user) ?? 0;
-  const least = Math.min(...candidates.map(share));
-  return candidates.filter((user) => share(user) <= least + SAME_TURN_SECONDS);
 }
 
 /** The files in the order in which they are read; `head` is the byte at which the drive stands. */
