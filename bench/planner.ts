@@ -4,6 +4,7 @@
  *
  *   npm run build && node --expose-gc dist/bench/planner.js
  */
+import { Backlog } from '../src/planner/backlog.js';
 import { findMedium } from '../src/planner/media.js';
 import { groupByVolume, orderRecalls, type QueuedRecall, type QueueEntry } from '../src/planner/queue.js';
 import { chooseNext, defaultPolicy } from '../src/planner/schedule.js';
@@ -38,7 +39,11 @@ const entries: QueueEntry[] = queues.flatMap((queue, volumeId) =>
 globalThis.gc?.();
 const before = process.memoryUsage();
 const start = performance.now();
-const choice = chooseNext(groupByVolume(entries), { shares: new Map(), now: 1.8e9, policy: defaultPolicy });
+const choice = chooseNext(new Backlog(groupByVolume(entries)), {
+  shares: new Map(),
+  now: 1.8e9,
+  policy: defaultPolicy,
+});
 const chosen = performance.now();
 const first = orderRecalls(medium, 0, queues[choice?.queue.volumeId ?? 0] ?? []);
 const firstOrdered = performance.now();

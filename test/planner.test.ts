@@ -1,14 +1,15 @@
 /** The planner under the virtual clock of the simulator, and its pure choices. */
 import { describe, expect, test } from 'vitest';
+import type { UserQueue, VolumeQueue } from '../src/planner/backlog.js';
 import { findMedium, locateSeconds, pointAt } from '../src/planner/media.js';
 import { orderReads } from '../src/planner/order.js';
 import {
-  chooseNext,
+  chooseNext as chooseFrom,
   defaultPolicy,
   firstUsers,
-  isTimeToLeave,
-  type UserQueue,
-  type VolumeQueue,
+  isTimeToLeave as isTimeFor,
+  openBacklog,
+  type ScheduleState,
 } from '../src/planner/schedule.js';
 import { findLongestPart } from '../src/simulator/bound.js';
 import { compareStrategies } from '../src/simulator/compare.js';
@@ -17,6 +18,10 @@ import { simulate } from '../src/simulator/simulate.js';
 import { type Arrival, createRandom, makeBatch, makeCrowd, parseTrace } from '../src/simulator/workload.js';
 
 const lto8 = findMedium('lto-8');
+
+const chooseNext = (queues: VolumeQueue[], state: ScheduleState) => chooseFrom(openBacklog(queues, state), state);
+const isTimeToLeave = (mounted: Parameters<typeof isTimeFor>[0], others: VolumeQueue[], state: ScheduleState) =>
+  isTimeFor(mounted, openBacklog(others, state), state);
 
 describe('the order on a volume', () => {
   const random = createRandom(3);

@@ -7,7 +7,7 @@ import { readQueues } from '../operations/recall-queue.js';
 import { readShares } from '../operations/shares.js';
 import { isSuspended } from '../operations/suspensions.js';
 import { groupByVolume } from '../planner/queue.js';
-import { chooseNext, defaultPolicy } from '../planner/schedule.js';
+import { chooseNext, defaultPolicy, openBacklog } from '../planner/schedule.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import { type HeldLease, holdLease } from './lease.js';
@@ -83,9 +83,10 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
   while (!stop.aborted) {
     const seen = options.work.count;
     const isOpen = !(await isSuspended(ctx, lease.driveName));
-    const volumes = isOpen ? groupByVolume(await readQueues(ctx)).filter((volume) => !volume.isMounted) : [];
+    const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
-    const choice = chooseNext(volumes, state);
+    const free = queues.filter((queue) => !queue.isMounted);
+    const choice = chooseNext(openBacklog(free, state), state);
     if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
       await workVolume(ctx, backend, lease, { volume: choice.queue, options });
       await setMount(ctx, lease, null);

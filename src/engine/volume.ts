@@ -6,7 +6,7 @@ import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } f
 import { chargeDriveTime, readShares } from '../operations/shares.js';
 import { isSuspended, suspend } from '../operations/suspensions.js';
 import { groupByVolume, orderRecalls, type QueuedRecall, takeBatch, type WaitingVolume } from '../planner/queue.js';
-import { defaultPolicy, firstUsers, isTimeToLeave } from '../planner/schedule.js';
+import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../planner/schedule.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
@@ -107,9 +107,9 @@ async function planVolume(
   const here = volumes.find((volume) => volume.volumeId === at.volume.volumeId);
   if (!here) return [];
   const shares = await readShares(ctx);
-  const others = volumes.filter((volume) => !volume.isMounted);
   const state = { shares, now: secondsOf(ctx.now()), policy: defaultPolicy };
-  if (isTimeToLeave({ since: at.since, here: here.users }, others, state)) return [];
+  const others = volumes.filter((volume) => !volume.isMounted);
+  if (isTimeToLeave({ since: at.since, here: here.users }, openBacklog(others, state), state)) return [];
   const users = firstUsers(here.users, state);
   const recalls = await readVolumeQueue(ctx, { volumeId: here.volumeId, users });
   return orderRecalls(here.medium, at.head, recalls);

@@ -107,6 +107,16 @@ export function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
 }
 
+/** About how long a drive is busy with files that wait on a volume, mount and unmount included. */
+export function estimateSeconds(medium: Medium, files: number, bytes: number): number {
+  return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
+}
+
+/** About how long it reads them, once the volume is mounted. */
+export function estimateReading(medium: Medium, files: number, bytes: number): number {
+  return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
+}
+
 /** A medium by its name; one that is not known is treated as linear. */
 export function findMedium(name: string): Medium {
   return media[name] ?? (media.linear as Medium);

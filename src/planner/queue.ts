@@ -3,9 +3,9 @@
  * by batch. Pure; the choice among volumes is in schedule.ts, the order on a volume in order.ts.
  */
 import { secondsOf } from '../time.js';
+import type { UserQueue, VolumeQueue } from './backlog.js';
 import { findMedium, type Medium } from './media.js';
 import { orderReads } from './order.js';
-import type { UserQueue, VolumeQueue } from './schedule.js';
 
 /** What one user waits for on one volume. */
 export interface QueueEntry {

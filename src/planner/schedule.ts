@@ -1,5 +1,5 @@
 /**
- * Which volume a free drive mounts next, and when it leaves it again. Pure: the queue by volume and user, the shares
+ * Which volume a free drive mounts next, and when it leaves it again. Pure: the backlog by volume and user, the shares
  * and the time in, the choice and its reason out.
  *
  * - The user goes first who has had the fewest drive seconds of late, divided by the user's weight; of the volumes that
@@ -7,45 +7,34 @@
  * - Higher priorities go before all shares. What has waited longer than `maxWaitSeconds` is past that: no priority goes
  *   before it any more, and of its user's volumes the one that has waited longest is next, whatever it yields.
  * - A small and young queue waits a while for more, so that a mount pays.
- * - A drive stays on its volume while there is work, but after `quantumSeconds` only as long as nobody who has had
- *   less waits elsewhere.
+ * - A drive stays on its volume while there is work, but after `quantumSeconds` only as long as nobody waits elsewhere
+ *   who has had less by `turnSeconds`.
  *
  * So nothing starves: bound.ts says how long a file waits at most.
  */
-import { type Medium, typicalLocateSeconds } from './media.js';
-
-/** What one user waits for on one volume. */
-export interface UserQueue {
-  user: string;
-  files: number;
-  bytes: number;
-  /** When the oldest of them was asked for; seconds. */
-  oldest: number;
-  /** The highest among them; 0 is usual. */
-  priority: number;
-}
-
-export interface VolumeQueue {
-  volume: string;
-  medium: Medium;
-  users: UserQueue[];
-}
+import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 
 export interface SchedulePolicy {
   /** What waits longer is no longer passed over for a priority or a better yield. */
   maxWaitSeconds: number;
   /** A drive stays at least so long on a volume that has work. */
   quantumSeconds: number;
+  /** It leaves work for another user only when that one has had so much less drive time. */
+  turnSeconds: number;
   /** A queue of fewer files and fewer bytes waits up to `collectSeconds` for more, where a mount costs time. */
   collectFiles: number;
   collectBytes: number;
   collectSeconds: number;
 }
 
-/** LTO-8 takes two minutes for a mount and an unmount, in which it streams `collectBytes`; a quantum is five times that. */
+/**
+ * LTO-8 takes two minutes for a mount and an unmount, in which it streams `collectBytes`. A quantum is five times that,
+ * and a turn fifteen times: users who all want everything lose a fifteenth to mounts.
+ */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
   quantumSeconds: 600,
+  turnSeconds: 1800,
   collectFiles: 10,
   collectBytes: 45e9,
   collectSeconds: 120,
@@ -67,27 +56,23 @@ export interface Choice<Queue extends VolumeQueue> {
   reason: string;
 }
 
-/** @returns undefined when nothing is to be mounted now */
+/** @returns undefined when nothing waits */
 export function chooseNext<Queue extends VolumeQueue>(
-  queues: readonly Queue[],
+  backlog: Backlog<Queue>,
   state: ScheduleState,
 ): Choice<Queue> | undefined {
-  const ripe = queues.filter((queue) => isRipe(queue, state));
-  const judge = createJudge(
-    ripe.flatMap((queue) => queue.users),
-    state,
-  );
-  const first = judge.first;
+  const users = [...backlog.users()];
+  const judge = createJudge(users, state);
+  const first = judge.first(users);
   if (!first) return undefined;
-  const isWanted = (entry: UserQueue) => entry.user === first.user && judge.rankOf(entry) === judge.rankOf(first);
+  const rank = judge.rankOf(first);
   const isLate = judge.isOverdue(first);
   let best: { queue: Queue; oldest: number; yield: number } | undefined;
-  for (const queue of ripe) {
-    const wanted = queue.users.filter(isWanted);
-    if (wanted.length === 0) continue;
-    const oldest = isLate ? Math.min(...wanted.map((entry) => entry.oldest)) : 0;
-    const candidate = { queue, oldest, yield: yieldOf(queue) };
-    if (!best || oldest < best.oldest || (oldest === best.oldest && candidate.yield > best.yield)) best = candidate;
+  for (const candidate of backlog.volumesOf(first.user)) {
+    if (judge.rankOf(candidate.entry) < rank) continue;
+    const oldest = isLate ? candidate.entry.oldest : 0;
+    const isBetter = !best || oldest < best.oldest || (oldest === best.oldest && candidate.yield > best.yield);
+    if (isBetter) best = { queue: candidate.queue, oldest, yield: candidate.yield };
   }
   const why = isLate ? 'the volume has waited longest, and longer than the bound' : 'the volume yields most';
   return best && { queue: best.queue, reason: `user ${first.user} has had the least drive time; ${why}` };
@@ -95,25 +80,25 @@ export function chooseNext<Queue extends VolumeQueue>(
 
 /**
  * Is it time for a drive to leave a volume that still has work?
- * @param here the users with work on the mounted volume
- * @param others the queues of the volumes that no drive has
+ * @param mounted.here the users with work on the mounted volume
+ * @param others what waits on the volumes that no drive has
  */
 export function isTimeToLeave(
   mounted: { since: number; here: readonly UserQueue[] },
-  others: readonly VolumeQueue[],
+  others: Backlog<VolumeQueue>,
   state: ScheduleState,
 ): boolean {
   if (state.now - mounted.since < state.policy.quantumSeconds) return false;
-  const elsewhere = others.filter((queue) => isRipe(queue, state)).flatMap((queue) => queue.users);
+  const elsewhere = [...others.users()];
   const judge = createJudge([...elsewhere, ...mounted.here], state);
-  const first = elsewhere.reduce<UserQueue | undefined>((a, b) => (a && !judge.isBefore(b, a) ? a : b), undefined);
+  const first = judge.first(elsewhere);
   if (!first) return false;
   const isLate = judge.isOverdue(first);
   return mounted.here.every((entry) => {
     const rank = judge.rankOf(entry) - judge.rankOf(first);
     if (rank !== 0) return rank < 0;
     const share = judge.shareOf(entry.user) - judge.shareOf(first.user);
-    return share > 0 || (share === 0 && isLate && first.oldest < entry.oldest);
+    return share > state.policy.turnSeconds || (share >= 0 && isLate && first.oldest < entry.oldest);
   });
 }
 
@@ -122,60 +107,39 @@ const SAME_TURN_SECONDS = 600;
 
 /** The users of a volume who are to be read first, all of one turn. */
 export function firstUsers(here: readonly UserQueue[], state: ScheduleState): string[] {
-  const { first, rankOf, shareOf } = createJudge(here, state);
+  const judge = createJudge(here, state);
+  const first = judge.first(here);
   if (!first) return [];
-  const least = shareOf(first.user);
+  const most = judge.shareOf(first.user) + SAME_TURN_SECONDS;
   return here
-    .filter((entry) => rankOf(entry) === rankOf(first) && shareOf(entry.user) <= least + SAME_TURN_SECONDS)
+    .filter((entry) => judge.rankOf(entry) === judge.rankOf(first) && judge.shareOf(entry.user) <= most)
     .map((entry) => entry.user);
 }
 
-/** Who comes before whom: by priority, then by share, then by age. */
-function createJudge(entries: readonly UserQueue[], { shares, now, policy }: ScheduleState) {
-  const shareOf = (user: string) => shares.get(user) ?? 0;
-  const isOverdue = (entry: UserQueue) => now - entry.oldest > policy.maxWaitSeconds;
-  const highest = entries.reduce((rank, entry) => Math.max(rank, entry.priority), Number.NEGATIVE_INFINITY);
-  const rankOf = (entry: UserQueue) => (isOverdue(entry) ? Math.max(highest, entry.priority) : entry.priority);
-  const isBefore = (a: UserQueue, b: UserQueue) => {
-    const rank = rankOf(a) - rankOf(b);
-    if (rank !== 0) return rank > 0;
-    const difference = shareOf(a.user) - shareOf(b.user);
-    return difference !== 0 ? difference < 0 : a.oldest < b.oldest;
-  };
-  let first: UserQueue | undefined;
-  for (const entry of entries) if (!first || isBefore(entry, first)) first = entry;
-  return { first, isBefore, isOverdue, rankOf, shareOf };
+/** What is to be served now: queues long enough or old enough to be worth their mounts. */
+export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
+  return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }
 
 function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
-  if (queue.users.length === 0) return false;
   if (queue.medium.mountSeconds === 0) return true;
   const { files, bytes, oldest } = sumOf(queue);
   return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
 }
 
-function sumOf(queue: VolumeQueue): { files: number; bytes: number; oldest: number } {
-  let [files, bytes, oldest] = [0, 0, Number.POSITIVE_INFINITY];
-  for (const entry of queue.users) {
-    files += entry.files;
-    bytes += entry.bytes;
-    oldest = Math.min(oldest, entry.oldest);
-  }
-  return { files, bytes, oldest };
-}
-
-/** Bytes a drive second, with the mount. */
-function yieldOf(queue: VolumeQueue): number {
-  const { files, bytes } = sumOf(queue);
-  return bytes / estimateSeconds(queue.medium, files, bytes);
-}
-
-/** About how long a drive is busy with a queue, mount and unmount included. */
-export function estimateSeconds(medium: Medium, files: number, bytes: number): number {
-  return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
-}
-
-/** About how long a drive reads files of a volume that it has mounted. */
-export function estimateReading(medium: Medium, files: number, bytes: number): number {
-  return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
+/** Who comes before whom: by priority, then by share, then by age. */
+function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
+  const shareOf = (user: string) => shares.get(user) ?? 0;
+  const isOverdue = (demand: Demand) => now - demand.oldest > policy.maxWaitSeconds;
+  const highest = all.reduce((rank, { priority }) => Math.max(rank, priority), Number.NEGATIVE_INFINITY);
+  const rankOf = (demand: Demand) => (isOverdue(demand) ? highest : demand.priority);
+  const isBefore = (a: Demand, b: Demand) => {
+    const rank = rankOf(a) - rankOf(b);
+    if (rank !== 0) return rank > 0;
+    const difference = shareOf(a.user) - shareOf(b.user);
+    return difference !== 0 ? difference < 0 : a.oldest < b.oldest;
+  };
+  const first = <D extends Demand>(demands: readonly D[]): D | undefined =>
+    demands.reduce<D | undefined>((best, demand) => (best && !isBefore(demand, best) ? best : demand), undefined);
+  return { first, isOverdue, rankOf, shareOf };
 }

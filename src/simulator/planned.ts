@@ -1,4 +1,5 @@
 /** Tapegate's own planner as a strategy of the simulator: what src/engine/volume.ts does, under the virtual clock. */
+import type { Backlog, VolumeQueue } from '../planner/backlog.js';
 import type { Medium } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import {
@@ -6,8 +7,8 @@ import {
   defaultPolicy,
   firstUsers,
   isTimeToLeave,
+  openBacklog,
   type SchedulePolicy,
-  type VolumeQueue,
 } from '../planner/schedule.js';
 import { decay } from '../planner/shares.js';
 import type { Drive, Strategy } from './simulate.js';
@@ -35,12 +36,13 @@ export function createPlanned(medium: Medium, options: PlannedOptions = {}): Str
     for (const [user, seconds] of shares) shares.set(user, decay(seconds, now - sharesAt));
     sharesAt = now;
   };
-  const elsewhere = (drive: Drive, mounted: ReadonlySet<string>): VolumeQueue[] =>
-    [...waiting].flatMap(([volume, files]) =>
-      volume === drive.volume || mounted.has(volume) || files.isEmpty
-        ? []
-        : [{ volume, medium, users: files.byUser() }],
+  const elsewhere = (drive: Drive, mounted: ReadonlySet<string>, now: number): Backlog<VolumeQueue> => {
+    const free = [...waiting].filter(
+      ([volume, files]) => volume !== drive.volume && !mounted.has(volume) && !files.isEmpty,
     );
+    const queues = free.map(([volume, files]) => ({ volume, medium, users: files.byUser() }));
+    return openBacklog(queues, { shares, now, policy });
+  };
   /** The next file of a volume; the plan is made anew when it has run out or somebody else's turn has come. */
   const take = (drive: Drive, volume: string, now: number): Arrival | undefined => {
     const files = waiting.get(volume);
@@ -77,14 +79,14 @@ export function createPlanned(medium: Medium, options: PlannedOptions = {}): Str
       if (drive.volume !== undefined && here && !here.isEmpty) {
         const isYoung = now - drive.mountedAt < policy.quantumSeconds;
         const session = { since: drive.mountedAt, here: here.byUser() };
-        if (isYoung || !isTimeToLeave(session, elsewhere(drive, mounted), state)) return take(drive, drive.volume, now);
+        if (isYoung || !isTimeToLeave(session, elsewhere(drive, mounted, now), state))
+          return take(drive, drive.volume, now);
       }
-      const choice = chooseNext(elsewhere(drive, mounted), state);
+      const choice = chooseNext(elsewhere(drive, mounted, now), state);
       return choice && take(drive, choice.queue.volume, now);
     },
     // a small batch waits for more, and no arrival may come to end that
-    wakeAt: (now) => (elsewhere(NO_DRIVE, new Set()).length > 0 ? now + policy.collectSeconds / 2 : undefined),
+    wakeAt: (now) =>
+      [...waiting.values()].every((files) => files.isEmpty) ? undefined : now + policy.collectSeconds / 2,
   };
 }
-
-const NO_DRIVE: Drive = { index: -1, volume: undefined, head: 0, mountedAt: 0 };

@@ -1,5 +1,5 @@
 /** The files that wait on one volume of the simulator, with their sums by user kept up to date. */
-import type { UserQueue } from '../planner/schedule.js';
+import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 
 interface UserFiles {

@@ -1,0 +1,99 @@
+/**
+ * What waits on the volumes that no drive has, by user: so that the next volume is found without a look at every volume.
+ * Volumes come and go as drives take them and give them back.
+ */
+import { estimateSeconds, type Medium } from './media.js';
+
+/** What one user waits for on one volume. */
+export interface UserQueue {
+  user: string;
+  files: number;
+  bytes: number;
+  /** When the oldest of them was asked for; seconds. */
+  oldest: number;
+  /** The highest among them; 0 is usual. */
+  priority: number;
+}
+
+export interface VolumeQueue {
+  volume: string;
+  medium: Medium;
+  users: UserQueue[];
+}
+
+/** All that a user waits for: the oldest, and the highest priority. */
+export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
+
+export interface Candidate<Queue> {
+  queue: Queue;
+  /** Of the user who is asked about. */
+  entry: UserQueue;
+  /** Bytes a drive second, the mount included, whoever wants them. */
+  yield: number;
+}
+
+export class Backlog<Queue extends VolumeQueue> {
+  private readonly candidates = new Map<string, Map<string, Candidate<Queue>>>();
+  private readonly demands = new Map<string, Demand>();
+
+  constructor(queues: Iterable<Queue> = []) {
+    for (const queue of queues) this.add(queue);
+  }
+
+  get isEmpty(): boolean {
+    return this.candidates.size === 0;
+  }
+
+  /** The queue must not change while it is here. */
+  add(queue: Queue): void {
+    const { files, bytes } = sumOf(queue);
+    const rate = bytes / estimateSeconds(queue.medium, files, bytes);
+    for (const entry of queue.users) {
+      const known = this.candidates.get(entry.user) ?? new Map<string, Candidate<Queue>>();
+      this.candidates.set(entry.user, known.set(queue.volume, { queue, entry, yield: rate }));
+      const demand = this.demands.get(entry.user);
+      if (known.size === 1 || demand) this.demands.set(entry.user, join(demand, entry));
+    }
+  }
+
+  remove(queue: Queue): void {
+    for (const { user } of queue.users) {
+      const known = this.candidates.get(user);
+      if (known?.delete(queue.volume)) this.demands.delete(user); // summed up anew when it is asked for
+      if (known?.size === 0) this.candidates.delete(user);
+    }
+  }
+
+  /** One for each user with work. */
+  *users(): Generator<Demand> {
+    for (const [user, candidates] of this.candidates) {
+      let demand = this.demands.get(user);
+      if (!demand) {
+        for (const { entry } of candidates.values()) demand = join(demand, entry);
+        if (!demand) continue;
+        this.demands.set(user, demand);
+      }
+      yield demand;
+    }
+  }
+
+  /** The volumes that have files of a user. */
+  volumesOf(user: string): Iterable<Candidate<Queue>> {
+    return this.candidates.get(user)?.values() ?? [];
+  }
+}
+
+function join(demand: Demand | undefined, { user, oldest, priority }: Demand): Demand {
+  if (!demand) return { user, oldest, priority };
+  return { user, oldest: Math.min(demand.oldest, oldest), priority: Math.max(demand.priority, priority) };
+}
+
+export function sumOf(queue: VolumeQueue): { files: number; bytes: number; oldest: number } {
+  let [files, bytes, oldest] = [0, 0, Number.POSITIVE_INFINITY];
+  for (const entry of queue.users) {
+    files += entry.files;
+    bytes += entry.bytes;
+    oldest = Math.min(oldest, entry.oldest);
+  }
+  return { files, bytes, oldest };
+}
