@@ -142,7 +142,7 @@ builder.queryFields((t) => ({
   }),
 }));
 
-const CreateRequestInput = builder.inputType('CreateRequestInput', {
+export const CreateRequestInput = builder.inputType('CreateRequestInput', {
   description: 'Exactly one of pattern and files is given.',
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user whose quota is charged.' }),

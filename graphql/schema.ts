@@ -5,6 +5,7 @@ import './requests.js';
 import './quotas.js';
 import './tapes.js';
 import './disks.js';
+import './plan.js';
 import { builder } from './builder.js';
 
 export const schema = builder.toSchema();

@@ -70,6 +70,15 @@ function createProgram(): Command {
     (await catalogue()).diskList(config(), options),
   );
 
+  const volume = command(program, 'volume', 'volumes and their media');
+  json(command(volume, 'set [names...]', 'say of which medium volumes are: the planner goes by it'))
+    .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
+    .option('--all', 'all volumes')
+    .action(async (names, options) => (await import('./commands/volumes.js')).volumeSet(config(), names, options));
+  json(command(volume, 'list', 'all volumes')).action(async (options) =>
+    (await import('./commands/volumes.js')).volumeList(config(), options),
+  );
+
   json(
     command(
       program,
@@ -99,6 +108,7 @@ function createProgram(): Command {
     .option('--notify-first <address>', 'mail when the first file is on disk')
     .option('--notify-last <address>', 'mail when nothing is left to do')
     .option('--watch', 'draw the progress until the request has finished')
+    .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
     .action(async (options) => (await requests()).request(url(), options));
   json(command(program, 'requests', 'list requests'))
     .option('--quota <user>', 'only of this user')
@@ -107,6 +117,9 @@ function createProgram(): Command {
   json(command(program, 'watch <id>', 'draw the progress of a request until it has finished')).action(
     async (id, options) => (await requests()).watch(url(), id, options),
   );
+  json(command(program, 'plan [id]', 'what the drives do and will do; or where a request stands, and why it waits'))
+    .option('--limit <n>', 'show at most so many volumes', '50')
+    .action(async (id, options) => (await import('./commands/plan.js')).plan(url(), id, options));
   json(command(program, 'cancel <id>', 'end a request and let its files go')).action(async (id, options) =>
     (await requests()).cancel(url(), id, options),
   );

@@ -47,6 +47,11 @@ export function secondsOf(time: string): number {
   return Number(toMicros(time)) / 1e6;
 }
 
+/** The time of some seconds since 1970. */
+export function timeOf(seconds: number): string {
+  return addSeconds('1970-01-01T00:00:00', seconds);
+}
+
 /** Times in their normal form are in order as text, but for the missing fraction. */
 export function isBefore(a: string, b: string): boolean {
   return a.padEnd(26, '.000000') < b.padEnd(26, '.000000');

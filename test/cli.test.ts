@@ -41,6 +41,8 @@ const commands = {
   'quota show': ['--json'],
   'disk add': ['--json', '--size'],
   'disk list': ['--json'],
+  'volume set': ['--json', '--medium', '--all'],
+  'volume list': ['--json'],
   simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
   ls: ['--json', '--stages', '--limit'],
   request: [
@@ -53,7 +55,9 @@ const commands = {
     '--notify-first',
     '--notify-last',
     '--watch',
+    '--dry-run',
   ],
+  plan: ['--json', '--limit'],
   requests: ['--json', '--quota', '--all'],
   watch: ['--json'],
   cancel: ['--json'],

@@ -1,7 +1,8 @@
 /** The planner under the virtual clock of the simulator, and its pure choices. */
 import { describe, expect, test } from 'vitest';
+import { planAhead } from '../src/planner/ahead.js';
 import type { UserQueue, VolumeQueue } from '../src/planner/backlog.js';
-import { findMedium, locateSeconds, pointAt } from '../src/planner/media.js';
+import { estimateReading, findMedium, locateSeconds, pointAt } from '../src/planner/media.js';
 import { orderReads } from '../src/planner/order.js';
 import {
   chooseNext as chooseFrom,
@@ -180,6 +181,29 @@ describe('no file waits longer than its bound', () => {
     const priorities = new Map([['flood', 10]]);
     expect(longestOf({ priorities, policy })).toBeGreaterThan(1);
   });
+});
+
+test('the plan ahead reads every file once, those of the user who has had less first', () => {
+  const users = (name: string) => ({ user: name, files: 20, bytes: 50e9, oldest: 0, priority: 0 });
+  const queues = ['A', 'B', 'C'].map((volume, index) => ({
+    volume,
+    volumeId: index + 1,
+    medium: lto8,
+    isMounted: false,
+    users: [users(volume === 'C' ? 'light' : 'heavy')],
+  }));
+  const drives = ['one', 'two'].map((name) => ({ name, volumeId: null, runningBytes: 0 }));
+  const shares = new Map([['heavy', 9000]]);
+  const { stays, turnOf } = planAhead({ queues, drives, shares, now: 1000, policy: defaultPolicy });
+  expect(stays.map(({ volume, drive, files }) => ({ volume, drive, files: Math.round(files) }))).toEqual([
+    { volume: 'C', drive: 'one', files: 20 },
+    { volume: 'A', drive: 'two', files: 20 },
+    { volume: 'B', drive: 'one', files: 20 },
+  ]);
+  const seconds = estimateReading(lto8, 20, 50e9);
+  expect(turnOf(3, 'light')?.end).toBeCloseTo(1000 + lto8.mountSeconds + seconds, 3);
+  expect(turnOf(2, 'heavy')?.start).toBeCloseTo(1000 + seconds + 2 * lto8.mountSeconds + lto8.unmountSeconds, 3);
+  expect(turnOf(3, 'heavy')).toBeUndefined();
 });
 
 test('a trace is read line by line, and a fault names its line', () => {

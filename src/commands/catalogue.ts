@@ -2,29 +2,18 @@
 import { mkdir, open, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Config } from '../config.js';
-import type { Context } from '../context.js';
 import { archiveTree } from '../engine/archive.js';
 import { listDisks, setDisk } from '../operations/disks.js';
 import { importRows } from '../operations/import.js';
 import { readRows } from '../operations/import-rows.js';
 import { getQuota, listQuotas, readUsed, setQuota } from '../operations/quotas.js';
-import { openRuntime } from '../runtime.js';
 import { createBackend } from '../tape/index.js';
+import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, parseSize, printJson, printLine, printTable } from './output.js';
 
 interface Output {
   json?: boolean;
-}
-
-/** Opens the database for one command. */
-async function withContext<T>(config: Config, work: (ctx: Context, migrated: string[]) => Promise<T>): Promise<T> {
-  const runtime = await openRuntime(config);
-  try {
-    return await work(runtime.ctx, runtime.migrated);
-  } finally {
-    await runtime.close();
-  }
 }
 
 export async function migrate(config: Config, options: Output): Promise<void> {

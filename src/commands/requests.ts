@@ -6,6 +6,7 @@ import { messageOf } from '../errors.js';
 import { stageLetters, stageOfLetter } from '../stages.js';
 import { parseTime } from '../time.js';
 import { ask } from './client.js';
+import { dryRun } from './dry-run.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine, printTable } from './output.js';
 import { watchRequest } from './watch.js';
@@ -77,6 +78,7 @@ export interface RequestOptions extends Output {
   notifyFirst?: string;
   notifyLast?: string;
   watch?: boolean;
+  dryRun?: boolean;
 }
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
@@ -116,6 +118,7 @@ export async function request(url: string, options: RequestOptions): Promise<voi
     notifyOnFirstFile: options.notifyFirst,
     notifyOnLastFile: options.notifyLast,
   };
+  if (options.dryRun) return await dryRun(url, input, options);
   const { createRequest } = await ask<{ createRequest: CreatedNode }>(url, CREATE, { input });
   if (createRequest.__typename !== 'Request') throw new CommandError(createRequest.message ?? createRequest.__typename);
   const { __typename: _, ...made } = createRequest;

@@ -8,8 +8,11 @@ const IS_READY = `c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position
 
 const IS_SERVED = `NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user")`;
 
-/** The queue by volume and user. A file that two users wait for counts for both. */
-export async function readQueues(ctx: Context): Promise<QueueEntry[]> {
+/**
+ * The queue by volume and user. A file that two users wait for counts for both.
+ * @param until what is to be tried by then; now unless given
+ */
+export async function readQueues(ctx: Context, until = ctx.now()): Promise<QueueEntry[]> {
   const { rows } = await ctx.db.pool.query<QueueEntry>(
     `SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
      FROM (
@@ -20,7 +23,7 @@ export async function readQueues(ctx: Context): Promise<QueueEntry[]> {
        GROUP BY c.volume_id, q."user"
      ) w JOIN volume v ON v.id = w."volumeId"
      WHERE NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name)`,
-    [ctx.now()],
+    [until],
   );
   return rows;
 }

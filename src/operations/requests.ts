@@ -71,7 +71,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
   });
 }
 
-function checkWish(input: CreateRequestInput): Wish {
+export function checkWish(input: CreateRequestInput): Wish {
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = [...new Set(input.files ?? [])];
   if (pattern !== '' && files.length > 0)

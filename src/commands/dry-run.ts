@@ -1,0 +1,72 @@
+/** `request --dry-run`: what a request would take. */
+import { ask } from './client.js';
+import { CommandError } from './failure.js';
+import { bytes, printJson, printLine } from './output.js';
+import { describeEnd } from './plan.js';
+
+type Size = bigint | number;
+
+interface EstimateNode {
+  __typename: string;
+  message?: string;
+  files: number;
+  bytes: Size;
+  filesUnknown: number;
+  filesOnDisk: number;
+  bytesOnDisk: Size;
+  filesOnTheirWay: number;
+  filesToRecall: number;
+  bytesToRecall: Size;
+  filesWithoutPlace: number;
+  volumes: number;
+  mounts: number;
+  volumesSuspended: number;
+  user: string;
+  quotaSize: Size;
+  quotaUsed: Size;
+  quotaUsedAfter: Size;
+  isEnough: boolean;
+  end: { earliest: string; planned: string; latest: string } | null;
+}
+
+const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequest(input: $input) {
+  __typename
+  ... on Estimate {
+    files bytes filesUnknown filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
+    volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough end { earliest planned latest }
+  }
+  ... on Failure { message }
+} }`;
+
+export async function dryRun(url: string, input: object, options: { json?: boolean }): Promise<void> {
+  type Answer = { plan: { at: string }; estimateRequest: EstimateNode };
+  const { plan, estimateRequest } = await ask<Answer>(url, ESTIMATE, { input });
+  const { __typename, message, ...estimate } = estimateRequest;
+  if (__typename !== 'Estimate') throw new CommandError(message ?? __typename);
+  if (options.json) printJson(estimate);
+  else for (const line of describe(plan.at, estimate)) printLine(line);
+  if (!estimate.isEnough) {
+    throw new CommandError(
+      `the quota of user "${estimate.user}" is too small: ${estimate.quotaUsedAfter} bytes would be used of ${estimate.quotaSize}`,
+    );
+  }
+}
+
+function describe(now: string, estimate: Omit<EstimateNode, '__typename' | 'message'>): string[] {
+  const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
+  const lines = [
+    `files       ${estimate.files}, ${bytes(estimate.bytes)}`,
+    `on disk     ${estimate.filesOnDisk}, ${bytes(estimate.bytesOnDisk)}`,
+    `from tape   ${estimate.filesToRecall}, ${bytes(estimate.bytesToRecall)}, on ${volumes} volumes; ${estimate.mounts} to be mounted`,
+  ];
+  if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);
+  if (estimate.volumesSuspended > 0) lines.push(`            ${estimate.volumesSuspended} volumes are out of service`);
+  if (estimate.filesWithoutPlace > 0)
+    lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
+  if (estimate.filesUnknown > 0)
+    lines.push(`unknown     ${estimate.filesUnknown} paths that the catalogue does not know`);
+  lines.push(`quota       ${user}: ${bytes(quotaUsed)} used, then ${bytes(quotaUsedAfter)} of ${bytes(quotaSize)}`);
+  lines.push(`end         ${describeEnd(now, estimate.end)}`);
+  lines.push('nothing was asked for');
+  return lines;
+}
