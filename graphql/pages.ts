@@ -104,6 +104,12 @@ async function readPages<Row>(
 
 const MAX_INT = 2 ** 31 - 1;
 
+/** The database refuses what its integers do not hold. */
+function isTooLarge(cursor: unknown): boolean {
+  if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
+  return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
+}
+
 function toCursor(key: number): string {
   return Buffer.from(`key:${key}`).toString('base64');
 }
@@ -132,13 +138,13 @@ interface PageQuery {
  */
 export async function readListPage<Row extends object, Query extends PageQuery>(
   query: Query,
-  key: { name: keyof Row & string; type: 'string' | 'number' },
+  key: { name: keyof Row & string; type: 'string' | 'number' | 'bigint' },
   load: (query: Query) => Promise<Row[]>,
 ): Promise<Row[]> {
   if (!query.cursor) return await load(query);
   const cursor = query.cursor[key.name];
-  if (typeof cursor !== key.type || (typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT))) {
-    throw badCursor(JSON.stringify(cursor));
+  if (typeof cursor !== key.type || isTooLarge(cursor)) {
+    throw badCursor(String(cursor));
   }
   const size = Math.abs(query.take);
   const isBackward = query.take < 0;

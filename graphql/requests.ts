@@ -31,7 +31,7 @@ const RequestStateType = builder.enumType('RequestState', {
   },
 });
 const HoldStateType = builder.enumType(HoldState, { name: 'HoldState' });
-const ErrorClassType = builder.enumType(ErrorClass, { name: 'ErrorClass' });
+export const ErrorClassType = builder.enumType(ErrorClass, { name: 'ErrorClass' });
 
 const HoldType = builder.prismaObject('Hold', {
   description: "One request's claim on one file.",

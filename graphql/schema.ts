@@ -6,6 +6,7 @@ import './quotas.js';
 import './tapes.js';
 import './disks.js';
 import './plan.js';
+import './verifications.js';
 import { builder } from './builder.js';
 
 export const schema = builder.toSchema();

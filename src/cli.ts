@@ -120,6 +120,10 @@ function createProgram(): Command {
   json(command(program, 'plan [id]', 'what the drives do and will do; or where a request stands, and why it waits'))
     .option('--limit <n>', 'show at most so many volumes', '50')
     .action(async (id, options) => (await import('./commands/plan.js')).plan(url(), id, options));
+  json(command(program, 'verify [match]', 'list tape copies that could not be confirmed, of paths that hold <match>'))
+    .option('--again', 'have them tried again at once')
+    .option('--limit <n>', 'list at most so many', '1000')
+    .action(async (match, options) => (await import('./commands/verify.js')).verify(url(), match, options));
   json(command(program, 'cancel <id>', 'end a request and let its files go')).action(async (id, options) =>
     (await requests()).cancel(url(), id, options),
   );

@@ -29,7 +29,12 @@ export const onDiskStages: readonly Stage[] = ['UNVERIFIED', 'ONDISK', 'RESTORED
 
 /** Every legal move: who makes it, and why. */
 export const moves = [
-  { from: 'UNVERIFIED', to: 'ONDISK', by: 'archive, import', why: 'the checksum of the tape copy is confirmed' },
+  {
+    from: 'UNVERIFIED',
+    to: 'ONDISK',
+    by: 'archive, import, engine',
+    why: 'the checksum of the tape copy is confirmed',
+  },
   { from: 'ONDISK', to: 'ONTAPE', by: 'archive, import', why: 'the primary disk copy is removed' },
   { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'its recall starts' },
   { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the file is complete, verified and in place' },

@@ -58,6 +58,7 @@ const commands = {
     '--dry-run',
   ],
   plan: ['--json', '--limit'],
+  verify: ['--json', '--again', '--limit'],
   requests: ['--json', '--quota', '--all'],
   watch: ['--json'],
   cancel: ['--json'],

@@ -40,6 +40,8 @@ export interface TapedFile {
   bytes?: Uint8Array;
   /** ONTAPE unless given. */
   stage?: CatalogueRow['stage'];
+  /** Confirmed unless given. */
+  verified?: string | null;
 }
 
 /** Puts files with real bytes on the volumes of a memory back end and into the catalogue. */
@@ -56,8 +58,9 @@ export async function addTaped(
     backend.volumes.set(volume, positions.set(position, bytes));
     contents.set(file.path, bytes);
     const checksum = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
-    const { stage = 'ONTAPE' } = file;
-    return { path: file.path, size: BigInt(bytes.length), volume, position, checksum, stage };
+    const { stage = 'ONTAPE', verified } = file;
+    const dated = verified === undefined ? {} : { verified };
+    return { path: file.path, size: BigInt(bytes.length), volume, position, checksum, stage, ...dated };
   });
   await addFiles(ctx, rows);
   return contents;

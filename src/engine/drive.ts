@@ -13,6 +13,7 @@ import { secondsOf } from '../time.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { RunningRecalls } from './running.js';
+import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
 import type { Waker } from './waker.js';
 
@@ -37,6 +38,9 @@ export interface DriveOptions extends LeaseOptions {
 
 /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
 const IDLE_MS = 1000;
+
+/** How often a drive without work looks for tape copies that are to be confirmed. */
+const VERIFY_MS = 5000;
 
 /** Runs until `stop`. Errors of the database or the back end are logged, and the drive starts afresh. */
 export async function runDrive(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<void> {
@@ -80,6 +84,7 @@ async function useDrive(
 /** Mounts one volume after another, while there is work. */
 async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, options: DriveOptions): Promise<void> {
   const stop = AbortSignal.any([options.stop, lease.signal]);
+  let verifyAt = 0;
   while (!stop.aborted) {
     const seen = options.work.count;
     const isOpen = !(await isSuspended(ctx, lease.driveName));
@@ -90,6 +95,8 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
     if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
       await workVolume(ctx, backend, lease, { volume: choice.queue, options });
       await setMount(ctx, lease, null);
+    } else if (isOpen && performance.now() >= verifyAt) {
+      if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
     } else await options.work.wait(seen, IDLE_MS, stop);
   }
 }

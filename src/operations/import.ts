@@ -137,6 +137,8 @@ async function apply(ctx: Context, tx: Transaction): Promise<ImportResult> {
      ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest($1::bigint[])) u`,
     [moved],
   );
+  // what was wrong with a copy of which the catalogue said something else is of no interest any more
+  await tx.query('DELETE FROM verification w USING known k WHERE w.file_id = k.id');
   await tx.query(`CREATE TEMP TABLE fresh (id bigint) ON COMMIT DROP`);
   // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
   const [added] = await tx.query<{ count: bigint }>(

@@ -28,6 +28,19 @@ export async function readQueues(ctx: Context, until = ctx.now()): Promise<Queue
   return rows;
 }
 
+/** Is there anything that a drive could read now? */
+export async function hasReadyRecalls(ctx: Context, driveId: number): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    `SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+     WHERE ${IS_READY} AND ${IS_SERVED}
+       AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> $2)
+       AND NOT EXISTS (SELECT FROM suspension s JOIN volume v ON v.name = s.name
+         WHERE s.kind = 'VOLUME' AND v.id = c.volume_id) LIMIT 1`,
+    [ctx.now(), driveId],
+  );
+  return rowCount !== 0;
+}
+
 /** Files planned together at most; the rest of a long queue is planned when these are read. */
 export const PLANNED_FILES = 5000;
 

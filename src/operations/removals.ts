@@ -80,8 +80,22 @@ export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed:
     const unheld = new Set(rows.map((row) => row.id));
     const pick = (ids: bigint[]) => ids.filter((id) => unheld.has(id));
     await moveFiles(tx, pick(files.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
-    await forgetCopies(tx, await moveFiles(tx, pick(files.changed), { from: 'RESTORED', to: 'UNVERIFIED' }));
+    const changed = await moveFiles(tx, pick(files.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
+    await forgetCopies(tx, changed);
+    await keepUnverified(ctx, tx, changed);
   });
+}
+
+/** What was changed by hand is another file than the one on tape: no reading of the tape copy confirms it. */
+async function keepUnverified(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    `INSERT INTO verification (file_id, attempts, error_class, error, at)
+     SELECT id, 0, 'POLICY', 'its copy in the restore area was changed: it is not the file that is on tape', $2
+     FROM unnest($1::bigint[]) AS c (id)
+     ON CONFLICT (file_id) DO UPDATE SET error_class = excluded.error_class, error = excluded.error, at = excluded.at,
+       not_before = NULL`,
+    [fileIds, ctx.now()],
+  );
 }
 
 /**

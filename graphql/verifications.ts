@@ -1,0 +1,56 @@
+/** Tape copies that could not be confirmed. */
+import { InvalidInputError } from '../src/errors.js';
+import { listVerifications, verifyAgain } from '../src/operations/verifications.js';
+import { builder, pageComplexity } from './builder.js';
+import { readListPage } from './pages.js';
+import { ErrorClassType } from './requests.js';
+
+const VerificationType = builder.prismaObject('Verification', {
+  description: 'A tape copy that could not be confirmed when it was read back.',
+  fields: (t) => ({
+    file: t.relation('file'),
+    attempts: t.exposeInt('attempts'),
+    errorClass: t.expose('errorClass', { type: ErrorClassType }),
+    error: t.exposeString('error', { description: 'What was wrong the last time.' }),
+    at: t.expose('at', { type: 'DateTime', description: 'When that was.' }),
+    nextTry: t.expose('notBefore', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'Null: it is not tried again by itself.',
+    }),
+  }),
+});
+
+builder.prismaObjectField('TapeFile', 'verification', (t) =>
+  t.relation('verification', {
+    nullable: true,
+    description: 'Why its tape copy is not confirmed, when reading it back has failed.',
+  }),
+);
+
+const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({
+  fields: (t) => ({ files: t.exposeInt('files', { description: 'That are tried again.' }) }),
+});
+
+builder.queryFields((t) => ({
+  verifications: t.prismaConnection({
+    type: VerificationType,
+    cursor: 'fileId',
+    description: 'Tape copies that could not be confirmed.',
+    complexity: pageComplexity,
+    args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
+    totalCount: (_root, args, ctx) => listVerifications(ctx, args).count(),
+    resolve: (query, _root, args, ctx) =>
+      readListPage(query, { name: 'fileId', type: 'bigint' }, (page) => listVerifications(ctx, args).page(page)),
+  }),
+}));
+
+builder.mutationFields((t) => ({
+  verifyAgain: t.field({
+    type: VerifyAgain,
+    description: 'Has the tape copies that could not be confirmed tried again, of files whose path holds `match`.',
+    errors: { types: [InvalidInputError], union: { name: 'VerifyAgainResult' } },
+    args: { match: t.arg.string({ required: true }) },
+    resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),
+  }),
+}));
