@@ -77,6 +77,20 @@ test('of several who leave at once, one stops the server', async () => {
   }
 });
 
+test('a server that is asked to end gently is there again, though its clients stay', async () => {
+  const dataDir = makeDataDir();
+  const server = await startIn(dataDir);
+  const pid = serverPid(dataDir);
+  if (pid === undefined) throw new Error('no server runs');
+  process.kill(pid, 'SIGTERM');
+  await waitFor('another server', async () => ![pid, undefined].includes(serverPid(dataDir)));
+  const later = await startIn(dataDir);
+  await later.close();
+  expect(serverPid(dataDir)).toBeDefined(); // its first client is back
+  await server.close();
+  expect({ first: isRunning(pid), second: serverPid(dataDir) }).toEqual({ first: false, second: undefined });
+});
+
 test('connections that are closing do not keep the server alive', async () => {
   const dataDir = makeDataDir();
   const server = await startIn(dataDir);

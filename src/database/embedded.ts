@@ -4,7 +4,8 @@
  * - The server is detached: it outlives a killed parent, and the next process attaches to it.
  * - postmaster.pid is the mutual exclusion: of two processes that start at once, one starts and both attach.
  * - Each process keeps one connection open with a shared lock as its sign of life; who leaves last stops the server.
- * - A server that dies while a process is attached is started again.
+ * - A server that dies while a process is attached is started again, and so is one that is told to end: asked to do so
+ *   gently it would wait for its clients, which are the processes that wait for it.
  *
  * It listens on a Unix socket only.
  */
@@ -40,6 +41,8 @@ const START_TIMEOUT_MS = 60_000;
 const PAUSE_MS = { first: 20, last: 1000 };
 const PORT = 5432; // only names the socket's file
 const USER = 'postgres';
+/** How soon it is noticed that the server takes no new clients while it waits for the old ones to leave. */
+const WATCH_MS = 2000;
 /** Key of the advisory lock that says "I am here". */
 const PRESENCE = 1413563205;
 
@@ -66,16 +69,29 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   }
   let mending = Promise.resolve();
   await attach();
+  const watch = setInterval(() => hurryUp(server), WATCH_MS).unref();
 
   return {
     config: (database) => clientConfig(server, database),
     ensureDatabase: (name, template) => ensureDatabase(server, name, template),
     close: async () => {
       isClosed = true;
+      clearInterval(watch);
       await mending;
       if (presence) await leave(server, presence);
     },
   };
+}
+
+/** Has a server that is ending end without waiting for anybody. */
+function hurryUp(server: Server): void {
+  const lock = readPidFile(server.dataDir);
+  if (lock?.status !== 'stopping' || !isServer(lock.pid, server.dataDir)) return;
+  try {
+    process.kill(lock.pid, 'SIGINT'); // fast shutdown
+  } catch (error) {
+    if (codeOf(error) !== 'ESRCH') throw error; // it ended meanwhile
+  }
 }
 
 /** Of processes that leave at once, exactly one finds that nobody else is here. */
