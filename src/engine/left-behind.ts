@@ -8,6 +8,7 @@ import type { Context } from '../context.js';
 import { codeOf, messageOf } from '../errors.js';
 import { endLeftBehind, type LeftBehind, readLeftBehind } from '../operations/recall-repair.js';
 import type { RecallOutcome } from '../operations/recalls.js';
+import { secondsOf } from '../time.js';
 import { checksumOf } from './checksum.js';
 import type { HeldLease } from './lease.js';
 import { openFolderOf, partialName, removePartial } from './restore-area.js';
@@ -31,16 +32,18 @@ export async function cleanUp(ctx: Context, lease: HeldLease): Promise<void> {
   ctx.log.warn({ drive: lease.driveName, count: left.length }, 'recalls of an engine that is gone are put in order');
 }
 
-/** The file may have been put in place just before its engine died; it is known by its size and checksum. */
+/**
+ * The file may have been put in place just before its engine died. Queued again it might be put on another disk, or nobody
+ * might wait for it any more, and what stands here would stay for ever.
+ */
 async function findFinished(left: LeftBehind): Promise<RecallOutcome | undefined> {
-  if (left.checksum === null) return undefined;
   try {
     const folder = await openFolderOf(left);
     try {
       const file = path.join(folder.at, path.basename(left.path));
       const stats = await lstat(file, { bigint: true });
-      const isSame = stats.isFile() && stats.size === left.size;
-      if (!isSame || (await checksumOf(file, left.checksum)) !== left.checksum) return undefined;
+      if (!stats.isFile() || stats.size !== left.size || !(await isOurs(left, file, stats.mtimeNs))) return undefined;
+      await folder.handle.sync(); // its engine may not have come to that
       return { fileId: left.fileId, kind: 'restored', mtimeNs: stats.mtimeNs };
     } finally {
       await folder.handle.close();
@@ -49,4 +52,13 @@ async function findFinished(left: LeftBehind): Promise<RecallOutcome | undefined
     if (codeOf(error) === 'ENOENT') return undefined;
     throw error;
   }
+}
+
+/** File systems date a file by a clock that may be a little behind. */
+const CLOCK_SECONDS = 1;
+
+/** Without a checksum the time tells: what stood there before the recall began is somebody else's. */
+async function isOurs(left: LeftBehind, file: string, mtimeNs: bigint): Promise<boolean> {
+  if (left.checksum !== null) return (await checksumOf(file, left.checksum)) === left.checksum;
+  return Number(mtimeNs) / 1e9 >= secondsOf(left.startedAt) - CLOCK_SECONDS;
 }
