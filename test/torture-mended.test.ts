@@ -1,6 +1,7 @@
 /** Defects that the torture has found, each made to happen on purpose. */
 import { mkdirSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { removeUnheld } from '../src/engine/removal.js';
 import { type Engine, startEngine } from '../src/engine/runner.js';
 import { setDisk } from '../src/operations/disks.js';
 import { claimDrive, ensureDrives, type Lease, releaseDrive } from '../src/operations/drives.js';
@@ -167,6 +168,31 @@ test('a request hears of a recall that begins and ends while it is made', async 
   await work();
   await waitForState(app, await late, 'COMPLETED');
   await waitForState(app, early, 'COMPLETED');
+});
+
+test('a file leaves the disk when its only request was made and cancelled while its recall ended', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/end/brief', volume: 'BRIEF' }]);
+  const first = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
+  const fileId = await idOf('/end/brief');
+  const lease = await claim();
+  await startRecalls(app.ctx, lease, [fileId]);
+  await cancel(app, first);
+  // who ends the recall has looked for requests, and waits for the file; a request may still look at it
+  const unlockFile = await lock(`SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);
+  const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
+  await waitForBlocked(1);
+  const brief = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
+  const unlockHold = await lock(`SELECT FROM hold WHERE request_id = ${brief} FOR UPDATE`);
+  await unlockFile();
+  await waitForBlocked(1);
+  const cancelled = cancel(app, brief);
+  await Promise.race([cancelled, waitForBlocked(2)]);
+  await removeUnheld(app.ctx, new AbortController().signal);
+  await unlockHold();
+  await Promise.all([ended, cancelled]);
+  await removeUnheld(app.ctx, new AbortController().signal);
+  const { rows } = await app.ctx.db.pool.query('SELECT stage, disk_id FROM tape_file WHERE id = $1', [fileId]);
+  expect(rows).toEqual([{ stage: 'ONTAPE', disk_id: null }]);
 });
 
 test('drive time is charged to users in one order, so that two engines cannot lock each other up', async () => {

@@ -178,6 +178,9 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
     await dateLateRequests(tx, lease, fileIds);
     const ended = new Map<bigint, EndedRecall>();
     for (const recall of await endRecalls(tx, lease, outcomes)) ended.set(recall.fileId, recall);
+    // once more: a request that was made since must not end between the look at who holds the files and the commit, or
+    // its end would be dealt with while the files are not there yet, and they would stay for ever
+    await lockRequestsOf(tx, fileIds);
     const written = outcomes.filter((outcome) => ended.has(outcome.fileId));
     const restored = written.filter((outcome) => outcome.kind === 'restored');
     const failed = written.filter((outcome) => outcome.kind === 'failed');
