@@ -94,7 +94,14 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
           SELECT now(), '{}', id, '${STAGES[from]}', '${STAGES[to]}' FROM tape_file WHERE path = '/s/gone'`);
       }
     },
-    outside: { sources, mails: [...mail.mails], touched: new Set(), acknowledged: new Set(), revivals: new Map() },
+    outside: {
+      sources,
+      mails: [...mail.mails],
+      touched: new Set(),
+      acknowledged: new Set(),
+      revivals: new Map(),
+      watches: [],
+    },
     replace: async (file, bytes) => {
       const place = path.join(app.restoreDir, file);
       const aside = path.join(app.dataDir, 'aside');
@@ -131,6 +138,19 @@ const setComplete = (values: string) => `UPDATE request SET ${values} WHERE id =
 const TEXT = Buffer.from('not of the archive');
 const recallOf = (file: string, state: string) =>
   `INSERT INTO recall (file_id, size, state, created_at) SELECT id, size, '${state}', now() FROM tape_file WHERE path = '${file}'`;
+
+/** Ids of the events of all files, or of a request, in order. */
+async function readEventIds({ run }: Soil, requestId?: number): Promise<bigint[]> {
+  const condition = requestId === undefined ? 'file_id IS NOT NULL' : `request_id = ${requestId}`;
+  const { rows } = (await run(`SELECT id FROM event WHERE ${condition} ORDER BY id`)) as pg.QueryResult<{ id: bigint }>;
+  return rows.map((row) => row.id);
+}
+
+/** Has somebody watch who is told what `change` makes of the events that there are. */
+async function plantWatch(soil: Soil, change: (ids: bigint[]) => bigint[], requestId?: number): Promise<void> {
+  const told = change(await readEventIds(soil, requestId));
+  soil.outside.watches = [{ requestId, told, isOver: false }];
+}
 
 /** By what is planted; each is the only fault then. */
 const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unknown>][] = [
@@ -386,10 +406,32 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'a file is where no event led it',
     ({ run }) => run(`UPDATE tape_file SET stage = 'ONDISK' WHERE path = '/s/gone'`),
   ],
+  ['watch-missed', 'an event in the middle is not told', (soil) => plantWatch(soil, (ids) => ids.toSpliced(1, 1))],
+  [
+    'watch-missed',
+    'the last event of a request is not told',
+    (soil) => plantWatch(soil, (ids) => ids.slice(0, -1), ids.complete),
+  ],
+  ['watch-order', 'an event is told twice', (soil) => plantWatch(soil, (ids) => [...ids, ...ids.slice(-1)])],
+  ['watch-order', 'events are told in another order', (soil) => plantWatch(soil, (ids) => ids.toReversed())],
+  [
+    'watch-unknown',
+    'an event of another request is told',
+    async (soil) => {
+      const others = await readEventIds(soil, ids.partial);
+      await plantWatch(soil, (own) => [...own, ...others].sort((a, b) => Number(a - b)), ids.complete);
+    },
+  ],
 ];
 
 test('a settled system has no violation', async () => {
-  expect(await findPlanted(async () => {})).toEqual([]);
+  const found = await findPlanted(async (soil) => {
+    const all = { requestId: undefined, told: await readEventIds(soil), isOver: false };
+    const told = await readEventIds(soil, ids.cancelled);
+    // it was complete, and was cancelled after that
+    soil.outside.watches = [all, { requestId: ids.cancelled, told: told.slice(0, -1), isOver: true }];
+  });
+  expect(found).toEqual([]);
 });
 
 test.each(faults)('%s is found, and nothing else, when %s', async (kind, _what, plant) => {

@@ -7,6 +7,7 @@ import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
 import { checkMail } from './check-mail.js';
 import { checkRequests } from './check-requests.js';
+import { checkWatches } from './check-watches.js';
 import { indexFacts } from './fact-index.js';
 import type { Facts } from './facts.js';
 import type { Report, Violation } from './violations.js';
@@ -19,5 +20,6 @@ export function check(facts: Facts): Violation[] {
   checkCopies(facts, index, report);
   checkMail(facts, index, report);
   checkEvents(facts, index, report);
+  checkWatches(facts, report);
   return violations;
 }

@@ -1,6 +1,5 @@
 /** The embedded PostgreSQL of a data directory, as its processes see it from outside. */
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { isServer, readPidFile } from '../../src/database/postmaster.js';
 
 function pidOf(dataDir: string): number | undefined {
@@ -14,10 +13,4 @@ export function signalDatabase(dataDir: string, signal: NodeJS.Signals): boolean
   const pid = pidOf(dataDir);
   if (pid !== undefined) process.kill(pid, signal);
   return pid !== undefined;
-}
-
-/** Ends the server for good, at once; nobody may be left who would start it again. */
-export async function endDatabase(dataDir: string): Promise<void> {
-  signalDatabase(dataDir, 'SIGQUIT');
-  while (pidOf(dataDir) !== undefined) await sleep(20);
 }

@@ -13,6 +13,7 @@ import type {
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
 import { type Copy, scanDisk } from './restore-scan.js';
+import type { Watch } from './watchers.js';
 
 /** Of one statement, with exact integers and times as text, as the pool of the program gives them. */
 export type Query = <Row extends object>(text: string) => Promise<Row[]>;
@@ -115,6 +116,7 @@ export interface Outside {
   acknowledged: ReadonlySet<number>;
   /** How often a request may have been revived: the retentions that users have sent for it. */
   revivals: ReadonlyMap<number, number>;
+  watches: readonly Watch[];
 }
 
 export interface Facts extends Stored {

@@ -7,8 +7,8 @@ const MAX_LISTED = 100;
 
 function numberOf(name: string, fallback: number): number {
   const value = Number(environment[name] ?? fallback);
-  if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new Error(`${name} must be a whole number, not ${JSON.stringify(environment[name])}`);
+  if (Number.isFinite(value) && value >= 0) return value;
+  throw new Error(`${name} must be a number that is not below 0, not ${JSON.stringify(environment[name])}`);
 }
 
 installExactJson();
@@ -24,6 +24,8 @@ const options = {
   settleMs,
   files: 300,
   maxBytes: 3_000_000,
+  lateTrees: 60,
+  keepFolder: true,
   signal: giveUp.signal,
 };
 console.log(`SEED=${seed} KILLS=${options.kills} MINUTES=${totalMs / 60_000}`);
@@ -34,7 +36,7 @@ const restored = facts.stageEvents.filter((event) => event.to === 'RESTORED').le
 console.log(
   [
     `${counts.kills} kills`,
-    `${counts.pauses} pauses`,
+    `${counts.stops} stops`,
     `${counts.databaseRestarts} restarts of PostgreSQL`,
     `${counts.requests} requests`,
     `${restored} files restored`,

@@ -2,7 +2,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../../src/package-root.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
@@ -27,26 +26,18 @@ export interface Kept {
   isPaused: boolean;
   pause(): boolean;
   goOn(): void;
-  /** Asks it to end, waits a while, and kills it; it is not started again. */
-  end(): Promise<void>;
+  /** Kills it for good. */
+  end(): void;
 }
 
 /** Between an end and the next start. */
 const PAUSE_MS = 100;
-const END_MS = 20_000;
-
-const children = new Set<ChildProcess>();
-
-/** Kills all processes that were started here, at once. */
-export function killAll(): void {
-  for (const child of children) child.kill('SIGKILL');
-}
 
 /** Keeps one process running. */
 export function keepRunning(options: ProcessOptions): Kept {
   let child: ChildProcess | undefined;
   let stdout = '';
-  let isEnding = false;
+  let isOver = false;
   const start = () => {
     stdout = '';
     child = startChild(options, (text) => {
@@ -55,9 +46,8 @@ export function keepRunning(options: ProcessOptions): Kept {
     child.once('exit', () => {
       child = undefined;
       kept.isPaused = false;
-      if (isEnding) return;
       kept.restarts++;
-      setTimeout(() => isEnding || start(), PAUSE_MS);
+      setTimeout(() => isOver || start(), PAUSE_MS).unref();
     });
   };
   const kept: Kept = {
@@ -74,16 +64,9 @@ export function keepRunning(options: ProcessOptions): Kept {
       if (kept.isPaused) child?.kill('SIGCONT');
       kept.isPaused = false;
     },
-    end: async () => {
-      isEnding = true;
-      kept.goOn();
-      const ending = child;
-      if (!ending) return;
-      const ended = new Promise<void>((resolve) => ending.once('exit', () => resolve()));
-      ending.kill('SIGTERM');
-      await Promise.race([ended, sleep(END_MS, undefined, { ref: false })]);
-      ending.kill('SIGKILL');
-      await ended;
+    end: () => {
+      isOver = true;
+      child?.kill('SIGKILL');
     },
   };
   start();
@@ -107,8 +90,6 @@ function startChild({ name, args, env, logDir }: ProcessOptions, onText: (text: 
     stdio: ['ignore', 'pipe', log],
   });
   closeSync(log);
-  children.add(child);
-  child.once('exit', () => children.delete(child));
   child.stdout?.setEncoding('utf8').on('data', onText);
   return child;
 }

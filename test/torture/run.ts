@@ -2,7 +2,6 @@
  * The torture: a small archive with several engines, a gateway, a database and a mail server, all of which are killed,
  * stopped and starved while users make requests; then peace, and the checker.
  */
-import { rmSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createRandom } from './random.js';
@@ -10,6 +9,7 @@ import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
 import { makeTraffic } from './traffic.js';
 import { makeTrouble } from './trouble.js';
+import { watchStages } from './watchers.js';
 import type { Counts } from './world.js';
 
 export interface TortureOptions {
@@ -22,13 +22,17 @@ export interface TortureOptions {
   /** Of the archive: files that are there from the beginning, and their greatest size. */
   files: number;
   maxBytes: number;
+  /** Small trees of files that come into the catalogue later on. */
+  lateTrees: number;
+  /** Whether the folder with the logs stays when there are violations. */
+  keepFolder: boolean;
   /** Gives the whole up. */
   signal: AbortSignal;
 }
 
 export interface TortureResult extends Verdict {
   counts: Counts;
-  /** Kept when there are violations. */
+  /** With the logs, where it was kept. */
   dir: string;
 }
 
@@ -39,26 +43,33 @@ const PROGRESS_MS = 30_000;
 export async function runTorture(options: TortureOptions, tell: (line: string) => void): Promise<TortureResult> {
   const random = createRandom(options.seed);
   const { world, dir, tearDown } = await setUp(random.fork(), options);
-  const progress = setInterval(() => tell(describe(world.counts)), PROGRESS_MS);
-  let isContent = false;
+  let left = '';
+  const progress = setInterval(() => tell(`${describe(world.counts)}${left}`), PROGRESS_MS);
+  const watching = new AbortController();
+  let keepFolder = false;
   try {
+    watchStages(world, watching.signal);
     const done = new AbortController();
     const peace = AbortSignal.any([done.signal, options.signal, AbortSignal.timeout(options.troubleMs)]);
-    const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), peace));
+    const signals = { peace, watching: watching.signal };
+    const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
     await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
     done.abort();
     await Promise.all(traffic);
     tell(`${describe(world.counts)}; now waiting for peace`);
     await calmDown(world);
     const bound = AbortSignal.any([options.signal, AbortSignal.timeout(options.settleMs)]);
-    const verdict = await settleAndCheck(world, bound);
-    isContent = verdict.violations.length === 0;
-    if (!isContent) await dump(dir, verdict);
+    const verdict = await settleAndCheck(world, bound, (work) => {
+      left = `; left to do: ${work}`;
+    });
+    options.signal.throwIfAborted();
+    keepFolder = options.keepFolder && verdict.violations.length > 0;
+    if (keepFolder) await dump(dir, verdict);
     return { ...verdict, counts: world.counts, dir };
   } finally {
     clearInterval(progress);
-    await tearDown();
-    if (isContent) rmSync(dir, { recursive: true, force: true });
+    watching.abort();
+    await tearDown(keepFolder);
   }
 }
 
@@ -71,12 +82,13 @@ async function dump(dir: string, { facts, violations }: Verdict): Promise<void> 
     mails: outside.mails,
     touched: [...outside.touched],
     revivals: [...outside.revivals],
+    watches: outside.watches,
   };
   const text = JSON.stringify(plain, null, 1);
   await writeFile(path.join(dir, 'facts.json'), text);
 }
 
 function describe(counts: Counts): string {
-  const { kills, pauses, databaseRestarts, requests, refusals, unanswered } = counts;
-  return `${kills} kills, ${pauses} pauses, ${databaseRestarts} database restarts, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
+  const { kills, stops, databaseRestarts, requests, refusals, unanswered } = counts;
+  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
 }

@@ -1,8 +1,9 @@
 /** Makes the world of a torture, and takes all of it away again. */
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { archiveTree } from '../../src/engine/archive.js';
@@ -10,11 +11,11 @@ import { setDisk } from '../../src/operations/disks.js';
 import { setQuota } from '../../src/operations/quotas.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
-import { endDatabase, signalDatabase } from './database.js';
 import { type MoodyMail, startMail } from './mail.js';
-import { cliFile, engineFile, type Kept, keepRunning, killAll } from './processes.js';
+import { cliFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
 import type { TortureOptions } from './run.js';
+import { smallDisk, startSweeper } from './sweeping.js';
 import { makeTree, type Source } from './tree.js';
 import { type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
 
@@ -23,36 +24,33 @@ const USERS = ['ample', 'enough', 'short', 'tight'];
 const QUOTAS = [1000, 100, 20, 5];
 /** An engine takes drives up to its number, so that each engine has some and all of them want the first ones. */
 const DRIVES = [2, 4, 6];
-const LATE_TREES = 60;
 const SMALL_DISK_BYTES = 16n * 1024n * 1024n;
+const CLOSE_MS = 10_000;
 
 export interface Ready {
   world: World;
   dir: string;
-  /** Ends every process that was started, and unmounts. The folder stays. */
-  tearDown(): Promise<void>;
+  /** Ends every process that was started, unmounts, and removes the folder unless it is to be kept. */
+  tearDown(keepFolder: boolean): Promise<void>;
 }
 
 export async function setUp(random: Random, options: TortureOptions): Promise<Ready> {
   const dir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-torture-'));
+  const sweeper = startSweeper(dir);
   chmodSync(dir, 0o755); // PostgreSQL may run as another user
   const dataDir = path.join(dir, 'data');
   const logDir = path.join(dir, 'logs');
   mkdirSync(logDir);
-  const closers: (() => Promise<void> | void)[] = [];
-  const tearDown = async () => {
-    for (const close of closers) await Promise.resolve(close()).catch((error) => console.error(error));
+  const closers: (() => Promise<unknown>)[] = [];
+  const tearDown = async (keepFolder: boolean) => {
+    for (const close of closers) {
+      const closed = close().catch((error) => console.error(error));
+      await Promise.race([closed, sleep(CLOSE_MS, undefined, { ref: false })]);
+    }
+    await sweeper.sweep(keepFolder);
   };
-  closers.unshift(() => endDatabase(dataDir));
-  // what a bug of the test itself must not leave behind either
-  const onExit = () => {
-    killAll();
-    signalDatabase(dataDir, 'SIGQUIT');
-  };
-  process.once('exit', onExit);
-  closers.push(() => void process.off('exit', onExit));
   try {
-    const disks = makeDisks(dir, closers);
+    const disks = makeDisks(dir);
     const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent' }, backendNames);
     const runtime: Runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
@@ -65,8 +63,10 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     const mail = await startMail(random.fork());
     closers.unshift(() => mail.goAway());
     const processes = startProcesses(random, { dataDir, logDir, mail });
-    closers.unshift(() => Promise.all(processes.map((kept) => kept.end())).then(() => {}));
-    const [gateway, ...engines] = processes as [Kept, ...Kept[]];
+    closers.unshift(async () => {
+      for (const kept of processes) kept.end();
+    });
+    const [gateway, ...engines] = processes;
     const world: World = {
       ctx: runtime.ctx,
       dataDir,
@@ -79,38 +79,33 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       mail,
       engines,
       gateway,
-      counts: { kills: 0, pauses: 0, databaseRestarts: 0, requests: 0, refusals: 0, unanswered: 0 },
+      counts: { kills: 0, stops: 0, databaseRestarts: 0, requests: 0, refusals: 0, unanswered: 0 },
       touched: new Set(),
       acknowledged: new Set(),
       revivals: new Map(),
+      watches: [],
     };
     return { world, dir, tearDown };
   } catch (error) {
-    await tearDown();
+    await tearDown(false);
     throw error;
   }
 }
 
 /** Two folders, and where mounting is allowed a small disk that can really fill up. */
-function makeDisks(dir: string, closers: (() => void)[]): RestoreDisk[] {
+function makeDisks(dir: string): RestoreDisk[] {
+  const small = smallDisk(dir);
   const disks: RestoreDisk[] = [
     { mountpoint: path.join(dir, 'restore-1') },
     { mountpoint: path.join(dir, 'restore-2') },
   ];
-  const small = path.join(dir, 'small');
   mkdirSync(small);
-  try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${SMALL_DISK_BYTES},mode=755`, 'tapegate-torture', small], {
-      stdio: 'ignore',
-    });
-    closers.unshift(() => void execFileSync('umount', ['-l', small]));
-    disks.push({
-      mountpoint: path.join(small, 'restore'),
-      capacity: SMALL_DISK_BYTES,
-      ballast: path.join(small, 'ballast'),
-    });
-  } catch {
-    // not root, or in a container that may not: disks then fill up by their allocation only
+  const options = ['-t', 'tmpfs', '-o', `size=${SMALL_DISK_BYTES},mode=755`, 'tapegate-torture', small];
+  // fails for who is not root, and in some containers
+  const isMounted = spawnSync('mount', options, { stdio: 'ignore' }).status === 0;
+  if (isMounted) {
+    const ballast = path.join(small, 'ballast');
+    disks.push({ mountpoint: path.join(small, 'restore'), capacity: SMALL_DISK_BYTES, ballast });
   }
   for (const { mountpoint } of disks) mkdirSync(mountpoint);
   return disks;
@@ -124,7 +119,7 @@ interface Archive {
 async function fillArchive(
   ctx: Context,
   random: Random,
-  options: { dir: string; files: number; maxBytes: number },
+  options: { dir: string; files: number; maxBytes: number; lateTrees: number },
 ): Promise<Archive> {
   const { files, maxBytes } = options;
   const base = { dir: path.join(options.dir, 'source/base'), prefix: '/data' };
@@ -140,7 +135,7 @@ async function fillArchive(
   );
   if (failed.length > 0) throw new Error(`not archived: ${failed.join(', ')}`);
   const lateTrees: LateTree[] = [];
-  for (let n = 0; n < LATE_TREES; n++) {
+  for (let n = 0; n < options.lateTrees; n++) {
     const tree = { dir: path.join(options.dir, `source/late-${n}`), prefix: `/late/t${n}`, isArchived: false };
     const late = await makeTree(random, { ...tree, folders: 1, files: random.integer(1, 4), maxBytes });
     for (const [file, source] of late) sources.set(file, source);
@@ -149,7 +144,10 @@ async function fillArchive(
   return { sources, lateTrees };
 }
 
-function startProcesses(random: Random, options: { dataDir: string; logDir: string; mail: MoodyMail }): Kept[] {
+function startProcesses(
+  random: Random,
+  options: { dataDir: string; logDir: string; mail: MoodyMail },
+): [Kept, ...Kept[]] {
   const { dataDir, logDir, mail } = options;
   const gateway = keepRunning({
     name: 'gateway',

@@ -55,11 +55,20 @@ export interface Verdict {
   facts: Facts;
 }
 
-/** Waits until nothing is left to do, and then until the checker is content, but neither for ever. */
-export async function settleAndCheck(world: World, signal: AbortSignal): Promise<Verdict> {
+/**
+ * Waits until nothing is left to do, and then until the checker is content, but neither for ever.
+ * @param tell is given what is left to do
+ */
+export async function settleAndCheck(
+  world: World,
+  signal: AbortSignal,
+  tell: (left: string) => void,
+): Promise<Verdict> {
+  const timeUp = new Promise<undefined>((resolve) => signal.addEventListener('abort', () => resolve(undefined)));
   let left = 'the first look';
   while (left !== '' && !signal.aborted) {
-    left = await findWork(world).catch(messageOf);
+    left = (await Promise.race([findWork(world).catch(messageOf), timeUp])) ?? left;
+    tell(left);
     await sleep(LOOK_MS);
   }
   const violations: Violation[] =
@@ -78,6 +87,7 @@ export async function settleAndCheck(world: World, signal: AbortSignal): Promise
 /** What is left to do, in words; empty when there is nothing. Pauses between two tries are cut short. */
 async function findWork(world: World): Promise<string> {
   const trees = await archiveRest(world);
+  await resumeAll(world); // a last failed mount may have held its volume since
   const { pool } = world.ctx.db;
   await pool.query('UPDATE recall SET not_before = NULL WHERE not_before > $1', [world.ctx.now()]);
   await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, [
@@ -102,8 +112,8 @@ async function readWorld(world: World): Promise<Facts> {
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
-    const { sources, mail, touched, acknowledged, revivals } = world;
-    return await readFacts(query, { sources, mails: mail.mails, touched, acknowledged, revivals });
+    const { sources, mail, touched, acknowledged, revivals, watches } = world;
+    return await readFacts(query, { sources, mails: mail.mails, touched, acknowledged, revivals, watches });
   } finally {
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
     client.release();

@@ -1,30 +1,39 @@
 /** Users: they make, change, extend, shorten, revive and cancel requests, over REST and GraphQL, and never wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { addSeconds, currentTime } from '../../src/time.js';
+import { graphql, rest, urlOf } from './gateway.js';
 import { pickWeighted, type Random } from './random.js';
+import { watchRequest } from './watchers.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 30, high: 500 };
-const ANSWER_MS = 10_000;
 const DAY = 24 * 3600;
 /** Of the requests made last, those that users still think of. */
 const REMEMBERED = 60;
+/** Of the requests, as far as not too many are watched already. */
+const WATCHED = 0.3;
 
 interface Known {
   id: number;
   user: string;
 }
 
-/** One user of several, until `signal` aborts. */
-export async function makeTraffic(world: World, random: Random, signal: AbortSignal): Promise<void> {
+/** One user of several, until there is `peace`; what the user watches is watched for longer. */
+export async function makeTraffic(
+  world: World,
+  random: Random,
+  { peace, watching }: { peace: AbortSignal; watching: AbortSignal },
+): Promise<void> {
   const known: Known[] = [];
-  while (!signal.aborted) {
+  while (!peace.aborted) {
     const request = known.length > 0 ? random.pick(known) : undefined;
     try {
       if (urlOf(world) === undefined) {
         // the gateway is starting
       } else if (!request || random.chance(0.45)) {
-        known.push(...(await makeRequest(world, random)));
+        const made = await makeRequest(world, random);
+        for (const { id } of made) if (random.chance(WATCHED)) watchRequest(world, id, watching);
+        known.push(...made);
         const forgotten = known.splice(0, known.length - REMEMBERED);
         // otherwise all files would be held in the end, and nothing be recalled any more
         for (const { id } of forgotten) if (random.chance(0.9)) await graphql(world, CANCEL, { id });
@@ -32,7 +41,7 @@ export async function makeTraffic(world: World, random: Random, signal: AbortSig
     } catch {
       world.counts.unanswered++; // the gateway or its database was away, or stood still
     }
-    await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // woken by the end
+    await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal: peace }).catch(() => {}); // woken by the end
   }
 }
 
@@ -52,7 +61,7 @@ async function makeRequest(world: World, random: Random): Promise<Known[]> {
   const address = () => (random.chance(0.5) ? `${user}@example.org` : undefined);
   const wish = {
     quota: user,
-    retention: random.chance(0.75) ? addSeconds(currentTime(), random.integer(1, 20)) : undefined,
+    retention: random.chance(0.75) ? addSeconds(currentTime(), random.integer(1, 12)) : undefined,
     first: address(),
     last: address(),
     ...(random.chance(0.5) ? { files: pickFiles(world, random) } : { pattern: pickPattern(world, random) }),
@@ -118,33 +127,4 @@ async function retain(world: World, random: Random, { id, user }: Known, seconds
   if (seconds > 0) world.revivals.set(id, (world.revivals.get(id) ?? 0) + 1);
   if (random.chance(0.5)) await rest(world, 'PUT', `/requests/${id}`, { quota: user, retention });
   else await graphql(world, UPDATE, { input: { id, retention } });
-}
-
-/** @returns undefined for what is refused with a reason */
-async function rest<T>(world: World, method: string, path: string, body?: object): Promise<T | undefined> {
-  const response = await fetch(`${urlOf(world)}/tape_control/api/v1${path}`, {
-    method,
-    signal: AbortSignal.timeout(ANSWER_MS),
-    ...(body && { body: JSON.stringify([body]) }),
-  });
-  const [answer] = (await response.json()) as [T];
-  if (response.status >= 500) throw new Error(`answered ${response.status}`);
-  return response.status === 200 ? answer : undefined;
-}
-
-async function graphql<T>(world: World, query: string, variables: object): Promise<T> {
-  const response = await fetch(`${urlOf(world)}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    signal: AbortSignal.timeout(ANSWER_MS),
-    body: JSON.stringify({ query, variables }),
-  });
-  const { data } = (await response.json()) as { data?: { result: T } | null };
-  if (!data) throw new Error('answered with an error');
-  return data.result;
-}
-
-/** Undefined while the gateway is starting. */
-function urlOf(world: World): string | undefined {
-  return world.gateway.find(/ready at (\S+)/);
 }

@@ -75,7 +75,7 @@ async function standStill(world: World, random: Random, kept: Kept): Promise<voi
   const dies = random.chance(0.5);
   const afterMs = random.integer(0, 60);
   if (kept.isPaused || !kept.pause()) return;
-  world.counts.pauses++;
+  world.counts.stops++;
   await sleep(forMs);
   if (!kept.isPaused) return;
   kept.goOn();

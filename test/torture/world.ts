@@ -3,6 +3,7 @@ import type { Context } from '../../src/context.js';
 import type { MoodyMail } from './mail.js';
 import type { Kept } from './processes.js';
 import type { Source } from './tree.js';
+import type { Watch } from './watchers.js';
 
 /** Of files that come into the catalogue during the run. */
 export interface LateTree {
@@ -22,7 +23,7 @@ export interface RestoreDisk {
 export interface Counts {
   kills: number;
   /** Processes that stood still for longer than a lease. */
-  pauses: number;
+  stops: number;
   databaseRestarts: number;
   requests: number;
   refusals: number;
@@ -48,6 +49,7 @@ export interface World {
   touched: Set<string>;
   acknowledged: Set<number>;
   revivals: Map<number, number>;
+  watches: Watch[];
 }
 
 /** Bytes of a volume and the most that a file may have. */
