@@ -107,3 +107,33 @@ test('an engine that lost its lease changes nothing any more, while another one 
   expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(2);
   expect(listTree(app.restoreDir)).not.toContain('lease'); // they are the copies that the other one put there
 });
+
+test('an engine that may have lost its lease begins no further file', async () => {
+  await addTaped(
+    app.ctx,
+    backend,
+    [1n, 2n, 3n].map((position) => ({ path: `/still/${position}`, volume: 'STILL', position })),
+  );
+  const reads = holdSecondRead();
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/still/' });
+  const engine = await startEngine(app.ctx, backend, { drainMs: 0, leaseSeconds: 1 });
+  await reads.begun();
+  const client = await app.ctx.db.pool.connect();
+  await client.query('BEGIN');
+  await client.query('SELECT FROM drive FOR UPDATE'); // its signs of life wait
+  await waitFor('the lease to run out', async () => {
+    const { rowCount } = await client.query(`SELECT FROM drive WHERE lease_until < timezone('utc', clock_timestamp())`);
+    return rowCount === 1;
+  });
+  reads.open();
+  await waitFor('both files to be given up', async () => {
+    const { rowCount } = await app.ctx.db.pool.query(`SELECT FROM recall WHERE error LIKE 'the lease of % is lost'`);
+    return rowCount === 2;
+  });
+  expect(backend.log.flatMap(({ position }) => position ?? [])).toEqual([1n, 2n]);
+  expect(parts()).toEqual([]);
+  await client.query('ROLLBACK');
+  client.release();
+  await waitForState(app, id, 'COMPLETED');
+  await engine.stop();
+});

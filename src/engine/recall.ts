@@ -62,6 +62,8 @@ export async function runBatch(
       try {
         signal.throwIfAborted();
         const folder = await folderOf(recall, folders);
+        // who has stood still must not begin a partial file when others have looked for what it left already
+        lease.check();
         const partial = partialName({ ...lease, fileId: recall.fileId });
         const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
         const checksum = await readInto(copy.file, volume, recall, signal);
