@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { setDisk } from '../src/operations/disks.js';
@@ -207,6 +216,23 @@ test('a copy whose folder was moved out and replaced by a link is left alone and
   await waitFor('the file to be let go', async () => (await readStage(app, '/moved/a')) === 'U');
   expect(listTree(path.join(outside, 'moved'))).toEqual(['a']);
   expect(readlinkSync(place('moved'))).toBe(path.join(outside, 'moved'));
+});
+
+test('what an engine was about to remove when it was killed is removed by the next one', async () => {
+  const { id } = await request('/aside/deep/a', '/aside/gone/a');
+  await waitForState(app, id, 'COMPLETED');
+  const { mtimeNs } = statSync(place('aside/deep/a'), { bigint: true });
+  renameSync(place('aside/deep/a'), place(`aside/deep/.tapegate-removed-${mtimeNs}.part`));
+  rmSync(place('aside/gone/a'));
+  clock.advance(10_000);
+  await ring(app, 'event');
+  await waitFor('the folders to go', async () => !listTree(app.restoreDir).some((name) => name.startsWith('aside')));
+  await waitFor('the note to go', async () => {
+    const { rowCount } = await app.ctx.db.pool.query(
+      `SELECT FROM tape_file WHERE path LIKE '/aside/%' AND disk_id IS NULL AND stage = 'ONTAPE'`,
+    );
+    return rowCount === 2;
+  });
 });
 
 test('a mount point that is missing is not made: files wait for it, and copies on it are removed once it is back', async () => {

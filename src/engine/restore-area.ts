@@ -5,7 +5,7 @@
  * Nothing leads outside the mount point: a folder is used through an open handle, after the kernel has said which
  * folder that is. A process killed anywhere leaves at most a partial file, whose name tells recall and epoch.
  */
-import { constants } from 'node:fs';
+import { type BigIntStats, constants, lstatSync, renameSync } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readlink, realpath, rename, rmdir, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../errors.js';
@@ -136,8 +136,8 @@ export interface LeftCopy {
  * Is the copy as it was left? `missing` when it is gone.
  * @throws TapeError TRANSIENT when the mount point is missing: the copy will be there again when the disk is
  */
-export async function compareCopy(copy: LeftCopy): Promise<'same' | 'changed' | 'missing'> {
-  return await useCopy(copy, async () => {});
+export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
+  return await useCopy(copy, async (file) => compare(copy, await lstat(file, { bigint: true })));
 }
 
 /**
@@ -145,22 +145,39 @@ export async function compareCopy(copy: LeftCopy): Promise<'same' | 'changed' | 
  * @throws TapeError TRANSIENT when the mount point is missing
  */
 export async function removeCopy(copy: LeftCopy): Promise<void> {
-  const state = await useCopy(copy, (file) => unlink(file));
-  if (state === 'same') await removeEmptyFolders(await rootOf(copy.mountpoint), path.dirname(copy.path));
+  const state = await useCopy(copy, async (file) => {
+    const aside = path.join(path.dirname(file), `.tapegate-removed-${copy.mtimeNs}.part`);
+    try {
+      return takeAway(copy, file, aside);
+    } finally {
+      await unlink(aside).catch(ignoreMissing); // also what a process killed here has left
+    }
+  });
+  // also of one that is gone: a process killed in between has left its folders
+  if (state !== 'changed') await removeEmptyFolders(await rootOf(copy.mountpoint), path.dirname(copy.path));
 }
 
-async function useCopy(
-  copy: LeftCopy,
-  useSame: (file: string) => Promise<void>,
-): Promise<'same' | 'changed' | 'missing'> {
+/**
+ * Looked at and moved in one go: a process that stands still in between, loses its locks with the database, and awakes
+ * when a new copy is in place would take that one. Moved and not removed, since removing a large file takes its time.
+ */
+function takeAway(copy: LeftCopy, file: string, aside: string): CopyState {
+  const state = compare(copy, lstatSync(file, { bigint: true }));
+  if (state === 'same') renameSync(file, aside);
+  return state;
+}
+
+type CopyState = 'same' | 'changed' | 'missing';
+
+function compare(copy: LeftCopy, stats: BigIntStats): CopyState {
+  return stats.isFile() && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs ? 'same' : 'changed';
+}
+
+async function useCopy(copy: LeftCopy, use: (file: string) => Promise<CopyState>): Promise<CopyState> {
   let folder: Folder | undefined;
   try {
     folder = await openFolderOf(copy);
-    const file = path.join(folder.at, path.basename(copy.path));
-    const stats = await lstat(file, { bigint: true });
-    if (!stats.isFile() || stats.size !== copy.size || stats.mtimeNs !== copy.mtimeNs) return 'changed';
-    await useSame(file);
-    return 'same';
+    return await use(path.join(folder.at, path.basename(copy.path)));
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return 'missing';
     if (error instanceof TapeError && error.errorClass === 'POLICY') return 'changed';
