@@ -1,8 +1,19 @@
 import { spawn } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
+import { findServerUser } from '../src/database/binaries.js';
 import { type Embedded, startEmbedded } from '../src/database/embedded.js';
 import { isRunning } from '../src/database/postmaster.js';
 import { waitFor } from './app.js';
@@ -95,6 +106,7 @@ test('connections that are closing do not keep the server alive', async () => {
   const dataDir = makeDataDir();
   const server = await startIn(dataDir);
   const pool = new pg.Pool({ ...server.config('postgres'), max: 10 });
+  pool.on('connect', (client) => client.on('error', () => {})); // it may be told that the server ends
   await Promise.all(Array.from({ length: 10 }, () => pool.query('SELECT pg_sleep(0.05)')));
   await pool.end();
   await server.close();
@@ -149,7 +161,7 @@ test('a server that is killed while its only process leaves is not left behind a
   }
 });
 
-/** As a killed server leaves it, with the number of a process of our choice. */
+/** As a killed server leaves it and that of its socket, with the number of a process of our choice. */
 async function leaveLockFile(dataDir: string, pid: number): Promise<void> {
   const file = path.join(dataDir, 'postgres/postmaster.pid');
   const server = await startIn(dataDir);
@@ -164,9 +176,11 @@ async function leaveLockFile(dataDir: string, pid: number): Promise<void> {
     '0 0',
     'ready',
   ];
-  writeFileSync(file, `${lines.join('\n')}\n`, { mode: 0o600 });
   const { uid, gid } = statSync(path.dirname(file));
-  chownSync(file, uid, gid);
+  for (const lock of [file, path.join(dataDir, 'postgres/.s.PGSQL.5432.lock')]) {
+    writeFileSync(lock, `${lines.join('\n')}\n`, { mode: 0o600 });
+    chownSync(lock, uid, gid);
+  }
 }
 
 const runs = async (dataDir: string) => {
@@ -188,6 +202,44 @@ test('a lock file whose number is now another program is passed over', async () 
   const dataDir = makeDataDir();
   await leaveLockFile(dataDir, process.pid);
   expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+});
+
+/** A process that has ended and whose parent never asks how, as below an init that does not wait for orphans. */
+async function startUndead(dataDir: string): Promise<{ pid: number; bury: () => void }> {
+  // as a process of its own user, PostgreSQL takes it for a server
+  const user = findServerUser(dataDir);
+  // ends when its parent is no shell any more, which would ask
+  const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 600'], {
+    ...user,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const [said] = await once(parent.stdout, 'data');
+  const pid = Number(String(said));
+  await waitFor('it to end', async () => readFileSync(`/proc/${pid}/cmdline`, 'utf8') === '');
+  return { pid, bury: () => void parent.kill() };
+}
+
+test('a lock file of a process that nobody has waited for is passed over', async () => {
+  const dataDir = makeDataDir();
+  const { pid, bury } = await startUndead(dataDir);
+  await leaveLockFile(dataDir, pid);
+  expect(isRunning(pid)).toBe(true);
+  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+  bury();
+});
+
+test('processes that find the lock files of a dead server at once share one server', async () => {
+  const dataDir = makeDataDir();
+  const env = { DATA_DIR: dataDir, LOG_LEVEL: 'warn' };
+  const { pid, bury } = await startUndead(dataDir);
+  await leaveLockFile(dataDir, pid);
+  expect(isRunning(pid)).toBe(true);
+  const results = await Promise.all(Array.from({ length: 4 }, () => runCli(['migrate', '--json'], { env })));
+  expect(results.map(({ code, stderr }) => ({ code, stderr }))).toEqual(
+    Array.from({ length: 4 }, () => ({ code: 0, stderr: '' })),
+  );
+  expect(serverPid(dataDir)).toBeUndefined();
+  bury();
 });
 
 test('a lock file whose number is now the server of another folder is passed over', async () => {

@@ -2,14 +2,14 @@
  * The embedded PostgreSQL: starts by itself under a directory, or attaches to the server that already runs there.
  *
  * - The server is detached: it outlives a killed parent, and the next process attaches to it.
- * - postmaster.pid is the mutual exclusion: of two processes that start at once, one starts and both attach.
+ * - Of two processes that start at once, one starts the server and both attach.
  * - Each process keeps one connection open with a shared lock as its sign of life; who leaves last stops the server.
  * - A server that dies while a process is attached is started again, and so is one that is told to end: asked to do so
  *   gently it would wait for its clients, which are the processes that wait for it.
  *
  * It listens on a Unix socket only.
  */
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
@@ -17,7 +17,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { findBinaries, findServerUser, isReachable } from './binaries.js';
-import { isRunning, isServer, readPidFile } from './postmaster.js';
+import { isServer, readPidFile } from './postmaster.js';
+import { type Child, hurryUp, PORT, type Server, serverEnv, shutDown, tryStart } from './server-process.js';
 
 export interface Embedded {
   config(database: string): pg.ClientConfig;
@@ -39,7 +40,6 @@ export interface EmbeddedOptions {
 const START_TIMEOUT_MS = 60_000;
 /** Between attempts to start a server that ends at once, growing up to the second figure. */
 const PAUSE_MS = { first: 20, last: 1000 };
-const PORT = 5432; // only names the socket's file
 const USER = 'postgres';
 /** How soon it is noticed that the server takes no new clients while it waits for the old ones to leave. */
 const WATCH_MS = 2000;
@@ -83,17 +83,6 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   };
 }
 
-/** Has a server that is ending end without waiting for anybody. */
-function hurryUp(server: Server): void {
-  const lock = readPidFile(server.dataDir);
-  if (lock?.status !== 'stopping' || !isServer(lock.pid, server.dataDir)) return;
-  try {
-    process.kill(lock.pid, 'SIGINT'); // fast shutdown
-  } catch (error) {
-    if (codeOf(error) !== 'ESRCH') throw error; // it ended meanwhile
-  }
-}
-
 /** Of processes that leave at once, exactly one finds that nobody else is here. */
 async function leave(server: Server, presence: pg.Client): Promise<void> {
   let isLast = false;
@@ -107,21 +96,10 @@ async function leave(server: Server, presence: pg.Client): Promise<void> {
     // the server ended by itself
   }
   const pid = isLast ? readPidFile(server.dataDir)?.pid : undefined;
-  if (pid !== undefined) process.kill(pid, 'SIGINT'); // fast shutdown
+  if (pid !== undefined) shutDown(pid);
   // the lock is held until the server ends the connection, so that nobody takes the ending server for a living one
   while (pid !== undefined && isServer(pid, server.dataDir)) await sleep(20);
   await presence.end().catch(() => {}); // the server may have closed it already
-}
-
-interface Server {
-  dataDir: string;
-  /** The same directory as the server sees it. */
-  serverDataDir: string;
-  socketDir: string;
-  bin: string;
-  user: { uid?: number; gid?: number };
-  settings: Record<string, string | number>;
-  startTimeoutMs: number;
 }
 
 function prepare(options: EmbeddedOptions): Server {
@@ -204,7 +182,7 @@ function removePartials(dataDir: string): void {
 /** @returns undefined when it was cancelled */
 async function connectOrStart(server: Server, isCancelled: () => boolean): Promise<pg.Client | undefined> {
   const deadline = Date.now() + server.startTimeoutMs;
-  let child: { hasExited: boolean } | undefined;
+  let child: Child | undefined;
   let pauseMs = PAUSE_MS.first;
   let refusal = '';
   while (Date.now() < deadline) {
@@ -217,14 +195,11 @@ async function connectOrStart(server: Server, isCancelled: () => boolean): Promi
       if (client instanceof pg.Client) return client;
       refusal = ` (${client})`;
     }
-    if (lock && !isServing && isRunning(lock.pid)) {
-      // after a reboot the number may be another process's, which PostgreSQL would take for a server of its own
-      fs.rmSync(path.join(server.dataDir, 'postmaster.pid'), { force: true });
-    }
     // a server that lives but is not ready is starting or stopping
     if (!isServing && !isStarting) {
-      if (child) pauseMs = Math.min(2 * pauseMs, PAUSE_MS.last);
-      child = spawnServer(server);
+      const started = await tryStart(server, deadline);
+      if (child && started) pauseMs = Math.min(2 * pauseMs, PAUSE_MS.last);
+      child = started ?? child;
     }
     await sleep(isServing ? PAUSE_MS.first : pauseMs);
   }
@@ -232,34 +207,6 @@ async function connectOrStart(server: Server, isCancelled: () => boolean): Promi
   throw new Error(
     `PostgreSQL did not start within ${seconds} seconds${refusal}; see ${path.join(server.dataDir, 'server.log')}`,
   );
-}
-
-function spawnServer(server: Server): { hasExited: boolean } {
-  const settings = { ...server.settings, unix_socket_directories: server.socketDir };
-  const log = fs.openSync(path.join(server.dataDir, 'server.log'), 'a', 0o600);
-  try {
-    if (server.user.uid !== undefined && server.user.gid !== undefined) {
-      fs.fchownSync(log, server.user.uid, server.user.gid);
-    }
-    const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
-    const child = spawn(path.join(server.bin, 'postgres'), ['-D', server.serverDataDir, '-p', String(PORT), ...flags], {
-      ...server.user,
-      env: serverEnv(),
-      cwd: server.dataDir,
-      detached: true,
-      stdio: ['ignore', log, log],
-    });
-    const state = { hasExited: false };
-    const ended = () => {
-      state.hasExited = true;
-    };
-    child.on('exit', ended);
-    child.on('error', ended);
-    child.unref();
-    return state;
-  } finally {
-    fs.closeSync(log);
-  }
 }
 
 /** @returns the text of what was refused, which may pass */
@@ -298,8 +245,4 @@ async function ensureDatabase(server: Server, name: string, template?: string): 
 
 function clientConfig(server: Server, database: string): pg.ClientConfig {
   return { host: server.socketDir, port: PORT, user: USER, database };
-}
-
-function serverEnv(): Record<string, string> {
-  return { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 }

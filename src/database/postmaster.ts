@@ -15,6 +15,27 @@ export function readPidFile(dataDir: string): { pid: number; status: string } | 
   }
 }
 
+/**
+ * Takes away the lock files of a server that has ended, where PostgreSQL would take their process for a living server:
+ * the number may be another process's after a reboot, and a process that nobody has waited for keeps its number. Only
+ * for who has the start lock.
+ */
+export function removeStaleLocks(dataDir: string, socketLock: string): void {
+  for (const file of [path.join(dataDir, 'postmaster.pid'), socketLock]) {
+    const pid = readPid(file);
+    if (pid !== undefined && isRunning(pid) && !isServer(pid, dataDir)) fs.rmSync(file, { force: true });
+  }
+}
+
+function readPid(file: string): number | undefined {
+  try {
+    return Number(fs.readFileSync(file, 'utf8').split('\n')[0]);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
 export function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);
