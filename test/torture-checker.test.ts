@@ -332,6 +332,16 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       await moveGone('TA', 'AR');
     },
   ],
+  [
+    'file-unheld',
+    'a restored file was let go early',
+    async ({ run, tell }) => {
+      await run(`UPDATE hold SET state = 'RELEASED' WHERE request_id = ${ids.complete}`);
+      await run(setComplete('files_total = 0, files_on_disk = 0, bytes_total = 0, bytes_on_disk = 0'));
+      await run(`UPDATE quota SET used = 0 WHERE "user" = 'alice'`);
+      await tell(ids.complete);
+    },
+  ],
   ['recall-running', 'a recall runs', ({ run }) => run(recallOf('/s/gone', 'RUNNING'))],
   ['recall-unheld', 'a recall waits for an ended request', ({ run }) => run(recallOf('/s/gone', 'WAITING'))],
   ['recall-unheld', 'a recall waits for a hold that has failed', ({ run }) => run(recallOf('/s/bad', 'WAITING'))],

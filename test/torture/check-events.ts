@@ -20,7 +20,8 @@ export function checkEvents(facts: Facts, index: Index, report: Report): void {
 
 /**
  * What is on disk or has failed grows within one life of a request. A life ends with EXPIRED or CANCELLED, or in one step
- * with its revival, when nobody had noticed its end. A file may leave only as its primary copy does (`taken`).
+ * with its revival, when nobody had noticed its end. A file may leave only as its primary copy does (`taken`), or when the
+ * request lets it go, and has as many files less.
  */
 function checkProgress(
   requestId: number,
@@ -33,7 +34,9 @@ function checkProgress(
   for (const event of events) {
     const last = before;
     before = event;
-    if (!last || !isLive(last) || !isLive(event) || doneIn(event) >= doneIn(last)) continue;
+    if (!last || !isLive(last) || !isLive(event)) continue;
+    const letGo = Math.max(last.filesTotal - event.filesTotal, 0);
+    if (doneIn(event) >= doneIn(last) - letGo) continue;
     if (excuse.taken.some(({ id }) => id > last.id && id < event.id)) continue;
     if (revivals-- > 0) continue;
     const step = `from ${doneIn(last)} files (event ${last.id}) to ${doneIn(event)} (event ${event.id})`;

@@ -40,7 +40,8 @@ function checkHold(hold: HoldFact, file: FileFact | undefined, report: Report): 
 /** A pattern takes each file that it matches; a path that is awaited as unknown is not in the catalogue. */
 function checkJoined(facts: Facts, index: Index, request: RequestFact, report: Report): void {
   const awaited = facts.awaited.filter((path) => path.requestId === request.id);
-  const known = new Set((index.holdsOf.get(request.id) ?? []).map((hold) => index.files.get(hold.fileId)?.path));
+  const holds = [...(index.holdsOf.get(request.id) ?? []), ...(index.releasedOf.get(request.id) ?? [])];
+  const known = new Set(holds.map((hold) => index.files.get(hold.fileId)?.path));
   for (const { path } of awaited) known.add(path);
   for (const { path, reason } of awaited) {
     if (reason === 'UNKNOWN' && index.filesByPath.has(path)) {

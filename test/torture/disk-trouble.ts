@@ -62,7 +62,7 @@ async function overwrite(place: string): Promise<void> {
 /** A file that became UNVERIFIED is on tape all the same, which its operator knows. */
 async function importDoubted(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<{ path: string; size: bigint }>(
-    `SELECT path, size FROM tape_file WHERE stage = 'UNVERIFIED' AND volume_id IS NOT NULL AND path LIKE '/data/%'
+    `SELECT path, size FROM tape_file WHERE stage IN ('UNVERIFIED', 'ONDISK') AND volume_id IS NOT NULL AND path LIKE '/data/%'
      ORDER BY id`,
   );
   if (rows.length === 0) return;

@@ -8,16 +8,22 @@ export interface Index {
   mountpoints: ReadonlyMap<number, string>;
   /** Those that count: a hold that was let go early is none any more. */
   holdsOf: ReadonlyMap<number, readonly HoldFact[]>;
+  /** Those that were let go early: their files never join the request again. */
+  releasedOf: ReadonlyMap<number, readonly HoldFact[]>;
 }
 
 export function indexFacts(facts: Facts): Index {
-  const counted = facts.holds.filter((hold) => hold.state !== 'RELEASED');
+  const isReleased = (hold: HoldFact) => hold.state === 'RELEASED';
   return {
     requests: new Map(facts.requests.map((request) => [request.id, request])),
     files: new Map(facts.files.map((file) => [file.id, file])),
     filesByPath: new Map(facts.files.map((file) => [file.path, file])),
     mountpoints: new Map(facts.disks.map((disk) => [disk.id, disk.mountpoint])),
-    holdsOf: groupBy(counted, (hold) => hold.requestId),
+    holdsOf: groupBy(
+      facts.holds.filter((hold) => !isReleased(hold)),
+      (hold) => hold.requestId,
+    ),
+    releasedOf: groupBy(facts.holds.filter(isReleased), (hold) => hold.requestId),
   };
 }
 

@@ -3,6 +3,12 @@ import type { World } from './world.js';
 
 const ANSWER_MS = 10_000;
 
+function noteAnswer(world: World): void {
+  const now = performance.now();
+  world.counts.silenceMs = Math.max(world.counts.silenceMs, now - (world.answeredAt ?? now));
+  world.answeredAt = now;
+}
+
 /** @returns undefined for what is refused with a reason */
 export async function rest<T>(world: World, method: string, path: string, body?: object): Promise<T | undefined> {
   const response = await fetch(`${urlOf(world)}/tape_control/api/v1${path}`, {
@@ -12,6 +18,7 @@ export async function rest<T>(world: World, method: string, path: string, body?:
   });
   const [answer] = (await response.json()) as [T];
   if (response.status >= 500) throw new Error(`answered ${response.status}`);
+  noteAnswer(world);
   return response.status === 200 ? answer : undefined;
 }
 
@@ -24,6 +31,7 @@ export async function graphql<T>(world: World, query: string, variables: object)
   });
   const { data } = (await response.json()) as { data?: { result: T } | null };
   if (!data) throw new Error('answered with an error');
+  noteAnswer(world);
   return data.result;
 }
 

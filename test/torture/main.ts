@@ -29,7 +29,11 @@ const options = {
   signal: giveUp.signal,
 };
 console.log(`SEED=${seed} KILLS=${options.kills} MINUTES=${totalMs / 60_000}`);
-const result = await runTorture(options, (line) => console.log(line));
+const result = await runTorture(options, (line) => console.log(line)).catch((error: unknown) => {
+  if (!giveUp.signal.aborted) throw error;
+  console.log('given up; nothing of it is left');
+  process.exit(130);
+});
 const { counts, facts, violations } = result;
 for (const { kind, text } of violations.slice(0, MAX_LISTED)) console.log(`${kind}: ${text}`);
 const restored = facts.stageEvents.filter((event) => event.to === 'RESTORED').length;
@@ -41,6 +45,8 @@ console.log(
     `${counts.requests} requests`,
     `${restored} files restored`,
     `${facts.outside.mails.length} mails`,
+    `${facts.outside.watches.reduce((sum, watch) => sum + watch.told.length, 0)} events watched`,
+    `${Math.ceil(counts.silenceMs / 1000)} s without an answer at most`,
     `${violations.length} violations`,
     `seed ${seed}`,
   ].join(', '),

@@ -29,6 +29,8 @@ export interface Counts {
   refusals: number;
   /** Calls that nobody answered. */
   unanswered: number;
+  /** The longest time in which no user got an answer. */
+  silenceMs: number;
 }
 
 export interface World {
@@ -45,6 +47,8 @@ export interface World {
   engines: Kept[];
   gateway: Kept;
   counts: Counts;
+  /** When a user last got an answer; by the process's own clock. */
+  answeredAt: number | undefined;
   /** See `Outside` in facts.ts. */
   touched: Set<string>;
   acknowledged: Set<number>;
