@@ -2,6 +2,7 @@
 import type { Request } from '../src/generated/prisma/client.js';
 import { readUsedOf } from '../src/operations/figures.js';
 import { getQuota } from '../src/operations/quotas.js';
+import { readDriveSecondsOf } from '../src/operations/shares.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';
@@ -9,6 +10,7 @@ import { type InnerList, resolveInnerPage } from './pages.js';
 import { RequestType } from './requests.js';
 
 const usedOf = createBatch(readUsedOf);
+const driveSecondsOf = createBatch(readDriveSecondsOf);
 
 const requests: InnerList<Request> = {
   place: { table: 'request', parent: 'quota_id', key: 'id' },
@@ -35,6 +37,12 @@ builder.prismaNode('Quota', {
     }),
     email: t.exposeString('email'),
     notes: t.exposeString('notes'),
+    weight: t.exposeFloat('weight', { description: 'Who has twice the weight may have twice the drive time.' }),
+    driveSeconds: t.float({
+      description: 'Drive time that its recalls have had of late; half of it is forgotten in a day.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
+    }),
     requests: t.connection({
       type: RequestType,
       description: 'All of them, ended ones too, newest first.',

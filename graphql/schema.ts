@@ -7,6 +7,8 @@ import './tapes.js';
 import './disks.js';
 import './plan.js';
 import './verifications.js';
+import './suspensions.js';
+import './tries.js';
 import { builder } from './builder.js';
 
 export const schema = builder.toSchema();

@@ -111,3 +111,13 @@ export function codeOf(error: unknown): string | undefined {
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
+
+const MAX_LINE = 4000;
+
+/** A text from outside as one line that a database, a mail and a terminal take: a drive may say anything. */
+export function oneLine(text: string, maxLength = MAX_LINE): string {
+  return text
+    .replace(/[\p{Cc}\u2028\u2029]+/gu, ' ')
+    .slice(0, maxLength)
+    .toWellFormed();
+}

@@ -87,13 +87,20 @@ export function isWithin(time: string | null, [from, to]: readonly [string, stri
   return time !== null && !isBefore(time, from) && !isBefore(to, time);
 }
 
-/** A clock that goes on like the real one and can be moved forward. */
+/** A clock that goes on like the real one, can be moved forward, and can stand still. */
 export function createClock() {
   let ahead = 0;
+  let frozenAt: string | undefined;
   return {
-    now: () => addSeconds(currentTime(), ahead),
+    now: () => frozenAt ?? addSeconds(currentTime(), ahead),
     advance: (seconds: number) => {
       ahead += seconds;
+    },
+    freeze: () => {
+      frozenAt = addSeconds(currentTime(), ahead);
+    },
+    goOn: () => {
+      frozenAt = undefined;
     },
   };
 }

@@ -28,8 +28,8 @@ test('the number of SQL statements does not grow with the number of rows', async
   const queries = [
     `query ($first: Int!) { requests(first: $first) { totalCount edges { node {
        id label filesUnknown filesRefused
-       quota { user used requests(first: 2) { edges { node { label filesUnknown quota { used } } } } }
-       holds(first: 2) { edges { node { state file { path volume { name drive { name } } disk { mountpoint } } } } }
+       quota { user used driveSeconds suspension { mode } requests(first: 2) { edges { node { label filesUnknown quota { used } } } } }
+       holds(first: 2) { edges { node { state attempts lastError lastErrorClass nextTry recallState file { path volume { name suspension { reason } drive { name } } disk { mountpoint } } } } }
        waiting: holds(last: 1, states: [WAITING]) { pageInfo { hasPreviousPage } edges { node { file { path } } } }
        awaited(first: 2) { edges { node { path } } }
      } } } }`,

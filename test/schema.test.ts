@@ -100,6 +100,9 @@ test.each([
   ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded']],
   ['UpdateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'WrongQuota', 'NotFound']],
   ['CancelRequestResult', ['Request', 'NotFound']],
+  ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound']],
+  ['ResumeResult', ['Suspension', 'InvalidInput', 'NotFound']],
+  ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound']],
 ])('%s is a union of %s', (typeName, members) => {
   const type = schema.getType(typeName);
   const names = isUnionType(type) ? type.getTypes().map((member) => member.name) : [];

@@ -15,6 +15,7 @@ import { cleanUp } from './left-behind.js';
 import type { RunningRecalls } from './running.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
+import type { VolumeFailures } from './volume-failures.js';
 import type { Waker } from './waker.js';
 
 export interface LeaseOptions {
@@ -32,12 +33,14 @@ export interface DriveOptions extends LeaseOptions {
   /** Rings when there may be work. */
   work: Waker;
   running: RunningRecalls;
-  /** Volume to its mounts that failed since the last one that did not; shared by the drives of the engine. */
-  volumeFailures: Map<string, number>;
+  /** Shared by the drives of the engine. */
+  failures: VolumeFailures;
+  /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
+  idleMs: number;
 }
 
-/** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
-const IDLE_MS = 1000;
+/** Between the end of a drive's life, be it an error's, and the next one. */
+const RESTART_MS = 1000;
 
 /** How often a drive without work looks for tape copies that are to be confirmed. */
 const VERIFY_MS = 5000;
@@ -51,7 +54,7 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
     } catch (error) {
       ctx.log.error({ err: error }, `drive: ${messageOf(error)}`);
     }
-    await sleep(IDLE_MS, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
+    await sleep(RESTART_MS, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
 }
 
@@ -97,6 +100,6 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
       await setMount(ctx, lease, null);
     } else if (isOpen && performance.now() >= verifyAt) {
       if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
-    } else await options.work.wait(seen, IDLE_MS, stop);
+    } else await options.work.wait(seen, options.idleMs, stop);
   }
 }

@@ -15,7 +15,7 @@ import { checksumOf, createChecksum } from './checksum.js';
 import type { HeldLease } from './lease.js';
 import { Budget, PartialFile } from './partial-file.js';
 import { type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
-import { classifyError, pauseSeconds } from './retry.js';
+import { classifyError, describeEnd, pauseSeconds } from './retry.js';
 import type { RunningRecalls } from './running.js';
 
 /** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
@@ -166,7 +166,7 @@ function judge(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutc
   const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
   ctx.log.warn({ path: recall.path, errorClass, attempts: recall.attempts + 1, pause }, `recall failed: ${error}`);
   return pause === undefined
-    ? { fileId: recall.fileId, kind: 'failed', errorClass, error }
+    ? { fileId: recall.fileId, kind: 'failed', errorClass, error: describeEnd(error, recall.attempts + 1) }
     : { fileId: recall.fileId, kind: 'retry', errorClass, error, notBefore: addSeconds(ctx.now(), pause) };
 }
 

@@ -1,5 +1,5 @@
 /** Whether and when a recall that failed is tried again. Pure. */
-import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
+import { codeOf, type ErrorClass, messageOf, oneLine, TapeError } from '../errors.js';
 
 interface Rule {
   /** Tries in all; after the last one the file has failed for good. */
@@ -30,6 +30,16 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
+/** Tries in all that an error of the class is worth. */
+export function maxTries(errorClass: ErrorClass): number {
+  return RULES[errorClass].maxAttempts;
+}
+
+/** What a file that has failed for good says: the last error, and how often it was tried where that was worth it. */
+export function describeEnd(error: string, tries: number): string {
+  return tries === 1 ? error : `${error}; given up after ${tries} tries`;
+}
+
 const DISK_CLASSES: Record<string, ErrorClass> = {
   ENOSPC: 'SPACE',
   EDQUOT: 'SPACE',
@@ -41,7 +51,8 @@ const DISK_CLASSES: Record<string, ErrorClass> = {
 
 /** The class of anything that ended a recall; an error of the restore disk is sorted by its code. */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
-  if (error instanceof TapeError) return { errorClass: error.errorClass, error: error.message };
+  const text = oneLine(messageOf(error));
+  if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };
   const errorClass = DISK_CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
-  return { errorClass, error: messageOf(error) };
+  return { errorClass, error: text };
 }

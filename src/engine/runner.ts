@@ -22,6 +22,7 @@ import { runDrive, takeOver } from './drive.js';
 import { sendMail } from './notify.js';
 import { removeUnheld } from './removal.js';
 import { RunningRecalls } from './running.js';
+import { VolumeFailures } from './volume-failures.js';
 import { Waker } from './waker.js';
 
 export interface Engine {
@@ -34,16 +35,19 @@ export interface EngineOptions {
   leaseSeconds?: number;
   /** How long a stop waits for the file in hand. */
   drainMs?: number;
+  /** How often drives without work, and whoever stops recalls, look without being rung for. */
+  idleMs?: number;
 }
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
+const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const MAIL_MS = 2000;
 
 export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
-  const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS } = options;
+  const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS, idleMs = IDLE_MS } = options;
   await prepareDisk(ctx);
   await ensureDrives(ctx, ctx.config.drives);
   const stop = new AbortController();
@@ -51,6 +55,8 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   setMaxListeners(0, stop.signal, abort.signal); // every drive and every pass waits on them
   const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
   const unlisten = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
+  // what an operator has changed: there may be more to do now, or something to stop
+  for (const bell of [bells.recall, bells.event]) unlisten.push(ctx.events.onRing('suspension', () => bell.ring()));
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
 
   const drive = {
@@ -60,13 +66,14 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     stop: stop.signal,
     abort: abort.signal,
     running: new RunningRecalls(),
-    volumeFailures: new Map<string, number>(),
+    failures: new VolumeFailures(),
+    idleMs,
   };
   const drives = Array.from({ length: ctx.config.drives }, () =>
     runDrive(ctx, backend, { ...drive, work: bells.recall }),
   );
   const passes = [
-    repeat(ctx, 'abandon', { everyMs: MAIL_MS, bell: bells.event, stop: stop.signal }, async () => {
+    repeat(ctx, 'abandon', { everyMs: idleMs, bell: bells.event, stop: stop.signal }, async () => {
       if (!drive.running.isEmpty) drive.running.stop(await findAbandoned(ctx, drive.engineId));
     }),
     repeat(ctx, 'expire', { everyMs: EXPIRE_MS, bell: bells.event, stop: stop.signal }, async () => {

@@ -1,17 +1,17 @@
 /** One volume in a drive: planned, read batch by batch, planned anew when the queue has changed, and left in time. */
 import type { Context } from '../context.js';
-import { messageOf } from '../errors.js';
-import { readQueues, readVolumeQueue } from '../operations/recall-queue.js';
+import { postponeVolume, readQueues, readVolumeQueue } from '../operations/recall-queue.js';
 import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } from '../operations/recalls.js';
 import { chargeDriveTime, readShares } from '../operations/shares.js';
-import { isSuspended, suspend } from '../operations/suspensions.js';
+import { holdFailing, isSuspended } from '../operations/suspensions.js';
 import { groupByVolume, orderRecalls, type QueuedRecall, takeBatch, type WaitingVolume } from '../planner/queue.js';
 import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../planner/schedule.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
-import { secondsOf } from '../time.js';
+import { addSeconds, secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
 import type { HeldLease } from './lease.js';
 import { judgeAll, runBatch } from './recall.js';
+import type { VolumeFailures } from './volume-failures.js';
 
 /** How often a plan is made anew at most, while files go on arriving or other users wait. */
 const REPLAN_MS = 5000;
@@ -31,8 +31,9 @@ export async function workVolume(
   let hasStarted = true;
   // the outcomes of a batch are written down, in order, while the next one is read
   let finishing: Promise<unknown> = Promise.resolve();
-  const report = (outcomes: RecallOutcome[]) => {
+  const report = (outcomes: RecallOutcome[], holdReason?: string) => {
     finishing = finishing.then(() => finishRecalls(ctx, lease, outcomes));
+    if (holdReason !== undefined) finishing = finishing.then(() => holdFailing(ctx, volume.volume, holdReason));
     finishing.catch(() => {}); // awaited below
   };
   try {
@@ -57,20 +58,26 @@ export async function workVolume(
       if (batch.length === 0) continue;
       hasStarted = true;
       const before = finishing;
+      const fileIds = batch.map((recall) => recall.fileId);
+      const signal = options.running.beginMount(fileIds, lease.signal);
+      const findHoldReason = options.failures.followReads(volume.volume, batch);
+      const reportReads = (outcomes: RecallOutcome[]) => report(outcomes, findHoldReason(outcomes));
       try {
-        mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
-        options.volumeFailures.delete(volume.volume);
-        await runBatch(ctx, lease, mounted, { batch, running: options.running, report });
+        mounted ??= await backend.mount(volume.volume, lease.driveName, signal);
+        options.failures.mountSucceeded(volume.volume);
+        await runBatch(ctx, lease, mounted, { batch, running: options.running, report: reportReads });
       } catch (error) {
+        for (const fileId of fileIds) options.running.end(fileId);
         // what has been reported already is not touched by this
-        report(lease.signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error));
-        if (!mounted && !lease.signal.aborted) await noteVolumeFailure(ctx, options, volume.volume, error);
+        report(signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error));
+        if (!mounted && !signal.aborted) {
+          await noteMountFailure(ctx, options.failures, volume, error);
+          plan = [];
+          hasStarted = false; // the others of the volume wait as well
+        }
       }
       await before;
-      await chargeDriveTime(ctx, {
-        fileIds: batch.map((recall) => recall.fileId),
-        seconds: (performance.now() - startedAt) / 1000,
-      });
+      await chargeDriveTime(ctx, { fileIds, seconds: (performance.now() - startedAt) / 1000 });
     }
   } finally {
     await mounted?.unmount();
@@ -78,18 +85,17 @@ export async function workVolume(
   }
 }
 
-/** Mounts of a volume that may fail one after another before it is held. */
-const MAX_VOLUME_FAILURES = 3;
-
-/** A volume that fails again and again is taken out of service, so that it keeps no drive busy. */
-async function noteVolumeFailure(ctx: Context, options: DriveOptions, volume: string, error: unknown): Promise<void> {
-  const failures = (options.volumeFailures.get(volume) ?? 0) + 1;
-  options.volumeFailures.set(volume, failures);
-  if (failures < MAX_VOLUME_FAILURES) return;
-  const reason = `it could not be mounted ${failures} times: ${messageOf(error)}`.slice(0, 1000);
-  ctx.log.error({ volume }, `volume held: ${reason}`);
-  await suspend(ctx, { kind: 'VOLUME', name: volume, mode: 'HELD', reason });
-  options.volumeFailures.delete(volume);
+/** A volume that fails again and again is taken out of service; until then all of its files wait for the next mount. */
+async function noteMountFailure(
+  ctx: Context,
+  failures: VolumeFailures,
+  { volume, volumeId }: WaitingVolume,
+  thrown: unknown,
+): Promise<void> {
+  const { errorClass, error, pauseSeconds, holdReason } = failures.mountFailed(volume, thrown, Math.random());
+  if (holdReason !== undefined) await holdFailing(ctx, volume, holdReason);
+  if (pauseSeconds === undefined) return;
+  await postponeVolume(ctx, volumeId, { errorClass, error, notBefore: addSeconds(ctx.now(), pauseSeconds) });
 }
 
 function toReturned({ fileId }: RunningRecall): RecallOutcome {

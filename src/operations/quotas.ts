@@ -11,6 +11,16 @@ export interface SetQuotaInput {
   size: bigint;
   email?: string | undefined;
   notes?: string | undefined;
+  /** Part of the drives, beside the other users' weights; 1 unless given. */
+  weight?: number | undefined;
+}
+
+/** Far beyond what a site needs; what is divided by a weight stays a number. */
+const WEIGHTS = { min: 1e-6, max: 1e6 };
+
+function checkWeight(weight: number): number {
+  if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
+  throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
 /** Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only. */
@@ -21,6 +31,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
     size: checkBytes('size', input.size),
     ...(input.email === undefined ? {} : { email: input.email === '' ? '' : checkAddress('email', input.email) }),
     ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
+    ...(input.weight === undefined ? {} : { weight: checkWeight(input.weight) }),
   };
   return await ctx.db.prisma.quota.upsert({ where: { user }, create: { user, ...changes }, update: changes });
 }

@@ -1,5 +1,6 @@
 /** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
 import type { Context } from '../context.js';
+import type { ErrorClass } from '../errors.js';
 import type { QueuedRecall, QueueEntry } from '../planner/queue.js';
 
 /** Waiting and to be tried now; neither its volume nor all of its users are suspended. `c` is the recall. */
@@ -39,6 +40,23 @@ export async function hasReadyRecalls(ctx: Context, driveId: number): Promise<bo
     [ctx.now(), driveId],
   );
   return rowCount !== 0;
+}
+
+/** Why a recall that has not been tried yet waits. */
+export interface Delay {
+  errorClass: ErrorClass;
+  error: string;
+  notBefore: string;
+}
+
+/** Nothing of the volume is tried before a time; what waits on it says why, and its tries are not counted. */
+export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
+  await ctx.db.pool.query(
+    `UPDATE recall SET not_before = $2, error_class = $3, error = $4 WHERE file_id IN (
+       SELECT file_id FROM recall WHERE volume_id = $1 AND state = 'WAITING' AND (not_before IS NULL OR not_before < $2)
+       FOR UPDATE SKIP LOCKED)`,
+    [volumeId, delay.notBefore, delay.errorClass, delay.error],
+  );
 }
 
 /** Files planned together at most; the rest of a long queue is planned when these are read. */

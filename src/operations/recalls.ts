@@ -11,6 +11,7 @@ import { chooseDisk, type DiskRow } from './disks.js';
 import type { Lease } from './drives.js';
 import { advanceRequests, lockRequestsOf, markHolds } from './holds.js';
 import { IS_LIVE, IS_UNHELD } from './live.js';
+import { MAY_BEGIN } from './suspensions.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
 export interface RunningRecall {
@@ -28,7 +29,8 @@ const SPACE_PAUSE_SECONDS = 30;
 
 /**
  * Starts waiting recalls on a drive: reserves room for each, moves its file to RESTORING and dates its requests.
- * A recall without room stays in the queue and says so. Recalls that are no longer waiting are left out.
+ * A recall without room stays in the queue and says so. Recalls that are no longer waiting, and those that an operator
+ * has suspended since they were planned, are left out.
  * @returns what was started, in the order of `fileIds`
  */
 export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly bigint[]): Promise<RunningRecall[]> {
@@ -45,9 +47,9 @@ export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly
     const waiting = await tx.query<{ fileId: bigint; size: bigint }>(
       `SELECT c.file_id AS "fileId", c.size FROM recall c JOIN tape_file f ON f.id = c.file_id
        WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING'
-         AND f.stage = 'ONTAPE' AND f.disk_id IS NULL
+         AND f.stage = 'ONTAPE' AND f.disk_id IS NULL AND ${MAY_BEGIN}
        ORDER BY array_position($1::bigint[], c.file_id) FOR UPDATE OF c SKIP LOCKED`,
-      [fileIds],
+      [fileIds, lease.driveName, ctx.config.tapeBackend],
     );
     const placed = await reserve(ctx, tx, waiting);
     const started = placed.map((p) => p.fileId);
@@ -119,7 +121,8 @@ async function reserve(ctx: Context, tx: Transaction, waiting: readonly { fileId
   );
   if (unplaced.length > 0) {
     await tx.query(
-      `UPDATE recall SET error_class = 'SPACE', error = 'no restore disk has room for ' || size || ' bytes', not_before = $2
+      `UPDATE recall SET error_class = 'SPACE', not_before = $2, error = 'no restore disk has room for ' || size || ' bytes'
+         || coalesce((SELECT '; out of service: ' || string_agg(name, ', ') FROM suspension WHERE kind = 'DISK'), '')
        WHERE file_id = ANY($1::bigint[])`,
       [unplaced.map((r) => r.fileId), addSeconds(ctx.now(), SPACE_PAUSE_SECONDS)],
     );

@@ -6,8 +6,12 @@ import type { Context } from '../context.js';
 import { transaction } from '../database/transaction.js';
 import { HALF_LIFE_SECONDS } from '../planner/shares.js';
 
+/** After so many half-lives nothing is left; PostgreSQL refuses to work out numbers that are much smaller. */
+const MAX_HALF_LIVES = 500;
+
 /** What is left at `$1` of the drive seconds of quota `q`. */
-const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
+const DECAYED = `q.drive_seconds * 0.5 ^ least(${MAX_HALF_LIVES},
+  greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
 
 /** User to drive seconds of late, divided by the user's weight. Users that have had none are left out. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
@@ -16,6 +20,15 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
     [ctx.now()],
   );
   return new Map(rows.map((row) => [row.user, row.share]));
+}
+
+/** Drive seconds of late, by the ids of quotas. */
+export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; seconds: number }>(
+    `SELECT q.id, ${DECAYED} AS seconds FROM quota q WHERE q.id = ANY($2::int[])`,
+    [ctx.now(), quotaIds],
+  );
+  return new Map(rows.map((row) => [row.id, row.seconds]));
 }
 
 /**

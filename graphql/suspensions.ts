@@ -1,0 +1,121 @@
+/** What operators take out of service, and put back. */
+import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
+import { GraphQLError } from 'graphql';
+import { InvalidInputError, NotFoundError } from '../src/errors.js';
+import { SuspensionKind, SuspensionMode } from '../src/generated/prisma/enums.js';
+import {
+  listSuspensions,
+  readSuspensionsOf,
+  resume,
+  type Suspension,
+  type SuspensionKey,
+  suspend,
+} from '../src/operations/suspensions.js';
+import { createBatch } from './batch.js';
+import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+
+const KindType = builder.enumType('SuspensionKind', {
+  description: 'What can be taken out of service.',
+  values: {
+    [SuspensionKind.VOLUME]: {},
+    [SuspensionKind.DRIVE]: {},
+    [SuspensionKind.USER]: { description: 'Files that another user waits for too are recalled all the same.' },
+    [SuspensionKind.BACKEND]: { description: 'All drives of a tape back end.' },
+    [SuspensionKind.DISK]: { description: 'A restore disk: recalls go to the others, or wait.' },
+  },
+});
+
+const ModeType = builder.enumType('SuspensionMode', {
+  description: 'Nothing new begins in either.',
+  values: {
+    [SuspensionMode.HELD]: { description: 'What runs is stopped, and waits again; it does not count as a try.' },
+    [SuspensionMode.DRAINING]: { description: 'What runs goes on to its end.' },
+  },
+});
+
+const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
+  description: 'Something that is out of service: by an operator, or, a volume that fails, by the engine.',
+  fields: (t) => ({
+    kind: t.expose('kind', { type: KindType }),
+    name: t.exposeString('name', { description: 'Of the volume, drive or back end; the user; the mount point.' }),
+    mode: t.expose('mode', { type: ModeType }),
+    reason: t.exposeString('reason'),
+    since: t.expose('since', { type: 'DateTime' }),
+  }),
+});
+
+const byKind = (kind: SuspensionKind) =>
+  createBatch<string, Suspension>((ctx, names) => readSuspensionsOf(ctx, kind, names));
+const volumes = byKind('VOLUME');
+const drives = byKind('DRIVE');
+const users = byKind('USER');
+const disks = byKind('DISK');
+const common = { type: SuspensionType, nullable: true, description: 'Null while it is in service.' } as const;
+
+builder.prismaObjectField('Volume', 'suspension', (t) =>
+  t.field({ ...common, select: { name: true }, resolve: ({ name }, _args, ctx) => volumes(ctx, name) }),
+);
+builder.prismaObjectField('Drive', 'suspension', (t) =>
+  t.field({ ...common, select: { name: true }, resolve: ({ name }, _args, ctx) => drives(ctx, name) }),
+);
+builder.prismaObjectField('Quota', 'suspension', (t) =>
+  t.field({ ...common, select: { user: true }, resolve: ({ user }, _args, ctx) => users(ctx, user) }),
+);
+builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
+  t.field({ ...common, select: { mountpoint: true }, resolve: ({ mountpoint }, _args, ctx) => disks(ctx, mountpoint) }),
+);
+
+builder.queryFields((t) => ({
+  suspensions: t.connection({
+    type: SuspensionType,
+    description: 'All that is out of service, by kind and name.',
+    complexity: pageComplexity,
+    resolve: (_root, args, ctx) => {
+      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<Suspension[]> =>
+        listSuspensions(ctx, { before: readCursor(before), after: readCursor(after), limit, descending: inverted });
+      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
+    },
+  }),
+}));
+
+function toCursor({ kind, name }: Suspension): string {
+  return Buffer.from(`${kind}:${name}`).toString('base64');
+}
+
+function readCursor(cursor: string | undefined): SuspensionKey | undefined {
+  if (cursor === undefined) return undefined;
+  const [, kind = '', name = ''] = /^([A-Z]+):([^\0]*)$/s.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
+  const known = Object.values(SuspensionKind).find((value) => value === kind);
+  if (known) return { kind: known, name };
+  throw new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
+}
+
+const SuspendInput = builder.inputType('SuspendInput', {
+  fields: (t) => ({
+    kind: t.field({ type: KindType, required: true }),
+    name: t.string({ required: true, description: 'Of the volume, drive or back end; the user; the mount point.' }),
+    mode: t.field({ type: ModeType, required: true }),
+    reason: t.string({ description: 'For people.' }),
+  }),
+});
+
+const ResumeInput = builder.inputType('ResumeInput', {
+  fields: (t) => ({ kind: t.field({ type: KindType, required: true }), name: t.string({ required: true }) }),
+});
+
+builder.mutationFields((t) => ({
+  suspend: t.field({
+    type: SuspensionType,
+    description: 'Takes something out of service; a second time changes mode and reason.',
+    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'SuspendResult' } },
+    args: { input: t.arg({ type: SuspendInput, required: true }) },
+    resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
+  }),
+  resume: t.field({
+    type: SuspensionType,
+    description: 'Puts something back into service, and gives the suspension that has ended.',
+    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'ResumeResult' } },
+    args: { input: t.arg({ type: ResumeInput, required: true }) },
+    resolve: (_root, { input }, ctx) => resume(ctx, input),
+  }),
+}));

@@ -1,0 +1,73 @@
+/** How it goes with a file that a request waits for: tries, errors, the next try. And which requests go first. */
+
+import type { Context } from '../src/context.js';
+import { InvalidInputError, NotFoundError } from '../src/errors.js';
+import { RecallState } from '../src/generated/prisma/enums.js';
+import { setPriority } from '../src/operations/priorities.js';
+import { getRequest } from '../src/operations/request-rows.js';
+import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/tries.js';
+import { createBatch } from './batch.js';
+import { builder } from './builder.js';
+import { ErrorClassType } from './requests.js';
+
+const RecallStateType = builder.enumType(RecallState, { name: 'RecallState' });
+
+const tries = createBatch<string, Tries>((ctx, keys) => readTries(ctx, keys.map(holdOf)));
+const triesOf = (ctx: Context, hold: HoldKey) => tries(ctx, keyOf(hold));
+
+function holdOf(key: string): HoldKey {
+  const [requestId, fileId] = key.split('/');
+  return { requestId: Number(requestId), fileId: BigInt(fileId ?? 0) };
+}
+
+const key = { requestId: true, fileId: true } as const;
+
+builder.prismaObjectFields('Hold', (t) => ({
+  recallState: t.field({
+    type: RecallStateType,
+    nullable: true,
+    description: 'Of the recall that it waits for; null when it waits for none.',
+    select: key,
+    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.state ?? null,
+  }),
+  attempts: t.int({
+    nullable: true,
+    description: 'Tries that have failed; null when it waits for no recall.',
+    select: key,
+    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.attempts ?? null,
+  }),
+  lastErrorClass: t.field({
+    type: ErrorClassType,
+    nullable: true,
+    description: 'Of the last try, or of the end.',
+    select: { ...key, errorClass: true },
+    resolve: async (hold, _args, ctx) => hold.errorClass ?? (await triesOf(ctx, hold))?.errorClass ?? null,
+  }),
+  lastError: t.string({
+    nullable: true,
+    description: 'Why the last try failed, or the next one cannot begin, or why the file was given up.',
+    select: { ...key, error: true },
+    resolve: async (hold, _args, ctx) => hold.error ?? (await triesOf(ctx, hold))?.error ?? null,
+  }),
+  nextTry: t.field({
+    type: 'DateTime',
+    nullable: true,
+    description: 'Not before this time; null when it runs, may begin at any time, or will not.',
+    select: key,
+    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.nextTry ?? null,
+  }),
+}));
+
+builder.prismaObjectField('Request', 'priority', (t) =>
+  t.exposeInt('priority', { description: 'Files of requests with a greater one are recalled first; 0 is usual.' }),
+);
+
+builder.mutationFields((t) => ({
+  setPriority: t.prismaField({
+    type: 'Request',
+    description: 'From -1000 to 1000.',
+    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'SetPriorityResult' } },
+    args: { id: t.arg.int({ required: true }), priority: t.arg.int({ required: true }) },
+    resolve: async (query, _root, input, ctx) => getRequest(ctx, await setPriority(ctx, input), query),
+  }),
+}));

@@ -1,0 +1,81 @@
+/**
+ * Which volumes are to be taken out of service, so that they keep no drive busy: those that cannot be mounted, and those
+ * of which one file after another cannot be read. Counted over the drives of an engine, in memory: after a restart the
+ * count begins anew.
+ */
+import type { RecallOutcome, RunningRecall } from '../operations/recalls.js';
+import { classifyError, maxTries, pauseSeconds } from './retry.js';
+
+/** Mounts that may fail one after another; more where the class of the error is tried more often. */
+const MAX_MOUNTS = 3;
+
+/** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
+const MAX_BAD_FILES = 3;
+
+export interface MountFailure {
+  errorClass: ReturnType<typeof classifyError>['errorClass'];
+  error: string;
+  /** Until the next mount is worth trying; nothing when the next file may try at once. */
+  pauseSeconds: number | undefined;
+  /** Why the volume is to be held, when it is. */
+  holdReason: string | undefined;
+}
+
+export class VolumeFailures {
+  private readonly mounts = new Map<string, number>();
+  private readonly badFiles = new Map<string, number>();
+
+  mountSucceeded(volume: string): void {
+    this.mounts.delete(volume);
+  }
+
+  mountFailed(volume: string, thrown: unknown, random: number): MountFailure {
+    const { errorClass, error } = classifyError(thrown);
+    const before = this.mounts.get(volume) ?? 0;
+    const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
+    if (isWorn) this.mounts.delete(volume);
+    else this.mounts.set(volume, before + 1);
+    return {
+      errorClass,
+      error,
+      pauseSeconds: isWorn ? undefined : pauseSeconds(errorClass, before, random),
+      holdReason: isWorn ? `it could not be mounted ${before + 1} times: ${error}` : undefined,
+    };
+  }
+
+  /**
+   * A function that is told how the recalls of a batch end, and says why the volume is to be held, when it is. It judges
+   * in the order in which the files were read: a good one is in place later than a bad one after it has failed.
+   */
+  followReads(
+    volume: string,
+    batch: readonly RunningRecall[],
+  ): (outcomes: readonly RecallOutcome[]) => string | undefined {
+    const ended = new Map<bigint, RecallOutcome>();
+    let next = 0;
+    return (outcomes) => {
+      let reason: string | undefined;
+      for (const outcome of outcomes) ended.set(outcome.fileId, outcome);
+      for (; ; next++) {
+        const recall = batch[next];
+        const outcome = recall && ended.get(recall.fileId);
+        if (!outcome) return reason;
+        reason = this.noteRead(volume, recall, outcome) ?? reason;
+      }
+    };
+  }
+
+  /**
+   * Only a file's first try counts: where some bad files lie among many good ones, the good ones are read by the time
+   * that the bad ones are all tried again, one after the other.
+   */
+  private noteRead(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
+    if (outcome.kind === 'restored') this.badFiles.delete(volume);
+    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA' || recall.attempts > 0) return undefined;
+    const count = (this.badFiles.get(volume) ?? 0) + 1;
+    this.badFiles.set(volume, count);
+    if (count < MAX_BAD_FILES) return undefined;
+    this.badFiles.delete(volume);
+    return `${count} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
+  }
+}

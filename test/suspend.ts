@@ -1,0 +1,55 @@
+/** Taking things out of service, and putting them back, as operators do: over GraphQL. */
+import type { TestApp } from './app.js';
+import { askData } from './graphql.js';
+
+export interface SuspensionView {
+  kind: string;
+  name: string;
+  mode: string;
+  reason: string;
+  since: string;
+}
+
+export type Mode = 'HELD' | 'DRAINING';
+
+const MEMBERS = '__typename ... on Suspension { kind name mode reason since } ... on Failure { message code }';
+
+/** The answer as it is, refusals too. */
+export async function suspend(
+  app: TestApp,
+  input: { kind: string; name: string; mode: Mode; reason?: string | null },
+): Promise<Record<string, unknown>> {
+  const query = `mutation ($input: SuspendInput!) { suspend(input: $input) { ${MEMBERS} } }`;
+  return (await askData<{ suspend: Record<string, unknown> }>(app, query, { input })).suspend;
+}
+
+export async function resume(app: TestApp, kind: string, name: string): Promise<Record<string, unknown>> {
+  const query = `mutation ($input: ResumeInput!) { resume(input: $input) { ${MEMBERS} } }`;
+  return (await askData<{ resume: Record<string, unknown> }>(app, query, { input: { kind, name } })).resume;
+}
+
+export async function readSuspensions(app: TestApp): Promise<SuspensionView[]> {
+  const query = '{ suspensions { edges { node { kind name mode reason since } } } }';
+  const { suspensions } = await askData<{ suspensions: { edges: { node: SuspensionView }[] } }>(app, query);
+  return suspensions.edges.map((edge) => edge.node);
+}
+
+export interface TriesView {
+  state: string;
+  recallState: string | null;
+  attempts: number | null;
+  lastErrorClass: string | null;
+  lastError: string | null;
+  nextTry: string | null;
+}
+
+/** How it goes with the files of a request, by their paths. */
+export async function readTries(app: TestApp, id: number): Promise<Record<string, TriesView>> {
+  interface Answer {
+    request: { holds: { edges: { node: TriesView & { file: { path: string } } }[] } };
+  }
+  const fields = 'state recallState attempts lastErrorClass lastError nextTry file { path }';
+  const query = `query ($id: Int!) { request(id: $id) { holds(first: 1000) { edges { node { ${fields} } } } } }`;
+  const { request } = await askData<Answer>(app, query, { id });
+  return Object.fromEntries(request.holds.edges.map(({ node: { file, ...tries } }) => [file.path, tries]));
+}
