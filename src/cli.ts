@@ -2,7 +2,7 @@
 /** The command line: what there is, and how it fails. Each command is in src/commands. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Command, CommanderError } from 'commander';
+import { Argument, Command, CommanderError } from 'commander';
 import { CommandError, exitCodes } from './commands/failure.js';
 import { printable } from './commands/output.js';
 import { type Config, ConfigError, environment, isDebug, readConfig, readServerUrl } from './config.js';
@@ -14,6 +14,7 @@ import { backendNames } from './tape/index.js';
 // loaded when they are run: the server's modules take longer than most commands
 const catalogue = () => import('./commands/catalogue.js');
 const requests = () => import('./commands/requests.js');
+const operate = () => import('./commands/operate.js');
 const server = () => import('./commands/serve.js');
 
 const config = (): Config => readConfig(environment, backendNames);
@@ -54,6 +55,7 @@ function createProgram(): Command {
     .requiredOption('--size <size>', 'bytes, such as 500000000, 500M or 10T')
     .option('--email <address>')
     .option('--notes <text>')
+    .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1')
     .action(async (user, options) => (await catalogue()).quotaSet(config(), user, options));
   json(command(quota, 'list', 'all quotas')).action(async (options) =>
     (await catalogue()).quotaList(config(), options),
@@ -127,8 +129,46 @@ function createProgram(): Command {
   json(command(program, 'cancel <id>', 'end a request and let its files go')).action(async (id, options) =>
     (await requests()).cancel(url(), id, options),
   );
+  json(command(program, 'show <id>', 'one request, and how it goes with its files that are not on disk'))
+    .option('--limit <n>', 'show at most so many files', '1000')
+    .action(async (id, options) => (await import('./commands/show.js')).show(url(), id, options));
+  const thing = (name: string, description: string) =>
+    json(command(program, name, description))
+      .addArgument(new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'user', 'disk', 'backend']))
+      .argument('<name>', 'of the volume, drive or back end; the user; the mount point of the disk');
+  for (const [name, mode, description] of [
+    ['hold', 'HELD', 'take something out of service and stop what runs on it'],
+    ['drain', 'DRAINING', 'take something out of service and let what runs on it end'],
+  ] as const) {
+    thing(name, description)
+      .option('--reason <text>', 'why, for people')
+      .addHelpText('after', HOLD_HELP)
+      .action(async (kind, name, options) => (await operate()).suspend(url(), { kind, name, mode }, options));
+  }
+  thing('resume', 'put something back into service that is held or draining').action(async (kind, name, options) =>
+    (await operate()).resume(url(), { kind, name }, options),
+  );
+  json(command(program, 'suspensions', 'list what is held or draining, and why')).action(async (options) =>
+    (await operate()).suspensions(url(), options),
+  );
+  json(
+    command(program, 'priority <id> <n>', 'recall the files of a request before those of lower priority; 0 is usual'),
+  )
+    .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
+    .action(async (id, value, options) => (await operate()).priority(url(), id, value, options));
   return program;
 }
+
+const HOLD_HELP = `
+Nothing new begins on what is held or draining, until it is resumed; what waits for it goes on waiting.
+hold   stops the recalls that run: their files go back into the queue, and it does not count as a try
+drain  lets the recalls that run end
+
+volume   its files wait
+drive    the other drives go on
+user     the user's files wait, but for those that another user waits for too
+disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
+backend  all drives of the tape back end`;
 
 /** One line for whatever went wrong; the stack of a bug only where it is asked for. */
 function fail(error: unknown): number {

@@ -36,25 +36,39 @@ test('quota set makes a quota and changes what it is given; list and show tell t
   );
   const { stdout } = await run('quota', 'set', 'zoë', '--size', '16000000000000001', '--json');
   const [, id] = /^\{"id":(\d+),/.exec(stdout) ?? [];
-  const zoe = `{"id":${id},"user":"zoë","size":16000000000000001,"used":0,"email":"zoe@example.org","notes":"a note"}\n`;
+  const zoe = `{"id":${id},"user":"zoë","size":16000000000000001,"used":0,"email":"zoe@example.org","notes":"a note","weight":1}\n`;
   expect(stdout).toBe(zoe);
   await run('quota', 'set', 'ann', '--size', '0');
   expect((await run('quota', 'list')).stdout).toBe(
-    `USER  SIZE     USED     EMAIL            NOTES
-ann   0 bytes  0 bytes
-zoë   16.0 PB  0 bytes  zoe@example.org  a note
+    `USER  SIZE     USED     WEIGHT  EMAIL            NOTES
+ann   0 bytes  0 bytes  1
+zoë   16.0 PB  0 bytes  1       zoe@example.org  a note
 `,
   );
   expect((await run('quota', 'list', '--json')).stdout.split('\n').slice(1).join('\n')).toBe(zoe);
   expect(await run('quota', 'show', 'zoë')).toEqual(
-    done(`USER   zoë
-SIZE   16000000000000001 bytes (16.0 PB)
-USED   0 bytes (0 bytes)
-EMAIL  zoe@example.org
-NOTES  a note
+    done(`USER    zoë
+SIZE    16000000000000001 bytes (16.0 PB)
+USED    0 bytes (0 bytes)
+WEIGHT  1
+EMAIL   zoe@example.org
+NOTES   a note
 `),
   );
   expect(await run('quota', 'show', 'zoë', '--json')).toEqual(done(zoe));
+});
+
+test('quota set --weight changes the part of the drives, and a weight that is none changes nothing', async () => {
+  const weightOf = async () => JSON.parse((await run('quota', 'show', 'wei', '--json')).stdout).weight;
+  await run('quota', 'set', 'wei', '--size', '1', '--weight', '2.5');
+  for (const weight of ['0', '-1', 'much', 'Infinity', '1e-7', '1000001', '']) {
+    expect(await run('quota', 'set', 'wei', '--size', '1', `--weight=${weight}`)).toEqual(
+      refused(2, `weight must be a number from 0.000001 to 1000000, not ${Number(weight)}`),
+    );
+  }
+  expect(await weightOf()).toBe(2.5);
+  await run('quota', 'set', 'wei', '--size', '2');
+  expect(await weightOf()).toBe(2.5);
 });
 
 const none = ['', '-1', '1X', 'ten', '1.5', '1e9', '10t', '0x10', ' 1', '1,5G', 'NaN', '1'.repeat(20)];
@@ -80,7 +94,7 @@ test('a size that is none is wrong usage, and changes nothing', async () => {
   await run('quota', 'set', 'kept', '--size', '1.5G');
   expect(await run('quota', 'set', 'kept', '--size', 'ten')).toEqual(refused(2, message));
   expect(await run('disk', 'add', dir, '--size', 'ten')).toEqual(refused(2, message));
-  expect((await run('quota', 'show', 'kept')).stdout).toContain('SIZE   1500000000 bytes (1.50 GB)');
+  expect((await run('quota', 'show', 'kept')).stdout).toContain('SIZE    1500000000 bytes (1.50 GB)');
 });
 
 test('what a quota cannot be is told in one line', async () => {

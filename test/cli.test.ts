@@ -36,7 +36,7 @@ const commands = {
   migrate: ['--json'],
   import: ['--json'],
   archive: ['--json', '--prefix', '--spot', '--volume-size', '--move'],
-  'quota set': ['--json', '--size', '--email', '--notes'],
+  'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
   'quota show': ['--json'],
   'disk add': ['--json', '--size'],
@@ -62,6 +62,12 @@ const commands = {
   requests: ['--json', '--quota', '--all'],
   watch: ['--json'],
   cancel: ['--json'],
+  show: ['--json', '--limit'],
+  hold: ['--json', '--reason'],
+  drain: ['--json', '--reason'],
+  resume: ['--json'],
+  suspensions: ['--json'],
+  priority: ['--json'],
 };
 
 test('--help lists every command', async () => {
@@ -87,6 +93,11 @@ test.each([
   [['ls', '--frobnicate'], "unknown option '--frobnicate'"],
   [['ls', 'a', 'b'], "too many arguments for 'ls'. Expected 1 argument but got 2."],
   [['watch'], "missing required argument 'id'"],
+  [
+    ['hold', 'tape', 'x'],
+    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, user, disk, backend.",
+  ],
+  [['drain', 'volume'], "missing required argument 'name'"],
   [['import'], "missing required argument 'file'"],
   [['quota', 'set', 'ann'], "required option '--size <size>' not specified"],
   [['request', '--pattern', 'x'], "required option '--quota <user>' not specified"],
@@ -109,6 +120,11 @@ test.each([
   ['requests'],
   ['watch', '1'],
   ['cancel', '1'],
+  ['show', '1'],
+  ['hold', 'volume', 'x'],
+  ['resume', 'volume', 'x'],
+  ['suspensions'],
+  ['priority', '1', '2'],
 ])('%s %s without a server ends with one line', async (...args) => {
   expect(await runCli(args, { env: { TAPEGATE_URL: closedUrl } })).toEqual(
     refused(1, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`),

@@ -81,20 +81,22 @@ export interface QuotaOptions extends Output {
   size: string;
   email?: string;
   notes?: string;
+  weight?: string;
 }
 
 export async function quotaSet(config: Config, user: string, options: QuotaOptions): Promise<void> {
   const size = sizeOption('--size', options.size);
+  const weight = options.weight === undefined ? undefined : Number(options.weight);
   const quota = await withContext(config, (ctx) =>
-    setQuota(ctx, { user, size, email: options.email, notes: options.notes }),
+    setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
   );
   if (options.json) printJson(presentQuota(quota));
   else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
 }
 
 function presentQuota(quota: Awaited<ReturnType<typeof getQuota>>) {
-  const { id, user, size, used, email, notes } = quota;
-  return { id, user, size, used, email, notes };
+  const { id, user, size, used, email, notes, weight } = quota;
+  return { id, user, size, used, email, notes, weight };
 }
 
 export async function quotaList(config: Config, options: Output): Promise<void> {
@@ -106,8 +108,8 @@ export async function quotaList(config: Config, options: Output): Promise<void> 
   if (options.json) for (const quota of quotas) printJson(presentQuota(quota));
   else {
     printTable(
-      ['USER', 'SIZE', 'USED', 'EMAIL', 'NOTES'],
-      quotas.map((q) => [q.user, bytes(q.size), bytes(q.used), q.email, q.notes]),
+      ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
+      quotas.map((q) => [q.user, bytes(q.size), bytes(q.used), String(q.weight), q.email, q.notes]),
     );
   }
 }
@@ -123,6 +125,7 @@ export async function quotaShow(config: Config, user: string, options: Output): 
     [
       ['SIZE', `${quota.size} bytes (${bytes(quota.size)})`],
       ['USED', `${quota.used} bytes (${bytes(quota.used)})`],
+      ['WEIGHT', String(quota.weight)],
       ['EMAIL', quota.email],
       ['NOTES', quota.notes],
     ],

@@ -41,9 +41,7 @@ export async function ls(
   options: Output & { stages?: string; limit: string },
 ): Promise<void> {
   const stages = options.stages === undefined ? undefined : [...options.stages].map(readStage);
-  const limit = /^\d{1,9}$/.test(options.limit) ? Number(options.limit) : Number.NaN;
-  if (Number.isNaN(limit))
-    throw new CommandError(`--limit must be a whole number, not ${JSON.stringify(options.limit)}`, exitCodes.usage);
+  const limit = readLimit(options.limit);
   let shown = 0;
   let total = 0;
   for (let after: string | null = null; ; ) {
@@ -61,6 +59,11 @@ export async function ls(
     if (!tapeFiles.pageInfo.hasNextPage || shown >= limit) break;
   }
   if (!options.json && shown < total) printLine(`${shown} of ${total} files; --limit shows more`);
+}
+
+export function readLimit(text: string): number {
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  throw new CommandError(`--limit must be a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
 }
 
 function readStage(letter: string): string {
@@ -221,7 +224,7 @@ export async function cancel(url: string, id: string, options: Output): Promise<
   else printLine(`request ${requestId} is ${state.toLowerCase()}`);
 }
 
-function readId(text: string): number {
+export function readId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (id <= 0x7fffffff) return id;
   throw new CommandError(`the id of a request is a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
