@@ -3,15 +3,7 @@
  * that cannot be looked at or removed now holds up nothing else and is tried again by a later pass.
  */
 import type { Context } from '../context.js';
-import {
-  type Copy,
-  findUnreleased,
-  letGo,
-  markReleased,
-  readUnheld,
-  removeNext,
-  type UnreleasedRequest,
-} from '../operations/removals.js';
+import { type Copy, findUnreleased, letGo, markReleased, readUnheld, removeNext } from '../operations/removals.js';
 import { compareCopy, type LeftCopy, removeCopy } from './restore-area.js';
 
 const PAGE = 200;
@@ -19,18 +11,18 @@ const PAGE = 200;
 /** @returns how many copies were removed */
 export async function removeUnheld(ctx: Context, stop: AbortSignal): Promise<number> {
   for (let after = 0; !stop.aborted; ) {
-    const request = await findUnreleased(ctx, after);
-    if (!request) break;
-    await releaseRequest(ctx, request, stop);
-    after = request.id;
+    const requestId = await findUnreleased(ctx, after);
+    if (requestId === undefined) break;
+    await releaseRequest(ctx, requestId, stop);
+    after = requestId;
   }
   return await removeCopies(ctx, stop);
 }
 
-async function releaseRequest(ctx: Context, request: UnreleasedRequest, stop: AbortSignal): Promise<void> {
+async function releaseRequest(ctx: Context, requestId: number, stop: AbortSignal): Promise<void> {
   let isWhole = true;
   for (let after = 0n; ; ) {
-    const copies = await readUnheld(ctx, { requestId: request.id, after, limit: PAGE });
+    const copies = await readUnheld(ctx, { requestId, after, limit: PAGE });
     const states = await Promise.all(copies.map((copy) => judge(ctx, copy)));
     const pick = (wanted: string) => copies.filter((_, index) => states[index] === wanted).map((copy) => copy.fileId);
     await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
@@ -39,7 +31,7 @@ async function releaseRequest(ctx: Context, request: UnreleasedRequest, stop: Ab
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;
   }
-  if (isWhole) await markReleased(ctx, request);
+  if (isWhole) await markReleased(ctx, requestId);
 }
 
 async function judge(ctx: Context, copy: Copy): Promise<'unchanged' | 'changed' | 'unknown'> {

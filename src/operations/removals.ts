@@ -8,7 +8,7 @@ import type { Context } from '../context.js';
 import { type Transaction, transaction } from '../database/transaction.js';
 import { moveFiles } from '../stages.js';
 import { lockRequestsOf, settleRequests } from './holds.js';
-import { IS_UNHELD } from './live.js';
+import { IS_LIVE, IS_UNHELD } from './live.js';
 
 /** A copy in the restore area. */
 export interface Copy {
@@ -23,41 +23,50 @@ export interface Copy {
 
 const COPY = `f.id AS "fileId", f.path, f.size, d.mountpoint, f.disk_mtime_ns AS "mtimeNs"`;
 
-/** An ended request whose files have not been looked at yet. */
-export interface UnreleasedRequest {
-  id: number;
-  /** Of the row: another one once the request was changed in any way. */
-  version: string;
-}
-
-/** The next one after an id, in order of the ids. */
-export async function findUnreleased(ctx: Context, after: number): Promise<UnreleasedRequest | undefined> {
-  const { rows } = await ctx.db.pool.query<UnreleasedRequest>(
-    'SELECT id, xmin::text AS version FROM request WHERE NOT is_released AND id > $1 ORDER BY id LIMIT 1',
+/**
+ * The next request after an id whose files that were let go have not been looked at yet: it has ended, or some of its
+ * files were released before its end.
+ */
+export async function findUnreleased(ctx: Context, after: number): Promise<number | undefined> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    'SELECT id FROM request WHERE NOT is_released AND id > $1 ORDER BY id LIMIT 1',
     [after],
   );
-  return rows[0];
+  return rows[0]?.id;
 }
 
-/** Restored files of a request that nobody holds, in order of their ids. */
+/** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
+const IS_LEFT = `(o.state = 'RELEASED' OR NOT (${IS_LIVE})) AND ${IS_UNHELD}`;
+
+/** Restored files that a request let go and nobody holds, in order of their ids. */
 export async function readUnheld(
   ctx: Context,
   page: { requestId: number; after: bigint; limit: number },
 ): Promise<Copy[]> {
   const { rows } = await ctx.db.pool.query<Copy>(
-    `SELECT ${COPY} FROM hold o JOIN tape_file f ON f.id = o.file_id LEFT JOIN restore_disk d ON d.id = f.disk_id
-     WHERE o.request_id = $1 AND f.id > $2 AND f.stage = 'RESTORED' AND ${IS_UNHELD} ORDER BY f.id LIMIT $3`,
+    `SELECT ${COPY} FROM hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
+       LEFT JOIN restore_disk d ON d.id = f.disk_id
+     WHERE o.request_id = $1 AND f.id > $2 AND f.stage = 'RESTORED' AND ${IS_LEFT} ORDER BY f.id LIMIT $3`,
     [page.requestId, page.after, page.limit],
   );
   return rows;
 }
 
-/** The request needs no more looking after, unless it was revived and perhaps ended once more since it was found. */
-export async function markReleased(ctx: Context, request: UnreleasedRequest): Promise<void> {
-  await ctx.db.pool.query('UPDATE request SET is_released = true WHERE id = $1 AND xmin::text = $2', [
-    request.id,
-    request.version,
-  ]);
+/**
+ * The request needs no more looking after, unless there is again, or still, something to let go: it was revived and
+ * ended once more, more of its files were released, or a file that nobody holds is just being brought back.
+ */
+export async function markReleased(ctx: Context, requestId: number): Promise<void> {
+  await transaction(ctx.db.pool, async (tx) => {
+    // locked first and judged in a second statement, which sees what whoever had it locked before has let go
+    await tx.query('SELECT FROM request WHERE id = $1 FOR NO KEY UPDATE', [requestId]);
+    await tx.query(
+      `UPDATE request r SET is_released = true WHERE r.id = $1 AND NOT EXISTS (
+         SELECT FROM hold o JOIN tape_file f ON f.id = o.file_id
+         WHERE o.request_id = r.id AND f.stage IN ('RESTORED', 'RESTORING') AND ${IS_LEFT})`,
+      [requestId],
+    );
+  });
 }
 
 /**

@@ -1,4 +1,4 @@
-/** How requests end: expired, or cancelled. Their holds are let go and their charges given back. */
+/** How requests end: expired, or cancelled. Their holds are let go and their charges given back. Single files: releases.ts. */
 import type { Context } from '../context.js';
 import { type Transaction, transaction } from '../database/transaction.js';
 import { recordProgress } from '../events.js';
@@ -53,10 +53,9 @@ export async function endRequests(
   );
   if (ended.length === 0) return 0;
   await release(tx, ended);
-  await dropRecalls(
-    tx,
+  await dropRecalls(tx, 'SELECT file_id FROM hold WHERE request_id = ANY($1::int[])', [
     ended.map((request) => request.id),
-  );
+  ]);
   recordProgress(
     tx,
     ended.map((request) => request.id),
@@ -64,21 +63,22 @@ export async function endRequests(
   return ended.length;
 }
 
-/** Drops the waiting recalls that nobody waits for any more; a running one runs out, and its file leaves the disk again. */
-export async function dropRecalls(tx: Transaction, requestIds: readonly number[]): Promise<void> {
-  // locked first and judged in a second statement, which sees the holds of whoever had them locked before
+/**
+ * Drops the waiting recalls that nobody waits for any more; a running one is stopped by its engine (abandoned.ts).
+ * @param files SQL that gives the ids of the files that were let go, with its values
+ */
+export async function dropRecalls(tx: Transaction, files: string, values: unknown[] = []): Promise<void> {
+  // locked first and judged in a second statement, which sees the holds of whoever had them locked before, and also
+  // that a recall which was running until now waits again
   await tx.query(
     `SELECT count(*) FROM (
-       SELECT FROM recall c WHERE c.state = 'WAITING'
-         AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
-       ORDER BY c.file_id FOR UPDATE
+       SELECT FROM recall c WHERE c.file_id IN (${files}) ORDER BY c.file_id FOR UPDATE
      ) locked`,
-    [requestIds],
+    values,
   );
   await tx.query(
-    `DELETE FROM recall c WHERE c.state = 'WAITING'
-       AND c.file_id IN (SELECT file_id FROM hold WHERE request_id = ANY($1::int[]))
+    `DELETE FROM recall c WHERE c.state = 'WAITING' AND c.file_id IN (${files})
        AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`,
-    [requestIds],
+    values,
   );
 }
