@@ -9,7 +9,7 @@ import {
 } from '../src/errors.js';
 import type { AwaitedPath, Hold } from '../src/generated/prisma/client.js';
 import { ErrorClass, HoldState, RequestState } from '../src/generated/prisma/enums.js';
-import { countAwaited } from '../src/operations/figures.js';
+import { countAwaited, countReleased } from '../src/operations/figures.js';
 import { cancelRequest } from '../src/operations/request-ends.js';
 import { listRequests } from '../src/operations/request-lists.js';
 import { getRequest } from '../src/operations/request-rows.js';
@@ -45,11 +45,17 @@ const HoldType = builder.prismaObject('Hold', {
 });
 
 const AwaitedPathType = builder.prismaObject('AwaitedPath', {
-  description: 'A path of a request that has no file yet: unknown to the catalogue, or without room in the quota.',
-  fields: (t) => ({ path: t.exposeString('path'), reason: t.exposeString('reason') }),
+  description:
+    'A path of a request that has no file yet: unknown to the catalogue, without room in the quota, or beyond the ' +
+    "request's own limits.",
+  fields: (t) => ({
+    path: t.exposeString('path'),
+    reason: t.exposeString('reason', { description: 'UNKNOWN, QUOTA_FULL or LIMIT.' }),
+  }),
 });
 
 const awaitedCounts = createBatch(countAwaited);
+const releasedCounts = createBatch(countReleased);
 
 const holds: InnerList<Hold> = {
   place: { table: 'hold', parent: 'request_id', key: 'ordinal' },
@@ -88,6 +94,8 @@ export const RequestType = builder.prismaNode('Request', {
     retention: t.expose('retention', { type: 'DateTime', description: 'When its files are let go.' }),
     notifyOnFirstFile: t.exposeString('notifyOnFirstFile', { nullable: true }),
     notifyOnLastFile: t.exposeString('notifyOnLastFile', { nullable: true }),
+    maxFiles: t.exposeInt('maxFiles', { nullable: true, description: 'Files that it may hold at most.' }),
+    maxBytes: t.expose('maxBytes', { type: 'BigInt', nullable: true, description: 'Bytes that it may hold at most.' }),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', { type: 'DateTime', nullable: true }),
     tapestoreRequestEnd: t.expose('tapestoreRequestEnd', { type: 'DateTime', nullable: true }),
     firstFilesOnDisk: t.expose('firstFilesOnDisk', { type: 'DateTime', nullable: true }),
@@ -106,6 +114,16 @@ export const RequestType = builder.prismaNode('Request', {
       description: 'Files that found no room in the quota when they appeared.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
+    }),
+    filesOverLimit: t.int({
+      description: "Files that were beyond the request's own limits when they appeared.",
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
+    }),
+    filesReleased: t.int({
+      description: 'Files that were let go before the end of the request; no other count has them.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
     }),
     holds: t.connection({
       type: HoldType,
@@ -150,6 +168,8 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
     files: t.stringList({ description: 'Logical paths, also such that the catalogue does not know yet.' }),
     retention: t.field({ type: 'DateTime', description: 'Five days from now unless given.' }),
     label: t.string(),
+    maxFiles: t.int({ description: 'What it may hold at most; more files at once are refused, later ones stay out.' }),
+    maxBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
     notifyOnFirstFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
     notifyOnLastFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
   }),
@@ -162,6 +182,8 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
     quota: t.string({ description: "When given, it must be the request's own." }),
     retention: t.field({ type: 'DateTime', description: 'One in the past ends the request, a later one revives it.' }),
     label: t.string(),
+    maxFiles: t.int({ description: 'Null removes it. A greater one lets files join at once that stayed out for it.' }),
+    maxBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
     notifyOnFirstFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
     notifyOnLastFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
   }),

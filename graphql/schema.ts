@@ -2,6 +2,7 @@
 import './errors.js';
 import './files.js';
 import './requests.js';
+import './releases.js';
 import './quotas.js';
 import './tapes.js';
 import './disks.js';

@@ -107,6 +107,8 @@ function createProgram(): Command {
     .option('--file <paths...>', 'logical paths; @name reads them from a file, - from stdin, a path a line')
     .option('--retention <date>', 'how long the files stay on disk, UTC; five days unless given')
     .option('--label <text>')
+    .option('--max-files <n>', 'what the request may hold at most, also of files that appear later')
+    .option('--max-bytes <size>', 'the same in bytes, such as 10T')
     .option('--notify-first <address>', 'mail when the first file is on disk')
     .option('--notify-last <address>', 'mail when nothing is left to do')
     .option('--watch', 'draw the progress until the request has finished')
@@ -156,6 +158,10 @@ function createProgram(): Command {
   )
     .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
     .action(async (id, value, options) => (await operate()).priority(url(), id, value, options));
+  json(command(program, 'release <id>', 'let single files of a request go before its end'))
+    .option('--file <paths...>', 'logical paths; @name reads them from a file, - from stdin, a path a line')
+    .option('--match <text>', 'all files of the request whose path holds the text')
+    .action(async (id, options) => (await import('./commands/release.js')).release(url(), id, options));
   return program;
 }
 

@@ -1,6 +1,6 @@
 /** The text of the mails (pure) and the way they leave the house. */
 import nodemailer, { type Transporter } from 'nodemailer';
-import type { NotificationKind } from './generated/prisma/enums.js';
+import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 
 export interface MailFacts {
   requestId: number;
@@ -12,7 +12,11 @@ export interface MailFacts {
   filesOnDisk: number;
   filesFailed: number;
   filesUnknown: number;
+  /** Out for a full quota, and for the request's own limits. */
   filesRefused: number;
+  filesOverLimit: number;
+  /** Let go early. */
+  filesReleased: number;
   bytesOnDisk: bigint;
   /** The first of the files on disk; no mountpoint where the file is still at its own place on disk. */
   copies: { path: string; mountpoint: string | null }[];
@@ -20,8 +24,14 @@ export interface MailFacts {
   /** The first of the failed files. */
   failed: { path: string; error: string }[];
   /** The first of the paths without a file. */
-  awaited: { path: string; reason: 'UNKNOWN' | 'QUOTA_FULL' }[];
+  awaited: { path: string; reason: AwaitedReason }[];
 }
+
+const AWAITED_WHY: Record<AwaitedReason, string> = {
+  UNKNOWN: 'not in the catalogue',
+  QUOTA_FULL: 'no room in your quota',
+  LIMIT: 'beyond the limit of the request',
+};
 
 export interface Mail {
   subject: string;
@@ -56,8 +66,9 @@ function composeLast(facts: MailFacts): Mail {
         : facts.filesOnDisk === 0
           ? 'Restore failed'
           : 'Partly restored';
+  const leftOut = facts.filesRefused + facts.filesOverLimit;
   const lines = [
-    facts.filesTotal === 0
+    facts.filesTotal === 0 && leftOut === 0
       ? `Your request ${describe(facts)} matches no file that the catalogue knows.`
       : `Nothing is left to do for your request ${describe(facts)}.`,
     '',
@@ -67,6 +78,10 @@ function composeLast(facts: MailFacts): Mail {
     ...(facts.filesRefused > 0
       ? [`  quota:    ${count(facts.filesRefused, 'file', 'files')} found no room in your quota`]
       : []),
+    ...(facts.filesOverLimit > 0
+      ? [`  limit:    ${count(facts.filesOverLimit, 'file is', 'files are')} beyond the limit of the request`]
+      : []),
+    ...(facts.filesReleased > 0 ? [`  released: ${count(facts.filesReleased, 'file', 'files')}, as you asked`] : []),
   ];
   if (facts.filesOnDisk > 0) {
     lines.push('', `Until ${formatTime(facts.retention)} you find them here:`, '', ...listCopies(facts));
@@ -91,9 +106,9 @@ function composeLast(facts: MailFacts): Mail {
       '',
     );
     for (const { path, reason } of facts.awaited) {
-      lines.push(`  ${oneLine(path)} (${reason === 'UNKNOWN' ? 'not in the catalogue' : 'no room in your quota'})`);
+      lines.push(`  ${oneLine(path)} (${AWAITED_WHY[reason]})`);
     }
-    addMore(lines, facts.filesUnknown + facts.filesRefused - facts.awaited.length);
+    addMore(lines, facts.filesUnknown + leftOut - facts.awaited.length);
   }
   return { subject: `${outcome}: ${oneLine(facts.label)}`, body: text(lines) };
 }

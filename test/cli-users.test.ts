@@ -164,6 +164,47 @@ test('what a request cannot be is told in one line', async () => {
   expect(await app.ctx.db.prisma.request.count()).toBe(before);
 });
 
+test('request takes limits, and a request for more than them is refused', async () => {
+  const ocean = ['request', '--quota', 'ann', '--pattern', '/ocean/'];
+  const [made] = lines(await run(...ocean, '--max-files', '2', '--max-bytes', '10T', '--json'));
+  const stored = await app.ctx.db.prisma.request.findUnique({ where: { id: made.requestId } });
+  expect(stored).toMatchObject({ maxFiles: 2, maxBytes: 10n ** 13n, filesTotal: 2 });
+  expect(await run(...ocean, '--max-files', '1')).toEqual(refused(1, 'maxFiles is 1, and the request takes 2 files'));
+  expect(await run(...ocean, '--max-files', '1.5')).toEqual(
+    refused(2, '--max-files must be a whole number, not "1.5"'),
+  );
+  expect(await run(...ocean, '--max-bytes', 'much')).toEqual(
+    refused(2, '--max-bytes must be bytes, such as 500000000, 500M or 10T, not "much"'),
+  );
+});
+
+test('release lets single files of a request go, by name, by lists and by a part of their names', async () => {
+  await addFiles(
+    app.ctx,
+    ['a', 'b', 'c', 'd', 'e'].map((name) => ({ path: `/let-go/${name}`, stage: 'ONDISK' as const, size: 500n })),
+  );
+  const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--pattern', '/let-go/', '--json'));
+  const id = String(requestId);
+  const is = (text: string) => done(`request ${id} is completed: ${text}\n`);
+  expect(await run('release', id, '--match', 'go/a')).toEqual(is('1 files released, 4 left, 2.00 kB'));
+  const list = path.join(app.dataDir, 'released.txt');
+  writeFileSync(list, '/let-go/b\n');
+  expect(await runCli(['release', id, '--file', `@${list}`, '/let-go/c', '-'], { env, stdin: '/let-go/d\n' })).toEqual(
+    is('4 files released, 1 left, 500 bytes'),
+  );
+  expect(await run('release', id, '--file', '/let-go/a', '--json')).toEqual(
+    done(`{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesTotal":1,"bytesTotal":500}\n`),
+  );
+  expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
+    refused(1, `paths has what request ${id} does not hold: "/ocean/a.nc"`),
+  );
+  for (const args of [[], ['--file', '/x', '--match', 'x']]) {
+    expect(await run('release', id, ...args)).toEqual(refused(2, 'give either --file or --match'));
+  }
+  expect(await run('release', '99999', '--match', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('release', 'one', '--match', 'x')).toMatchObject({ code: 2 });
+});
+
 test('requests lists those of a user, and ended ones only when asked', async () => {
   await addQuota(app.ctx, 'lister', 10_000n);
   await addTaped(app.ctx, backend, [{ path: '/lister/x', size: 1000, volume: 'LISTER' }]);

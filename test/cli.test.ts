@@ -52,6 +52,8 @@ const commands = {
     '--file',
     '--retention',
     '--label',
+    '--max-files',
+    '--max-bytes',
     '--notify-first',
     '--notify-last',
     '--watch',
@@ -68,6 +70,7 @@ const commands = {
   resume: ['--json'],
   suspensions: ['--json'],
   priority: ['--json'],
+  release: ['--json', '--file', '--match'],
 };
 
 test('--help lists every command', async () => {

@@ -13,6 +13,7 @@ import {
 } from './engine-watch.js';
 import { addFiles, addQuota, addTaped } from './factories.js';
 import { type MailServer, startMailServer } from './mail-server.js';
+import { made, release } from './mutations.js';
 import { makeRequest, put } from './rest.js';
 
 let app: TestApp;
@@ -178,6 +179,86 @@ test('a request whose every file failed says so', async () => {
   await request('failed', { patterns: '/failed/' });
   await server.waitForMail('failed@last.example', 'Restore failed: /failed/');
   expect(subjectsTo('failed@first.example')).toEqual([]);
+});
+
+test('the last mail tells what stayed out for the limit of the request, and what for the quota', async () => {
+  const gate = createGate();
+  backend.onRead = async (_volume, _position, bytes) => {
+    await gate.opened;
+    return bytes;
+  };
+  await addQuota(app.ctx, 'erin', 2500n);
+  await addTaped(app.ctx, backend, [{ path: '/out/a', volume: 'OUT' }]);
+  const notifyOnLastFile = 'out@last.example';
+  const input = { quota: 'erin', pattern: '/out/', maxFiles: 3, retention: RETENTION, notifyOnLastFile };
+  const id = await made(app, { ...input });
+  await addFiles(
+    app.ctx,
+    ['b', 'c', 'd', 'e'].map((name) => ({ path: `/out/${name}`, stage: 'ONDISK' as const })),
+  );
+  gate.open();
+  const last = await server.waitForMail('out@last.example', 'Restored: /out/');
+  expect(last.body).toBe(`Nothing is left to do for your request ${id} ("/out/").
+
+  on disk:  2 files, 2.00 kB
+  quota:    1 file found no room in your quota
+  limit:    2 files are beyond the limit of the request
+
+Until 2099-01-02 03:04:05 UTC you find them here:
+
+  ${app.restoreDir}/out/a
+  /out/b
+
+Below these directories each file has its archive path:
+  ${app.restoreDir}
+
+These have no restored file; what appears in the catalogue later is restored without another mail:
+
+  /out/c (no room in your quota)
+  /out/d (beyond the limit of the request)
+  /out/e (beyond the limit of the request)
+`);
+});
+
+test('a release that completes a request sends its last mail, and one that comes later sends no second', async () => {
+  const gate = createGate();
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position === 2n) await gate.opened;
+    return bytes;
+  };
+  await addTaped(app.ctx, backend, [
+    { path: '/freed/a', volume: 'FREED', position: 1n },
+    { path: '/freed/b', volume: 'FREED', position: 2n },
+  ]);
+  const id = await request('freed', { patterns: '/freed/' });
+  await waitForView(app, id, 'to have the first file', (view) => view.filesOnDisk === 1);
+  expect(subjectsTo('freed@last.example')).toEqual([]);
+  await release(app, { id, match: 'freed/b' });
+  gate.open();
+  const last = await server.waitForMail('freed@last.example', 'Restored: /freed/');
+  expect(last.body).toContain('\n  on disk:  1 file, 1.00 kB\n  released: 1 file, as you asked\n');
+  await release(app, { id, match: 'freed/a' });
+  await makeRequest(app, { quota: 'alice', files: ['/nowhere'], notify_on_last_file: 'mark-3@example.org' });
+  await server.waitForMail('mark-3@example.org', 'No files'); // whatever else was due is out by now
+  expect(subjectsTo('freed@last.example')).toHaveLength(1);
+});
+
+test('who releases all files gets no mail that nothing is left, and the mail is due again when a file joins', async () => {
+  const gate = createGate();
+  backend.onRead = async (_volume, _position, bytes) => {
+    await gate.opened;
+    return bytes;
+  };
+  await addTaped(app.ctx, backend, [{ path: '/empty/a', volume: 'EMPTY' }]);
+  const id = await request('empty', { patterns: '/empty/' });
+  await release(app, { id, match: '/empty/' });
+  expect((await viewRequest(app, id)).state).toBe('COMPLETED');
+  await makeRequest(app, { quota: 'alice', files: ['/nowhere'], notify_on_last_file: 'mark-4@example.org' });
+  await server.waitForMail('mark-4@example.org', 'No files');
+  expect([...subjectsTo('empty@first.example'), ...subjectsTo('empty@last.example')]).toEqual([]);
+  gate.open();
+  await addFiles(app.ctx, [{ path: '/empty/b', stage: 'ONDISK' }]);
+  expect((await server.waitForMail('empty@last.example', 'Restored: /empty/')).body).toContain('\n  /empty/b\n');
 });
 
 test('a mail lists the first of many files and counts the others', async () => {

@@ -8,7 +8,7 @@ import { parseTime } from '../time.js';
 import { ask } from './client.js';
 import { dryRun } from './dry-run.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, printJson, printLine, printTable } from './output.js';
+import { bytes, parseSize, printJson, printLine, printTable } from './output.js';
 import { watchRequest } from './watch.js';
 
 interface Output {
@@ -78,6 +78,8 @@ export interface RequestOptions extends Output {
   file?: string[];
   retention?: string;
   label?: string;
+  maxFiles?: string;
+  maxBytes?: string;
   notifyFirst?: string;
   notifyLast?: string;
   watch?: boolean;
@@ -118,6 +120,8 @@ export async function request(url: string, options: RequestOptions): Promise<voi
     files: options.file && (await readPaths(options.file)),
     retention: options.retention,
     label: options.label,
+    maxFiles: options.maxFiles === undefined ? undefined : readCount('--max-files', options.maxFiles),
+    maxBytes: options.maxBytes === undefined ? undefined : readSize('--max-bytes', options.maxBytes),
     notifyOnFirstFile: options.notifyFirst,
     notifyOnLastFile: options.notifyLast,
   };
@@ -135,8 +139,20 @@ export async function request(url: string, options: RequestOptions): Promise<voi
   if (options.watch) await watchRequest(url, made.requestId, options);
 }
 
+function readCount(name: string, text: string): number {
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  throw new CommandError(`${name} must be a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
+}
+
+function readSize(name: string, text: string): bigint {
+  const size = parseSize(text);
+  if (size !== undefined) return size;
+  const message = `${name} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`;
+  throw new CommandError(message, exitCodes.usage);
+}
+
 /** A path; `@name`, a file with a path a line; or `-`, the same from standard input. */
-async function readPaths(given: string[]): Promise<string[]> {
+export async function readPaths(given: string[]): Promise<string[]> {
   const paths: string[] = [];
   for (const value of given) {
     if (value !== '-' && !value.startsWith('@')) {

@@ -21,15 +21,28 @@ export interface AwaitedCounts {
   unknown: number;
   /** Files without room in the quota. */
   refused: number;
+  /** Files beyond the request's own limits. */
+  overLimit: number;
 }
 
 /** How many paths requests wait for, by the ids of the requests; those that wait for none are left out. */
 export async function countAwaited(ctx: Context, requestIds: readonly number[]): Promise<Map<number, AwaitedCounts>> {
   const { rows } = await ctx.db.pool.query<AwaitedCounts & { id: number }>(
     `SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
-       count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused
+       count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
+       count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
      FROM awaited_path WHERE request_id = ANY($1::int[]) GROUP BY request_id`,
     [requestIds],
   );
-  return new Map(rows.map(({ id, unknown, refused }) => [id, { unknown, refused }]));
+  return new Map(rows.map(({ id, ...counts }) => [id, counts]));
+}
+
+/** How many files requests let go early, by the ids of the requests; those that let none go are left out. */
+export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; released: number }>(
+    `SELECT request_id AS id, count(*)::int AS released FROM hold
+     WHERE request_id = ANY($1::int[]) AND state = 'RELEASED' GROUP BY request_id`,
+    [requestIds],
+  );
+  return new Map(rows.map(({ id, released }) => [id, released]));
 }

@@ -54,7 +54,7 @@ export async function settleRequests(ctx: Context, tx: Transaction, requestIds: 
 }
 
 /** Counts the holds of requests anew. */
-async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
+export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     `UPDATE request r SET files_total = c.total, files_on_disk = c.on_disk, files_failed = c.failed,
        bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk,
@@ -89,7 +89,8 @@ export async function advanceRequests(
          WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END::"RequestState",
        first_files_on_disk = coalesce(r.first_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN $2::timestamp END),
        last_files_on_disk =
-         CASE WHEN d.is_done AND r.files_on_disk > 0 THEN coalesce(r.last_files_on_disk, r.last_arrival) END,
+         CASE WHEN d.is_done
+           THEN coalesce(r.last_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN r.last_arrival END) END,
        tapestore_request_end =
          CASE WHEN d.is_done AND r.tapestore_request_start IS NOT NULL
            THEN coalesce(r.tapestore_request_end, $2::timestamp) END

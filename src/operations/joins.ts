@@ -1,12 +1,13 @@
 /**
  * How files come into requests: those that the catalogue knows when the request is made, and those that appear later.
  * The first are charged together or not at all; the later ones are charged as they join, and stay out, visibly, when
- * the quota is full. All of it holds the catalogue's lock (see lockCatalogue), so that no file slips in between.
+ * the request's own limit or the quota leaves no room. What was released never joins again. All of it holds the catalogue's lock (see lockCatalogue), so that no file slips in between.
  */
 import type { Context } from '../context.js';
 import { lockCatalogue, type Transaction, transaction } from '../database/transaction.js';
 import { checkRoom, type QuotaRow } from './charges.js';
 import { settleRequests } from './holds.js';
+import { checkWithin, type Limits } from './limits.js';
 import { IS_LIVE } from './live.js';
 import { likeSubstring } from './match.js';
 
@@ -20,13 +21,20 @@ export interface Wish {
 const NEXT_ORDINAL = `(SELECT coalesce(max(ordinal), 0) FROM (
   SELECT ordinal FROM hold WHERE request_id = $1 UNION ALL SELECT ordinal FROM awaited_path WHERE request_id = $1) o)`;
 
+/** A request that is being made. */
+export interface NewRequest {
+  id: number;
+  limits: Limits;
+}
+
 /**
  * Holds the listed files that the catalogue knows, and notes the other paths.
  * @returns the bytes to be charged for them
+ * @throws InvalidInputError when they are beyond the limits
  */
-export async function holdListed(tx: Transaction, requestId: number, files: readonly string[]): Promise<bigint> {
+export async function holdListed(tx: Transaction, request: NewRequest, files: readonly string[]): Promise<bigint> {
   // one statement, so that a path is either known or noted
-  const [row] = await tx.query<{ bytes: string }>(
+  const [row] = await tx.query<{ files: number; bytes: string }>(
     `WITH listed AS (
        SELECT path, n + ${NEXT_ORDINAL} AS n FROM unnest($2::text[]) WITH ORDINALITY AS l (path, n)
      ), known AS (
@@ -37,30 +45,32 @@ export async function holdListed(tx: Transaction, requestId: number, files: read
        INSERT INTO awaited_path (request_id, path, ordinal)
        SELECT $1, l.path, l.n FROM listed l WHERE NOT EXISTS (SELECT FROM known k WHERE k.path = l.path)
      )
-     SELECT coalesce(sum(size), 0) AS bytes FROM known`,
-    [requestId, files],
+     SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM known`,
+    [request.id, files],
   );
-  return BigInt(row?.bytes ?? 0);
+  const bytes = BigInt(row?.bytes ?? 0);
+  checkWithin(request.limits, { files: row?.files ?? 0, bytes });
+  return bytes;
 }
 
 /**
  * Holds the files whose path holds the pattern and that the request does not hold yet.
  * @returns the bytes to be charged for them
- * @throws QuotaExceededError before anything is stored
+ * @throws InvalidInputError when they are beyond the limits, QuotaExceededError; before anything is stored
  */
 export async function holdMatching(
   tx: Transaction,
-  requestId: number,
-  pattern: string,
-  quota: QuotaRow,
+  request: NewRequest & { pattern: string; quota: QuotaRow },
 ): Promise<bigint> {
   const match = `f.path LIKE $2 AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = $1 AND h.file_id = f.id)`;
-  const values = [requestId, likeSubstring(pattern)];
-  const [sum] = await tx.query<{ bytes: string }>(
-    `SELECT coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE ${match}`,
+  const values = [request.id, likeSubstring(request.pattern)];
+  const [sum] = await tx.query<{ files: number; bytes: string }>(
+    `SELECT count(*)::int AS files, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE ${match}`,
     values,
   );
-  await checkRoom(tx, quota, BigInt(sum?.bytes ?? 0));
+  const bytes = BigInt(sum?.bytes ?? 0);
+  checkWithin(request.limits, { files: sum?.files ?? 0, bytes });
+  await checkRoom(tx, request.quota, bytes);
   const [held] = await tx.query<{ bytes: string }>(
     `WITH held AS (
        INSERT INTO hold (request_id, file_id, ordinal, size)
@@ -73,8 +83,9 @@ export async function holdMatching(
 }
 
 /**
- * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the requests
- * and their paths, each quota takes what fits; from the first that does not fit, the rest stays out.
+ * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the paths, each
+ * request takes what its limits allow, and of that, in order of the requests, each quota what fits; from the first that
+ * does not fit, the rest stays out: of that request for a limit, of that quota for a quota.
  * @param files SQL that gives the ids of the files
  * @param options only the request with `requestId`, when it is given
  */
@@ -87,13 +98,14 @@ export async function joinFiles(
   const only = requestId === undefined ? '' : `AND r.id = ${requestId}`;
   const byPattern = `
     UNION ALL
-    SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, false FROM request r JOIN tape_file f ON strpos(f.path, r.pattern) > 0
+    SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, true, false, false FROM request r JOIN tape_file f ON strpos(f.path, r.pattern) > 0
     WHERE r.pattern <> '' AND ${IS_LIVE} AND r.retention > $1 ${only} AND f.id IN (${files})
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
   await tx.query(
     `CREATE TEMP TABLE joining ON COMMIT DROP AS
-     SELECT r.id AS request_id, r.quota_id, f.id AS file_id, f.path, f.size, a.ordinal, false AS is_taken
+     SELECT r.id AS request_id, r.quota_id, f.id AS file_id, f.path, f.size, a.ordinal,
+       false AS is_matched, false AS is_beyond, false AS is_taken
      FROM awaited_path a JOIN tape_file f ON f.path = a.path JOIN request r ON r.id = a.request_id
      WHERE ${IS_LIVE} AND r.retention > $1 ${only} AND f.id IN (${files}) ${isNew ? byPattern : ''}`,
     [ctx.now()],
@@ -102,11 +114,14 @@ export async function joinFiles(
     `SELECT r.id FROM request r WHERE r.id IN (SELECT request_id FROM joining) ORDER BY r.id FOR NO KEY UPDATE`,
   );
   if (locked.length > 0) {
-    // whoever had them locked before may have ended them, or let the same files join
+    // whoever had them locked before may have ended them, let the same files join, or released the paths
     await tx.query(
       `DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${IS_LIVE})
-         OR EXISTS (SELECT FROM hold h WHERE h.request_id = j.request_id AND h.file_id = j.file_id))`,
+         OR EXISTS (SELECT FROM hold h WHERE h.request_id = j.request_id AND h.file_id = j.file_id)
+         OR (NOT j.is_matched AND NOT EXISTS (
+           SELECT FROM awaited_path a WHERE a.request_id = j.request_id AND a.path = j.path)))`,
     );
+    await leaveOutBeyond(tx);
     await takeWhatFits(tx);
     await storeJoined(tx);
     const grown = await tx.query<{ id: number }>('SELECT DISTINCT request_id AS id FROM joining WHERE is_taken');
@@ -119,6 +134,18 @@ export async function joinFiles(
   await tx.query('DROP TABLE joining');
 }
 
+/** What is beyond the limits of a request, from the first of its files on, takes no room from other requests. */
+async function leaveOutBeyond(tx: Transaction): Promise<void> {
+  await tx.query(
+    `UPDATE joining j SET is_beyond = true FROM (
+       SELECT request_id, file_id, count(*) OVER in_order AS files, sum(size) OVER in_order AS bytes
+       FROM joining WINDOW in_order AS (PARTITION BY request_id ORDER BY path, file_id)
+     ) t JOIN request r ON r.id = t.request_id
+     WHERE t.request_id = j.request_id AND t.file_id = j.file_id
+       AND (r.files_total + t.files > r.max_files OR r.bytes_total + t.bytes > r.max_bytes)`,
+  );
+}
+
 async function takeWhatFits(tx: Transaction): Promise<void> {
   await tx.query(
     `SELECT count(*) FROM (
@@ -127,7 +154,8 @@ async function takeWhatFits(tx: Transaction): Promise<void> {
   await tx.query(
     `UPDATE joining j SET is_taken = true FROM (
        SELECT request_id, file_id, quota_id,
-         sum(size) OVER (PARTITION BY quota_id ORDER BY request_id, path, file_id) AS total FROM joining
+         sum(size) OVER (PARTITION BY quota_id ORDER BY request_id, path, file_id) AS total
+       FROM joining WHERE NOT is_beyond
      ) t JOIN quota q ON q.id = t.quota_id
      WHERE t.request_id = j.request_id AND t.file_id = j.file_id AND q.used + t.total <= q.size`,
   );
@@ -155,9 +183,16 @@ async function storeJoined(tx: Transaction): Promise<void> {
   );
   await tx.query(
     `INSERT INTO awaited_path (request_id, path, ordinal, reason)
-     SELECT request_id, path, ordinal, 'QUOTA_FULL' FROM joining WHERE NOT is_taken
-     ON CONFLICT (request_id, path) DO UPDATE SET reason = 'QUOTA_FULL'`,
+     SELECT request_id, path, ordinal, CASE WHEN is_beyond THEN 'LIMIT' ELSE 'QUOTA_FULL' END::"AwaitedReason"
+     FROM joining WHERE NOT is_taken
+     ON CONFLICT (request_id, path) DO UPDATE SET reason = excluded.reason WHERE awaited_path.reason <> excluded.reason`,
   );
+}
+
+/** Lets the files join a request that it waits for by their paths, as far as there is room for them now. */
+export async function joinAwaitedOf(ctx: Context, tx: Transaction, requestId: number): Promise<void> {
+  const awaited = `SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path WHERE w.request_id = ${requestId}`;
+  await joinFiles(ctx, tx, awaited, { isNew: false, requestId });
 }
 
 /** Lets the files join a request that it waits for or that match its pattern, and that it does not hold. */
@@ -166,8 +201,7 @@ export async function joinRequest(
   tx: Transaction,
   request: { id: number; pattern: string },
 ): Promise<void> {
-  const awaited = `SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path WHERE w.request_id = ${request.id}`;
-  await joinFiles(ctx, tx, awaited, { isNew: false, requestId: request.id });
+  await joinAwaitedOf(ctx, tx, request.id);
   if (request.pattern === '') return;
   await tx.query('CREATE TEMP TABLE matching ON COMMIT DROP AS SELECT id FROM tape_file WHERE path LIKE $1', [
     likeSubstring(request.pattern),
@@ -175,7 +209,7 @@ export async function joinRequest(
   await joinFiles(ctx, tx, 'SELECT id FROM matching', { isNew: true, requestId: request.id });
 }
 
-/** Lets files join that were refused for a full quota, now that there may be room again. */
+/** Lets files join that were refused for a full quota or a limit, now that there may be room again. */
 export async function joinAwaited(ctx: Context): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(
     `SELECT FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id

@@ -12,12 +12,17 @@ import { IS_LIVE } from './live.js';
 /** How many paths of a kind a mail lists. */
 const LISTED_PATHS = 20;
 
-/** Queues the mail that is due for requests and was not queued before. */
+/**
+ * Queues the mail that is due for requests and was not queued before. Who has released all files of a request is not
+ * told that nothing is left to do; the mail is due again when files join.
+ */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<{ id: number; kind: NotificationKind; recipient: string }>(
     `SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES
        ('FIRST_FILE'::"NotificationKind", r.notify_on_first_file, r.files_on_disk > 0),
-       ('LAST_FILE'::"NotificationKind", r.notify_on_last_file, r.state IN ('COMPLETED', 'PARTIAL'))
+       ('LAST_FILE'::"NotificationKind", r.notify_on_last_file, r.state IN ('COMPLETED', 'PARTIAL')
+         AND NOT (r.files_total = 0
+           AND EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.state = 'RELEASED')))
      ) AS d (kind, recipient, is_due)
      WHERE r.id = ANY($1::int[]) AND d.is_due AND d.recipient IS NOT NULL
        AND ${IS_LIVE}
@@ -45,7 +50,9 @@ async function readFacts(tx: Transaction, requestId: number): Promise<MailFacts>
     `SELECT id AS "requestId", label, pattern, retention, files_total AS "filesTotal",
        files_on_disk AS "filesOnDisk", files_failed AS "filesFailed", bytes_on_disk AS "bytesOnDisk",
        (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'UNKNOWN') AS "filesUnknown",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'QUOTA_FULL') AS "filesRefused"
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'QUOTA_FULL') AS "filesRefused",
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'LIMIT') AS "filesOverLimit",
+       (SELECT count(*)::int FROM hold h WHERE h.request_id = $1 AND h.state = 'RELEASED') AS "filesReleased"
      FROM request WHERE id = $1`,
     [requestId],
   );
@@ -60,7 +67,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<MailFacts>
      WHERE h.request_id = $1 AND h.state = 'FAILED' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
     [requestId],
   );
-  const awaited = await tx.query<{ path: string; reason: 'UNKNOWN' | 'QUOTA_FULL' }>(
+  const awaited = await tx.query<MailFacts['awaited'][number]>(
     `SELECT path, reason FROM awaited_path WHERE request_id = $1 ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
     [requestId],
   );

@@ -140,7 +140,7 @@ async function dateRequests(
   const fresh = await tx.query<{ id: number }>(
     `UPDATE request r SET tapestore_request_start = $2::timestamp
      WHERE r.id = ANY($1::int[]) AND r.tapestore_request_start IS NULL
-       AND EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = ANY($3::bigint[]))
+       AND EXISTS (SELECT FROM live_hold h WHERE h.request_id = r.id AND h.file_id = ANY($3::bigint[]))
      RETURNING id`,
     [requestIds, ctx.now(), started],
   );

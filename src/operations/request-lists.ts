@@ -62,7 +62,10 @@ export function listRequests(ctx: Context, input: ListRequestsInput) {
   };
 }
 
-/** Paths of a request, in the order in which it took them: files that it holds, and paths that it waits for. */
+/**
+ * Paths of a request, in the order in which it took them: files that it holds or held when it ended, and paths that it
+ * waits for. A file that was released is no longer in the request.
+ */
 export async function streamRequestPaths<T>(
   ctx: Context,
   requestId: number,
@@ -72,7 +75,8 @@ export async function streamRequestPaths<T>(
     consume(
       snapshot.stream<{ path: string }>(
         `SELECT path FROM (
-           SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1
+           SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
+           WHERE h.request_id = $1 AND h.state <> 'RELEASED'
            UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = $1
          ) p ORDER BY ordinal`,
         [requestId],

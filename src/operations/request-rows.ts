@@ -4,8 +4,9 @@ import type { Transaction } from '../database/transaction.js';
 import { NotFoundError, quote } from '../errors.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import type { RequestState } from '../generated/prisma/enums.js';
+import type { Limits } from './limits.js';
 
-export interface LockedRequest {
+export interface LockedRequest extends Limits {
   id: number;
   pattern: string;
   label: string;
@@ -24,7 +25,7 @@ export function isEnded(state: RequestState): boolean {
 export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     `SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-       r.state, q.id AS "quotaId", q."user"
+       r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user"
      FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = $1 FOR NO KEY UPDATE OF r`,
     [id],
   );

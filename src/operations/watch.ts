@@ -174,7 +174,9 @@ async function* tellStages(
     // conditions are left out rather than made optional, so that the planner sees what it may use an index for
     const values: unknown[] = [after];
     const isHeld = choice.requestId !== undefined;
-    const conditions = [isHeld ? `h.file_id > $1 AND h.request_id = $${values.push(choice.requestId)}` : 'f.id > $1'];
+    const conditions = isHeld
+      ? [`h.file_id > $1 AND h.request_id = $${values.push(choice.requestId)} AND h.state <> 'RELEASED'`]
+      : ['f.id > $1'];
     if (choice.match !== undefined) conditions.push(`f.path LIKE $${values.push(likeSubstring(choice.match))}`);
     const { rows } = await ctx.db.pool.query<{ id: bigint; path: string; stage: Stage; newest: bigint }>(
       `SELECT f.id, f.path, f.stage, (SELECT coalesce(max(id), 0) FROM event) AS newest

@@ -1,0 +1,26 @@
+/** Files of a request that are let go before its end. */
+import { InvalidInputError, NotFoundError } from '../src/errors.js';
+import { releaseFiles } from '../src/operations/releases.js';
+import { getRequest } from '../src/operations/request-rows.js';
+import { builder } from './builder.js';
+
+const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
+  description: 'Exactly one of paths and match is given.',
+  fields: (t) => ({
+    id: t.int({ required: true, description: 'The id that REST knows.' }),
+    paths: t.stringList({ description: 'Logical paths that the request holds or waits for.' }),
+    match: t.string({ description: 'A plain, case-sensitive substring of the paths of the request.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  releaseFiles: t.prismaField({
+    type: 'Request',
+    description:
+      'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
+      'Releasing them twice changes nothing, and neither does it when the request has ended.',
+    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'ReleaseFilesResult' } },
+    args: { input: t.arg({ type: ReleaseFilesInput, required: true }) },
+    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await releaseFiles(ctx, input), query),
+  }),
+}));
