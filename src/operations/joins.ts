@@ -17,11 +17,7 @@ export interface Wish {
   files: readonly string[] | undefined;
 }
 
-/** The first number free for a file of the request. */
-const NEXT_ORDINAL = `(SELECT coalesce(max(ordinal), 0) FROM (
-  SELECT ordinal FROM hold WHERE request_id = $1 UNION ALL SELECT ordinal FROM awaited_path WHERE request_id = $1) o)`;
-
-/** A request that is being made. */
+/** A request that is being made: it holds nothing yet. */
 export interface NewRequest {
   id: number;
   limits: Limits;
@@ -36,7 +32,7 @@ export async function holdListed(tx: Transaction, request: NewRequest, files: re
   // one statement, so that a path is either known or noted
   const [row] = await tx.query<{ files: number; bytes: string }>(
     `WITH listed AS (
-       SELECT path, n + ${NEXT_ORDINAL} AS n FROM unnest($2::text[]) WITH ORDINALITY AS l (path, n)
+       SELECT path, n FROM unnest($2::text[]) WITH ORDINALITY AS l (path, n)
      ), known AS (
        SELECT l.path, l.n, f.id, f.size FROM listed l JOIN tape_file f ON f.path = l.path
      ), held AS (
@@ -54,7 +50,7 @@ export async function holdListed(tx: Transaction, request: NewRequest, files: re
 }
 
 /**
- * Holds the files whose path holds the pattern and that the request does not hold yet.
+ * Holds the files whose path holds the pattern.
  * @returns the bytes to be charged for them
  * @throws InvalidInputError when they are beyond the limits, QuotaExceededError; before anything is stored
  */
@@ -62,11 +58,10 @@ export async function holdMatching(
   tx: Transaction,
   request: NewRequest & { pattern: string; quota: QuotaRow },
 ): Promise<bigint> {
-  const match = `f.path LIKE $2 AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = $1 AND h.file_id = f.id)`;
-  const values = [request.id, likeSubstring(request.pattern)];
+  const match = likeSubstring(request.pattern);
   const [sum] = await tx.query<{ files: number; bytes: string }>(
-    `SELECT count(*)::int AS files, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE ${match}`,
-    values,
+    'SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file WHERE path LIKE $1',
+    [match],
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(request.limits, { files: sum?.files ?? 0, bytes });
@@ -74,10 +69,10 @@ export async function holdMatching(
   const [held] = await tx.query<{ bytes: string }>(
     `WITH held AS (
        INSERT INTO hold (request_id, file_id, ordinal, size)
-       SELECT $1, f.id, ${NEXT_ORDINAL} + row_number() OVER (ORDER BY f.path), f.size FROM tape_file f WHERE ${match}
+       SELECT $1, id, row_number() OVER (ORDER BY path), size FROM tape_file WHERE path LIKE $2
        RETURNING size
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
-    values,
+    [request.id, match],
   );
   return BigInt(held?.bytes ?? 0);
 }
