@@ -67,6 +67,7 @@ function createProgram(): Command {
   const disk = command(program, 'disk', 'restore disks');
   json(command(disk, 'add <mountpoint>', 'add a restore disk, or change its allocation'))
     .requiredOption('--size <size>', 'bytes, such as 500G or 10T')
+    .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
     .action(async (mountpoint, options) => (await catalogue()).diskAdd(config(), mountpoint, options));
   json(command(disk, 'list', 'all restore disks')).action(async (options) =>
     (await catalogue()).diskList(config(), options),

@@ -39,7 +39,7 @@ const commands = {
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
   'quota show': ['--json'],
-  'disk add': ['--json', '--size'],
+  'disk add': ['--json', '--size', '--mark'],
   'disk list': ['--json'],
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],

@@ -2,6 +2,7 @@
 import { mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { DiskGauge } from '../src/engine/disk-space.js';
 import { type Engine, startEngine } from '../src/engine/runner.js';
 import { setDisk } from '../src/operations/disks.js';
 import { claimDrive, ensureDrives, type Lease } from '../src/operations/drives.js';
@@ -14,6 +15,8 @@ import { addQuota, addTaped, buildRow } from './factories.js';
 import { makeRequest } from './rest.js';
 
 let app: TestApp;
+const gauge = new DiskGauge();
+const measure = gauge.measure.bind(gauge);
 let engine: Engine | undefined;
 const backend = createMemoryBackend();
 
@@ -46,7 +49,7 @@ async function idOf(file: string): Promise<bigint> {
 
 /** Does what an engine does up to the moment at which it puts the file in place, and leaves the rest undone. */
 async function dieAfterPlacing(file: string, bytes: Uint8Array): Promise<void> {
-  const started = await startRecalls(app.ctx, await claim(), [await idOf(file)]);
+  const started = await startRecalls(app.ctx, await claim(), { fileIds: [await idOf(file)], measure });
   expect(started.map((recall) => recall.path)).toEqual([file]);
   const place = path.join(app.restoreDir, file);
   mkdirSync(path.dirname(place), { recursive: true });

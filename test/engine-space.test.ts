@@ -51,7 +51,7 @@ test('a recall without room on a disk waits and says so, holds up no smaller one
   const waiting = {
     state: 'WAITING',
     error_class: 'SPACE',
-    error: 'no restore disk has room for 501 bytes',
+    error: `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 of its allocation of 1500 bytes left`,
     attempts: 0,
   };
   await waitFor('the recall to say so', async () => (await readRecall('/space/2'))?.error_class === 'SPACE');

@@ -1,6 +1,7 @@
 /** What the tests of the engine look at: a request as GraphQL shows it, stage moves, and the restore area on disk. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { markerName } from '../src/engine/disk-marker.js';
 import { moves, type Stage, stageLetters } from '../src/stages.js';
 import { addSeconds, currentTime, isBefore } from '../src/time.js';
 import { type TestApp, waitFor } from './app.js';
@@ -152,9 +153,9 @@ export function readRestored(app: TestApp, file: string): Buffer | undefined {
   return existsSync(place) ? readFileSync(place) : undefined;
 }
 
-/** Everything below a directory, partial files and folders too; links are not followed. */
+/** Everything below a directory, partial files and folders too, but for the marker; links are not followed. */
 export function listTree(dir: string): string[] {
-  const entries = readdirSync(dir, { withFileTypes: true });
+  const entries = readdirSync(dir, { withFileTypes: true }).filter((entry) => entry.name !== markerName);
   const names = entries.flatMap((entry) => [
     entry.name,
     ...(entry.isDirectory() ? listTree(path.join(dir, entry.name)).map((name) => `${entry.name}/${name}`) : []),

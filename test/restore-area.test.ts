@@ -240,7 +240,8 @@ test('a mount point that is missing is not made: files wait for it, and copies o
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });
   await setDisk(app.ctx, { mountpoint, size: 10_000n });
   const { id } = await request('/mount/a');
-  const error = `the restore disk ${mountpoint} is not there`;
+  const limits = `${app.restoreDir} has 0 of its allocation of 0 bytes left; the restore disk ${mountpoint} is not there`;
+  const error = `no restore disk has room for 1000 bytes: ${limits}`;
   await waitFor('the recall to wait', async () => {
     const { rows } = await app.ctx.db.pool.query('SELECT error_class, error FROM recall');
     return rows[0]?.error_class === 'TRANSIENT' && rows[0].error === error;

@@ -2,14 +2,16 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { writeMarker } from '../src/engine/disk-marker.js';
 import { openFolder } from '../src/engine/restore-area.js';
 import { codeOf } from '../src/errors.js';
 import { makeTempDir } from './app.js';
 
 let root: string;
 
-beforeAll(() => {
+beforeAll(async () => {
   root = makeTempDir();
+  await writeMarker({ diskId: 1, mountpoint: root });
 });
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
@@ -28,7 +30,7 @@ test('a folder that is tidied away while it is opened is made again, and is no l
   try {
     for (let round = 0; round < 1000; round++) {
       try {
-        const folder = await openFolder(root, '/a/b/file');
+        const folder = await openFolder({ diskId: 1, mountpoint: root }, '/a/b/file');
         await folder.handle.close();
       } catch (error) {
         failures.add(codeOf(error) ?? String(error));

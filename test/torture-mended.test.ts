@@ -1,6 +1,7 @@
 /** Defects that the torture has found, each made to happen on purpose. */
 import { mkdirSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { DiskGauge } from '../src/engine/disk-space.js';
 import { removeUnheld } from '../src/engine/removal.js';
 import { type Engine, startEngine } from '../src/engine/runner.js';
 import { setDisk } from '../src/operations/disks.js';
@@ -16,6 +17,8 @@ import { addQuota, addTaped, buildRow } from './factories.js';
 import { makeRequest, readUsed } from './rest.js';
 
 let app: TestApp;
+const gauge = new DiskGauge();
+const measure = gauge.measure.bind(gauge);
 let engine: Engine | undefined;
 const backend = createMemoryBackend();
 
@@ -132,7 +135,7 @@ test('a recall that was left running on a drive that is no longer in use is done
   await ensureDrives(app.ctx, 3);
   const leases = [await claim(3, 60), await claim(3, 60), await claim(3)];
   expect(leases.map((lease) => lease.driveName)).toEqual(['drive-1', 'drive-2', 'drive-3']);
-  await startRecalls(app.ctx, leases[2] as Lease, [await idOf('/left/drive-3')]);
+  await startRecalls(app.ctx, leases[2] as Lease, { fileIds: [await idOf('/left/drive-3')], measure });
   for (const lease of leases.slice(0, 2)) await releaseDrive(app.ctx, lease);
   await work();
   await waitForState(app, id, 'COMPLETED');
@@ -155,7 +158,7 @@ test('a request hears of a recall that begins and ends while it is made', async 
   const unlock = await lock(`SELECT FROM tape_file WHERE path = '${second}' FOR NO KEY UPDATE`);
   const late = makeRequest(app, { quota: 'alice', files: [first, second] });
   await waitForBlocked(1);
-  const started = await startRecalls(app.ctx, lease, [fileId]);
+  const started = await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
   // events are written in the order in which they are about to be: the end of the recall, then the request
   const unlockEvents = await lock('SELECT pg_advisory_xact_lock(1413563205, 1)');
   const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
@@ -175,7 +178,7 @@ test('a file leaves the disk when its only request was made and cancelled while 
   const first = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
   const fileId = await idOf('/end/brief');
   const lease = await claim();
-  await startRecalls(app.ctx, lease, [fileId]);
+  await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
   await cancel(app, first);
   // who ends the recall has looked for requests, and waits for the file; a request may still look at it
   const unlockFile = await lock(`SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);

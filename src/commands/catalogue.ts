@@ -1,12 +1,13 @@
 /** `migrate`, `import`, `archive`, `quota`, `disk`: what operators do, on the database itself. */
-import { mkdir, open, stat } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Config } from '../config.js';
 import { archiveTree } from '../engine/archive.js';
-import { listDisks, setDisk } from '../operations/disks.js';
+import { addDisk, type DiskState, describeDisks } from '../engine/disk-setup.js';
 import { importRows } from '../operations/import.js';
 import { readRows } from '../operations/import-rows.js';
 import { getQuota, listQuotas, readUsed, setQuota } from '../operations/quotas.js';
+import { suspensionWords } from '../operations/reservations.js';
 import { createBackend } from '../tape/index.js';
 import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';
@@ -132,22 +133,39 @@ export async function quotaShow(config: Config, user: string, options: Output): 
   );
 }
 
-export async function diskAdd(config: Config, mountpoint: string, options: Output & { size: string }): Promise<void> {
+export interface DiskOptions extends Output {
+  size: string;
+  mark?: boolean;
+}
+
+export async function diskAdd(config: Config, mountpoint: string, options: DiskOptions): Promise<void> {
   const size = sizeOption('--size', options.size);
-  const place = path.resolve(mountpoint);
-  await mkdir(place, { recursive: true });
-  const disk = await withContext(config, (ctx) => setDisk(ctx, { mountpoint: place, size }));
+  const input = { mountpoint: path.resolve(mountpoint), size, mark: options.mark === true };
+  const { disk, problem } = await withContext(config, (ctx) => addDisk(ctx, input));
   if (options.json) printJson(disk);
   else printLine(`restore disk ${disk.mountpoint}: ${disk.size} bytes`);
+  if (problem !== undefined) throw new CommandError(problem);
 }
 
 export async function diskList(config: Config, options: Output): Promise<void> {
-  const disks = await withContext(config, listDisks);
+  const disks = await withContext(config, describeDisks);
   if (options.json) for (const disk of disks) printJson(disk);
   else {
     printTable(
-      ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED'],
-      disks.map((d) => [d.mountpoint, bytes(d.size), bytes(d.used), bytes(d.reserved)]),
+      ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
+      disks.map((d) => [
+        d.mountpoint,
+        bytes(d.size),
+        bytes(d.used),
+        bytes(d.reserved),
+        d.free === null ? 'unknown' : bytes(d.free),
+        stateOf(d),
+      ]),
     );
   }
+}
+
+function stateOf({ suspension, problem }: DiskState): string {
+  const suspended = suspension && `${suspensionWords[suspension.mode]}: ${suspension.reason}`;
+  return [suspended, problem].filter((part) => part !== null).join('; ') || 'in service';
 }

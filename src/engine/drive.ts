@@ -10,6 +10,7 @@ import { groupByVolume } from '../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../planner/schedule.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
+import type { DiskGauge } from './disk-space.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { RunningRecalls } from './running.js';
@@ -37,6 +38,8 @@ export interface DriveOptions extends LeaseOptions {
   failures: VolumeFailures;
   /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
   idleMs: number;
+  /** Shared by the drives of the engine. */
+  gauge: DiskGauge;
 }
 
 /** Between the end of a drive's life, be it an error's, and the next one. */

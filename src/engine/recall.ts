@@ -91,7 +91,7 @@ interface Copy {
 
 async function folderOf(recall: RunningRecall, folders: Map<string, Folder>): Promise<Folder> {
   const key = path.join(recall.mountpoint, path.dirname(recall.path));
-  const folder = folders.get(key) ?? (await openFolder(recall.mountpoint, recall.path));
+  const folder = folders.get(key) ?? (await openFolder(recall, recall.path));
   folders.set(key, folder);
   return folder;
 }

@@ -64,5 +64,5 @@ async function removeCopies(ctx: Context, stop: AbortSignal): Promise<number> {
 }
 
 function hasPlace(copy: Copy): copy is Copy & LeftCopy {
-  return copy.mountpoint !== null;
+  return copy.mountpoint !== null && copy.diskId !== null;
 }

@@ -9,6 +9,7 @@ import { type BigIntStats, constants, lstatSync, renameSync } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readlink, realpath, rename, rmdir, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../errors.js';
+import { type MarkedDisk, rootOf } from './disk-marker.js';
 
 /** A folder of the restore area, open. */
 export interface Folder {
@@ -23,17 +24,10 @@ const HAS_FD_PATHS = process.platform === 'linux';
  * Opens the folder of a logical path, made when missing. The mount point itself is never made: where a disk is not
  * mounted, nothing may be written in its place.
  * @throws TapeError POLICY when a link on the way leads elsewhere or something else is in the way, TRANSIENT when the
- *   mount point is missing
+ *   disk is not there
  */
-export async function openFolder(mountpoint: string, logicalPath: string): Promise<Folder> {
-  return await ensureFolder(await rootOf(mountpoint), path.dirname(logicalPath));
-}
-
-/** The mount point without links. */
-async function rootOf(mountpoint: string): Promise<string> {
-  return await realpath(mountpoint).catch((error: unknown) => {
-    throw new TapeError('TRANSIENT', `the restore disk ${mountpoint} is not there`, { cause: error });
-  });
+export async function openFolder(disk: MarkedDisk, logicalPath: string): Promise<Folder> {
+  return await ensureFolder(await rootOf(disk), path.dirname(logicalPath));
 }
 
 async function ensureFolder(root: string, dir: string): Promise<Folder> {
@@ -92,8 +86,8 @@ async function findInTheWay(wanted: string, code: string | undefined): Promise<s
 }
 
 /** The folder of a copy. @throws an error with the code ENOENT where it is missing, else as `openFolder` */
-export async function openFolderOf(copy: { mountpoint: string; path: string }): Promise<Folder> {
-  return await openExisting(await rootOf(copy.mountpoint), path.dirname(copy.path));
+export async function openFolderOf(copy: MarkedDisk & { path: string }): Promise<Folder> {
+  return await openExisting(await rootOf(copy), path.dirname(copy.path));
 }
 
 /** The name under which a recall writes; it fits any file system, however long the file's own name is. */
@@ -101,7 +95,7 @@ export function partialName(recall: { fileId: bigint; driveId: number; epoch: bi
   return `.tapegate-${recall.fileId}-${recall.driveId}-${recall.epoch}.part`;
 }
 
-export async function removePartial(copy: { mountpoint: string; path: string }, name: string): Promise<void> {
+export async function removePartial(copy: MarkedDisk & { path: string }, name: string): Promise<void> {
   let folder: Folder | undefined;
   try {
     folder = await openFolderOf(copy);
@@ -125,8 +119,7 @@ export async function putInPlace(folder: Folder, partial: string, name: string):
 }
 
 /** A copy as it was left: its size in bytes, its modification time in nanoseconds. */
-export interface LeftCopy {
-  mountpoint: string;
+export interface LeftCopy extends MarkedDisk {
   path: string;
   size: bigint;
   mtimeNs: bigint | null;
@@ -134,7 +127,7 @@ export interface LeftCopy {
 
 /**
  * Is the copy as it was left? `missing` when it is gone.
- * @throws TapeError TRANSIENT when the mount point is missing: the copy will be there again when the disk is
+ * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
  */
 export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
   return await useCopy(copy, async (file) => compare(copy, await lstat(file, { bigint: true })));
@@ -142,7 +135,7 @@ export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
 
 /**
  * Removes a copy that is as it was left, and the folders that are empty then. A changed one is left alone.
- * @throws TapeError TRANSIENT when the mount point is missing
+ * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function removeCopy(copy: LeftCopy): Promise<void> {
   const state = await useCopy(copy, async (file) => {
@@ -154,7 +147,7 @@ export async function removeCopy(copy: LeftCopy): Promise<void> {
     }
   });
   // also of one that is gone: a process killed in between has left its folders
-  if (state !== 'changed') await removeEmptyFolders(await rootOf(copy.mountpoint), path.dirname(copy.path));
+  if (state !== 'changed') await removeEmptyFolders(await rootOf(copy), path.dirname(copy.path));
 }
 
 /**

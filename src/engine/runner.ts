@@ -4,20 +4,19 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
-import { mkdir, statfs } from 'node:fs/promises';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
 import { createMailTransport } from '../mail.js';
 import { findAbandoned } from '../operations/abandoned.js';
-import { ensureDisk, listDisks } from '../operations/disks.js';
 import { ensureDrives } from '../operations/drives.js';
 import { joinAwaited } from '../operations/joins.js';
 import { failUnplaced } from '../operations/recall-repair.js';
 import { returnOrphans } from '../operations/removals.js';
 import { expireRequests } from '../operations/request-ends.js';
 import type { TapeBackend } from '../tape/backend.js';
+import { prepareDisks } from './disk-setup.js';
+import { DiskGauge, type readFileSystem } from './disk-space.js';
 import { runDrive, takeOver } from './drive.js';
 import { sendMail } from './notify.js';
 import { removeUnheld } from './removal.js';
@@ -37,6 +36,8 @@ export interface EngineOptions {
   drainMs?: number;
   /** How often drives without work, and whoever stops recalls, look without being rung for. */
   idleMs?: number;
+  /** How the real free space of a restore disk is read. */
+  readFileSystem?: typeof readFileSystem;
 }
 
 const LEASE_SECONDS = 15;
@@ -48,7 +49,7 @@ const MAIL_MS = 2000;
 
 export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
   const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS, idleMs = IDLE_MS } = options;
-  await prepareDisk(ctx);
+  await prepareDisks(ctx);
   await ensureDrives(ctx, ctx.config.drives);
   const stop = new AbortController();
   const abort = new AbortController();
@@ -68,6 +69,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     running: new RunningRecalls(),
     failures: new VolumeFailures(),
     idleMs,
+    gauge: new DiskGauge(options.readFileSystem),
   };
   const drives = Array.from({ length: ctx.config.drives }, () =>
     runDrive(ctx, backend, { ...drive, work: bells.recall }),
@@ -123,13 +125,4 @@ async function repeat(
     }
     await timing.bell.wait(seen, timing.everyMs, timing.stop);
   }
-}
-
-/** A site that has named no restore disk gets one beside its data, with what is free there. */
-async function prepareDisk(ctx: Context): Promise<void> {
-  if ((await listDisks(ctx)).length > 0) return;
-  const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
-  await mkdir(mountpoint, { recursive: true });
-  const { bavail, bsize } = await statfs(mountpoint, { bigint: true });
-  await ensureDisk(ctx, { mountpoint, size: bavail * bsize });
 }

@@ -50,11 +50,10 @@ export async function workVolume(
       plan = plan.slice(chosen.length);
       const last = chosen.at(-1);
       if (last) head = Number(last.start + last.size);
-      const batch = await startRecalls(
-        ctx,
-        lease,
-        chosen.map((recall) => recall.fileId),
-      );
+      const batch = await startRecalls(ctx, lease, {
+        fileIds: chosen.map((recall) => recall.fileId),
+        measure: (disks) => options.gauge.measure(disks),
+      });
       if (batch.length === 0) continue;
       hasStarted = true;
       const before = finishing;

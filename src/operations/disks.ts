@@ -40,21 +40,52 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.prisma.restoreDisk.findMany({ orderBy: { mountpoint: 'asc' } });
 }
 
+/** What a disk can take. */
+export interface DiskFigures {
+  size: bigint;
+  used: bigint;
+  reserved: bigint;
+  /** Undefined: nobody has looked. */
+  fileSystem?: FileSystemRoom | undefined;
+}
+
+/** What can really be written, and what is reserved of it, on all disks that share the file system. */
+export interface FileSystemRoom {
+  freeBytes: bigint;
+  reserved: bigint;
+}
+
 /**
- * Chooses a disk for a file: the one with the most room, so that disks fill evenly.
+ * Chooses a disk for a file: the one with the most room, so that disks fill evenly; of disks that share a file system,
+ * the one with the most left of its allocation.
  * @returns undefined when none has room for `size` bytes
  */
-export function chooseDisk<D extends { size: bigint; used: bigint; reserved: bigint }>(
-  disks: readonly D[],
-  size: bigint,
-): D | undefined {
+export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
   for (const disk of disks) {
-    if (roomOf(disk) >= size && (!best || roomOf(disk) > roomOf(best))) best = disk;
+    if (roomOf(disk) >= size && (!best || isRoomier(disk, best))) best = disk;
   }
   return best;
 }
 
-function roomOf(disk: { size: bigint; used: bigint; reserved: bigint }): bigint {
+function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
+  const [room, rooms] = [roomOf(disk), roomOf(other)];
+  return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
+}
+
+function roomOf(disk: DiskFigures): bigint {
+  const allocated = roomByAllocation(disk);
+  if (!disk.fileSystem) return allocated;
+  const free = roomByFreeSpace(disk.fileSystem);
+  if (free < allocated) return free;
+  return allocated;
+}
+
+export function roomByAllocation(disk: DiskFigures): bigint {
   return disk.size - disk.used - disk.reserved;
+}
+
+/** What is reserved may all be still to be written: a recall that runs counts with its whole size. */
+export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
+  return freeBytes - reserved;
 }

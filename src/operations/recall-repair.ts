@@ -10,6 +10,7 @@ export interface LeftBehind {
   path: string;
   size: bigint;
   checksum: string | null;
+  diskId: number;
   mountpoint: string;
   epoch: bigint;
   startedAt: string;
@@ -18,7 +19,7 @@ export interface LeftBehind {
 /** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    `SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt"
+    `SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = $1 AND c.epoch < $2`,
     [lease.driveId, lease.epoch],

@@ -7,10 +7,10 @@ import { type Transaction, transaction } from '../database/transaction.js';
 import type { ErrorClass } from '../errors.js';
 import { moveFiles, onDiskStages } from '../stages.js';
 import { addSeconds } from '../time.js';
-import { chooseDisk, type DiskRow } from './disks.js';
 import type { Lease } from './drives.js';
 import { advanceRequests, lockRequestsOf, markHolds } from './holds.js';
 import { IS_LIVE, IS_UNHELD } from './live.js';
+import { type MeasureDisks, reserve } from './reservations.js';
 import { MAY_BEGIN } from './suspensions.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
@@ -21,11 +21,9 @@ export interface RunningRecall {
   position: bigint;
   checksum: string | null;
   attempts: number;
+  diskId: number;
   mountpoint: string;
 }
-
-/** How long a recall waits for room on a disk before it is looked at again, when nothing else wakes it. */
-const SPACE_PAUSE_SECONDS = 30;
 
 /**
  * Starts waiting recalls on a drive: reserves room for each, moves its file to RESTORING and dates its requests.
@@ -33,7 +31,11 @@ const SPACE_PAUSE_SECONDS = 30;
  * has suspended since they were planned, are left out.
  * @returns what was started, in the order of `fileIds`
  */
-export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly bigint[]): Promise<RunningRecall[]> {
+export async function startRecalls(
+  ctx: Context,
+  lease: Lease,
+  { fileIds, measure }: { fileIds: readonly bigint[]; measure: MeasureDisks },
+): Promise<RunningRecall[]> {
   return await transaction(ctx.db.pool, async (tx) => {
     // locked, so that nobody takes the drive over and cleans up in the middle of this
     const held = await tx.query('SELECT FROM drive WHERE id = $1 AND epoch = $2 FOR SHARE', [
@@ -51,7 +53,7 @@ export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly
        ORDER BY array_position($1::bigint[], c.file_id) FOR UPDATE OF c SKIP LOCKED`,
       [fileIds, lease.driveName, ctx.config.tapeBackend],
     );
-    const placed = await reserve(ctx, tx, waiting);
+    const placed = await reserve(ctx, tx, waiting, measure);
     const started = placed.map((p) => p.fileId);
     await tx.query(
       `UPDATE recall c SET state = 'RUNNING', drive_id = $1, epoch = $2, started_at = $3, disk_id = p.disk_id
@@ -61,7 +63,8 @@ export async function startRecalls(ctx: Context, lease: Lease, fileIds: readonly
     await moveFiles(tx, started, { from: 'ONTAPE', to: 'RESTORING' });
     await dateRequests(ctx, tx, requestIds, started);
     const rows = await tx.query<RunningRecall>(
-      `SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts, d.mountpoint
+      `SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts,
+         d.id AS "diskId", d.mountpoint
        FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
        WHERE c.file_id = ANY($1::bigint[]) ORDER BY array_position($1::bigint[], c.file_id)`,
       [started],
@@ -96,38 +99,6 @@ export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Pr
        SELECT FROM tape_file WHERE id = ANY($1::bigint[]) ORDER BY id FOR NO KEY UPDATE) locked`,
     [fileIds],
   );
-}
-
-/** Gives each recall a disk with room, all disks being locked, so that no two engines give the same room away. */
-async function reserve(ctx: Context, tx: Transaction, waiting: readonly { fileId: bigint; size: bigint }[]) {
-  const disks = await tx.query<DiskRow>(
-    `SELECT id, mountpoint, size, used, reserved FROM restore_disk d
-     WHERE NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = d.mountpoint)
-     ORDER BY id FOR NO KEY UPDATE`,
-  );
-  const placed: { fileId: bigint; disk: DiskRow }[] = [];
-  const unplaced: { fileId: bigint; size: bigint }[] = [];
-  for (const recall of waiting) {
-    const disk = chooseDisk(disks, recall.size);
-    if (disk) {
-      disk.reserved += recall.size;
-      placed.push({ fileId: recall.fileId, disk });
-    } else unplaced.push(recall);
-  }
-  await tx.query(
-    `UPDATE restore_disk d SET reserved = n.reserved FROM unnest($1::int[], $2::bigint[]) AS n (id, reserved)
-     WHERE d.id = n.id AND d.reserved <> n.reserved`,
-    [disks.map((d) => d.id), disks.map((d) => d.reserved)],
-  );
-  if (unplaced.length > 0) {
-    await tx.query(
-      `UPDATE recall SET error_class = 'SPACE', not_before = $2, error = 'no restore disk has room for ' || size || ' bytes'
-         || coalesce((SELECT '; out of service: ' || string_agg(name, ', ') FROM suspension WHERE kind = 'DISK'), '')
-       WHERE file_id = ANY($1::bigint[])`,
-      [unplaced.map((r) => r.fileId), addSeconds(ctx.now(), SPACE_PAUSE_SECONDS)],
-    );
-  }
-  return placed;
 }
 
 /** A request starts when its first recall does. */

@@ -16,12 +16,13 @@ export interface Copy {
   path: string;
   size: bigint;
   /** Null where the catalogue only says that there is a copy somewhere. */
+  diskId: number | null;
   mountpoint: string | null;
   /** Modification time it was left with, in nanoseconds. */
   mtimeNs: bigint | null;
 }
 
-const COPY = `f.id AS "fileId", f.path, f.size, d.mountpoint, f.disk_mtime_ns AS "mtimeNs"`;
+const COPY = `f.id AS "fileId", f.path, f.size, d.id AS "diskId", d.mountpoint, f.disk_mtime_ns AS "mtimeNs"`;
 
 /**
  * The next request after an id whose files that were let go have not been looked at yet: it has ended, or some of its

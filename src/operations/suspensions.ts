@@ -7,6 +7,8 @@ import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
 import { checkText } from './checks.js';
 
+export type { SuspensionMode };
+
 export interface Suspension {
   kind: SuspensionKind;
   name: string;

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import path from 'node:path';
+import { markerName } from '../../src/engine/disk-marker.js';
 import { codeOf } from '../../src/errors.js';
 
 export interface Copy {
@@ -15,7 +16,7 @@ export interface Copy {
   sha256: string | null;
 }
 
-/** Everything below a mount point that is no folder. What goes away meanwhile is left out. */
+/** Everything below a mount point that is no folder, but for its marker. What goes away meanwhile is left out. */
 export async function scanDisk(mountpoint: string): Promise<Copy[]> {
   const copies: Copy[] = [];
   const pending = ['/'];
@@ -24,7 +25,7 @@ export async function scanDisk(mountpoint: string): Promise<Copy[]> {
     for (const entry of entries ?? []) {
       const below = path.join(dir, entry.name);
       if (entry.isDirectory()) pending.push(below);
-      else {
+      else if (below !== `/${markerName}`) {
         const copy = await readCopy(mountpoint, below).catch(ignoreMissing);
         if (copy) copies.push(copy);
       }
