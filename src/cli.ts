@@ -81,6 +81,10 @@ function createProgram(): Command {
   json(command(volume, 'list', 'all volumes')).action(async (options) =>
     (await import('./commands/volumes.js')).volumeList(config(), options),
   );
+  json(command(program, 'doctor', 'compare the restore disks, the database and its counters with each other'))
+    .option('--repair', 'mend what can be mended, also while Tapegate runs')
+    .option('--checksums', 'read each restored copy and compare its checksum')
+    .action(async (options) => (await import('./commands/doctor.js')).doctor(config(), options));
 
   json(
     command(

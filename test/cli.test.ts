@@ -43,6 +43,7 @@ const commands = {
   'disk list': ['--json'],
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],
+  doctor: ['--json', '--repair', '--checksums'],
   simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
   ls: ['--json', '--stages', '--limit'],
   request: [

@@ -95,6 +95,14 @@ export function partialName(recall: { fileId: bigint; driveId: number; epoch: bi
   return `.tapegate-${recall.fileId}-${recall.driveId}-${recall.epoch}.part`;
 }
 
+/** The recall that a partial file was written by; undefined for any other name. */
+export function parsePartialName(name: string): { fileId: bigint; driveId: number; epoch: bigint } | undefined {
+  const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
+  return fileId && driveId && epoch
+    ? { fileId: BigInt(fileId), driveId: Number(driveId), epoch: BigInt(epoch) }
+    : undefined;
+}
+
 export async function removePartial(copy: MarkedDisk & { path: string }, name: string): Promise<void> {
   let folder: Folder | undefined;
   try {
@@ -178,6 +186,17 @@ async function useCopy(copy: LeftCopy, use: (file: string) => Promise<CopyState>
   } finally {
     await folder?.handle.close();
   }
+}
+
+/** Removes a file of the restore area that is no noted copy, and the folders that are empty then. */
+export async function removeFile(copy: MarkedDisk & { path: string }): Promise<void> {
+  const folder = await openFolderOf(copy);
+  try {
+    await unlink(path.join(folder.at, path.basename(copy.path)));
+  } finally {
+    await folder.handle.close();
+  }
+  await removeEmptyFolders(await rootOf(copy), path.dirname(copy.path));
 }
 
 /** @param root the mount point, without links */

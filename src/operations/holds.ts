@@ -53,7 +53,7 @@ export async function settleRequests(ctx: Context, tx: Transaction, requestIds: 
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/** Counts the holds of requests anew. */
+/** Counts the holds of requests anew. The requests are locked. */
 export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     `UPDATE request r SET files_total = c.total, files_on_disk = c.on_disk, files_failed = c.failed,

@@ -149,7 +149,7 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
   return await transaction(ctx.db.pool, async (tx) => {
     await lockRequestsOf(tx, fileIds);
     await lockFiles(tx, fileIds);
-    await dateLateRequests(tx, lease, fileIds);
+    await dateLateRequests(ctx, tx, lease, fileIds);
     const ended = new Map<bigint, EndedRecall>();
     for (const recall of await endRecalls(tx, lease, outcomes)) ended.set(recall.fileId, recall);
     // once more: a request that was made since must not end between the look at who holds the files and the commit, or
@@ -191,15 +191,23 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
 }
 
 /** A request that was made while its recall began was not seen then: it starts with the recall all the same. */
-async function dateLateRequests(tx: Transaction, lease: Lease, fileIds: readonly bigint[]): Promise<void> {
-  await tx.query(
+async function dateLateRequests(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  fileIds: readonly bigint[],
+): Promise<void> {
+  const late = await tx.query<{ id: number }>(
     `UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
        SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
        WHERE c.file_id = ANY($1::bigint[]) AND c.drive_id = $2 AND c.epoch = $3 AND h.state = 'WAITING'
        GROUP BY h.request_id
-     ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${IS_LIVE}`,
+     ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${IS_LIVE} RETURNING r.id`,
     [fileIds, lease.driveId, lease.epoch],
   );
+  // it is RESTORING from now on, also where no file came of it
+  const ids = late.map((request) => request.id);
+  await advanceRequests(ctx, tx, ids);
 }
 
 /** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
@@ -240,7 +248,7 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Reca
 }
 
 /** Turns what was reserved into what is used, or frees it. */
-async function freeReserved(
+export async function freeReserved(
   tx: Transaction,
   ended: readonly EndedRecall[],
   restored: ReadonlySet<bigint>,

@@ -136,7 +136,7 @@ export async function removeNext(
 }
 
 /** Recalls that wait for room may try again; those that are being tried right now see the room that has come free. */
-async function wakeWaiting(tx: Transaction): Promise<void> {
+export async function wakeWaiting(tx: Transaction): Promise<void> {
   const woken = await tx.query(
     `UPDATE recall SET not_before = NULL WHERE file_id IN (
        SELECT file_id FROM recall WHERE state = 'WAITING' AND error_class = 'SPACE' AND not_before IS NOT NULL
@@ -145,7 +145,8 @@ async function wakeWaiting(tx: Transaction): Promise<void> {
   if (woken.length > 0) await tx.query(`SELECT pg_notify('tapegate', 'recall')`);
 }
 
-async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+/** The files are locked, and not RESTORED any more. */
+export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     `WITH copy AS (
        SELECT id, disk_id, size FROM tape_file
@@ -159,7 +160,8 @@ async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promis
   );
 }
 
-const IS_ORPHAN = `f.stage = 'RESTORING'
+/** `f` is the file. */
+export const IS_ORPHAN = `f.stage = 'RESTORING'
   AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING')`;
 
 /**
