@@ -23,6 +23,7 @@ import { findIllegalMoves, readMoves, readRestored, readStage, waitForState } fr
 import { addFiles, addQuota } from './factories.js';
 import { asOrdinaryUser } from './ordinary-user.js';
 import { makeRequest } from './rest.js';
+import { resume, suspend } from './suspend.js';
 import { dumpTables, emptyTables } from './tables.js';
 
 let app: TestApp;
@@ -294,4 +295,24 @@ test('what cannot be archived is named and holds up nothing', async () => {
 
 test('a directory that is not there is an error', async () => {
   await expect(archive(createMemoryBackend(), { dir: path.join(dir, 'missing') })).rejects.toThrow('ENOENT');
+});
+
+test('nothing more is written to a volume that is out of service: a new one is begun', async () => {
+  const backend = createMemoryBackend();
+  writeTree({ one: '1' });
+  await archive(backend);
+  for (const mode of ['HELD', 'DRAINING'] as const) {
+    const [newest = ''] = [...backend.volumes.keys()].sort().reverse();
+    await suspend(app, { kind: 'VOLUME', name: newest, mode });
+    writeTree({ [`${mode}/1`]: 'a', [`${mode}/2`]: 'b' });
+    await archive(backend);
+    await resume(app, 'VOLUME', newest);
+  }
+  expect((await readCatalogue()).map(({ path: name, volume, position }) => [name, volume, position])).toEqual([
+    ['/DRAINING/1', 'TG0003', 1n],
+    ['/DRAINING/2', 'TG0003', 2n],
+    ['/HELD/1', 'TG0002', 1n],
+    ['/HELD/2', 'TG0002', 2n],
+    ['/one', 'TG0001', 1n],
+  ]);
 });

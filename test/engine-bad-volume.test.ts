@@ -194,6 +194,29 @@ test('a mount that fails is not tried again at once for the rest of a long queue
   expect(new Set(tries.map((one) => one.attempts))).toEqual(new Set([0, 1])); // most of them have not been tried
   expect(backend.log.map((entry) => entry.what)).toEqual(['mount']);
   isStuck = false;
+  // whoever puts it back into service has mended it: nothing pauses any longer, and time stands still
+  await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'HELD' });
+  await resume(app, 'VOLUME', 'ARM');
+  await waitFor('the request', async () => (await viewRequest(app, id)).state === 'COMPLETED');
+  clock.goOn();
+});
+
+test('a back end that is resumed is tried at once, and other errors keep their pauses', async () => {
+  await addTaped(app.ctx, backend, [
+    { path: '/back/1', volume: 'BACK', position: 1n },
+    { path: '/back/2', volume: 'BACK', position: 2n },
+  ]);
+  backend.onRead = async (_volume, position) => {
+    throw new TapeError(position === 1n ? 'TRANSIENT' : 'SPACE', 'not now');
+  };
+  clock.freeze();
+  const id = await makeRequest(app, { ...alice, patterns: '/back/' });
+  await waitFor('the pauses', async () => Object.values(await readTries(app, id)).every((tries) => tries.nextTry));
+  Object.assign(backend, hooks);
+  await suspend(app, { kind: 'BACKEND', name: 'directory', mode: 'DRAINING' });
+  await resume(app, 'BACKEND', 'directory');
+  await waitFor('the one', async () => (await readTries(app, id))['/back/1']?.state === 'ON_DISK');
+  expect((await readTries(app, id))['/back/2']).toMatchObject({ lastErrorClass: 'SPACE', nextTry: expect.any(String) });
   clock.goOn();
   await waitThroughPauses(id, 'COMPLETED');
 });

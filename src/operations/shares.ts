@@ -6,12 +6,8 @@ import type { Context } from '../context.js';
 import { transaction } from '../database/transaction.js';
 import { HALF_LIFE_SECONDS } from '../planner/shares.js';
 
-/** After so many half-lives nothing is left; PostgreSQL refuses to work out numbers that are much smaller. */
-const MAX_HALF_LIVES = 500;
-
 /** What is left at `$1` of the drive seconds of quota `q`. */
-const DECAYED = `q.drive_seconds * 0.5 ^ least(${MAX_HALF_LIVES},
-  greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
+const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
 
 /** User to drive seconds of late, divided by the user's weight. Users that have had none are left out. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {

@@ -90,14 +90,17 @@ export async function holdFailing(ctx: Context, volume: string, problem: string)
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
   const name = checkText('name', input.name);
-  // of a disk, together with the pauses of what found no room on the others; the trigger rings the engine
+  // together with the pauses that it led to, since whoever resumes it has mended it; the trigger rings the engine
   const { rows } = await ctx.db.pool.query<Suspension>(
     `WITH ended AS (
        DELETE FROM suspension WHERE kind = $1 AND name = $2 RETURNING ${COLUMNS}
      ), woken AS (
        UPDATE recall SET not_before = NULL WHERE file_id IN (
-         SELECT file_id FROM recall WHERE state = 'WAITING' AND error_class = 'SPACE' AND not_before IS NOT NULL
-           AND EXISTS (SELECT FROM ended WHERE kind = 'DISK') FOR UPDATE SKIP LOCKED)
+         SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
+           WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
+           WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
+           WHEN 'DISK' THEN c.error_class = 'SPACE' ELSE false END
+         WHERE c.state = 'WAITING' AND c.not_before IS NOT NULL FOR UPDATE OF c SKIP LOCKED)
      ) SELECT ${COLUMNS} FROM ended`,
     [input.kind, name],
   );

@@ -11,11 +11,13 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
+  /** Out of service: nothing more is put on it. */
+  isSuspended: boolean;
 }
 
 /**
- * Gives files the next places on the newest volume, in order, and begins a new one whenever the next file would not
- * fit; a file larger than a volume gets one of its own. A place is given out once, whatever becomes of it.
+ * Gives files the next places on the newest volume, in order, and begins a new one when that is out of service, and
+ * whenever the next file would not fit; a file larger than a volume gets one of its own. A place is given out once, whatever becomes of it.
  * @param sizes of the files, in bytes
  */
 export async function placeFiles(
@@ -25,14 +27,16 @@ export async function placeFiles(
   return await transaction(ctx.db.pool, async (tx) => {
     await lockVolumes(tx);
     const [newest] = await tx.query<OpenVolume>(
-      `SELECT substr(name, 3)::bigint AS number, used, next_position AS "nextPosition" FROM volume
+      `SELECT substr(name, 3)::bigint AS number, used, next_position AS "nextPosition",
+         EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = volume.name) AS "isSuspended" FROM volume
        WHERE name ~ '^TG[0-9]{4,18}$' ORDER BY 1 DESC LIMIT 1`,
     );
     const filled = new Map<bigint, OpenVolume>();
-    let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n };
+    let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n, isSuspended: false };
     const places = sizes.map((size) => {
-      if (volume.number === 0n || (volume.used > 0n && volume.used + size > volumeSize)) {
-        volume = { number: volume.number + 1n, used: 0n, nextPosition: 1n };
+      const isFull = volume.used > 0n && volume.used + size > volumeSize;
+      if (volume.number === 0n || volume.isSuspended || isFull) {
+        volume = { number: volume.number + 1n, used: 0n, nextPosition: 1n, isSuspended: false };
       }
       filled.set(volume.number, volume);
       volume.used += size;
