@@ -129,7 +129,7 @@ Below these directories each file has its archive path:
 These files could not be restored:
 
   /some/bad
-    the tape is torn at 17 m\uFFFDand wet
+    the tape is torn at 17 m and wet
   /some/lost
     the catalogue has no volume and position for this file
 `);

@@ -123,6 +123,13 @@ describe('while no engine works', () => {
       __typename: 'InvalidInput',
       message: 'pattern or files must be given, and neither is',
     });
+    expect(await ask({ quota: 'ann', pattern: '/idle', retention: '2020-01-01' })).toMatchObject({
+      message: expect.stringContaining('retention must be in the future: 2020-01-01T00:00:00 is not after '),
+    });
+    expect(await ask({ quota: 'ann', pattern: '/idle', maxFiles: 3 })).toEqual({
+      __typename: 'InvalidInput',
+      message: 'maxFiles is 3, and the request takes 4 files',
+    });
     expect(await ask({ quota: 'poor', pattern: '/idle' })).toMatchObject({ isEnough: false, quotaUsedAfter: 5e9 });
   });
 

@@ -4,13 +4,13 @@ import { type Snapshot, withSnapshot } from '../database/snapshot.js';
 import { UnknownUserError } from '../errors.js';
 import type { QueueEntry } from '../planner/queue.js';
 import { onDiskStages } from '../stages.js';
-import { checkText } from './checks.js';
 import { type EndRange, rangeOf } from './end-range.js';
 import type { Wish } from './joins.js';
+import { checkWithin } from './limits.js';
 import { likeSubstring } from './match.js';
 import { readPlan } from './plan.js';
 import { readUsed } from './quotas.js';
-import { type CreateRequestInput, checkWish } from './requests.js';
+import { type CreateRequestInput, checkRequest } from './requests.js';
 
 export interface Estimate {
   /** What the catalogue knows of it; sizes are bytes. */
@@ -54,8 +54,7 @@ interface Group {
 
 /** @throws InvalidInputError, UnknownUserError, as making the request would; a full quota is told in the answer */
 export async function estimateRequest(ctx: Context, input: CreateRequestInput): Promise<Estimate> {
-  const wish = checkWish(input);
-  const user = checkText('quota', input.quota);
+  const { wish, user, limits } = checkRequest(input, ctx.now());
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user } });
   if (!quota) throw new UnknownUserError(user);
   const { groups, known } = await withSnapshot(ctx.db.streamPool, (snapshot) => readGroups(snapshot, wish));
@@ -65,6 +64,7 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
     bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
   });
   const all = sum(groups);
+  checkWithin(limits, all);
   const onDisk = sum(groups.filter((group) => group.isOnDisk));
   const onTape = groups.filter((group) => !group.isOnDisk);
   const placed = onTape.filter((group) => group.hasPlace);

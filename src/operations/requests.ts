@@ -35,20 +35,7 @@ export interface CreateRequestInput extends LimitsInput {
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   const now = ctx.now();
-  const wish = checkWish(input);
-  const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
-  const retention = input.retention
-    ? checkTime('retention', input.retention)
-    : addSeconds(now, DEFAULT_RETENTION_SECONDS);
-  if (!isBefore(now, retention)) {
-    throw new InvalidInputError('retention', `must be in the future: ${retention} is not after ${now}`);
-  }
-  const limits = readLimits(input, { maxFiles: null, maxBytes: null });
-  const user = checkText('quota', input.quota);
-  const addresses = {
-    first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
-    last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
-  };
+  const { wish, label, retention, limits, user, addresses } = checkRequest(input, now);
   return await transaction(ctx.db.pool, async (tx) => {
     const quota = await findQuota(tx, user);
     await endOverdue(ctx, tx, quota);
@@ -79,7 +66,26 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
   });
 }
 
-export function checkWish(input: CreateRequestInput): Wish {
+/** All of a new request that can be checked without looking at anything else. @throws InvalidInputError */
+export function checkRequest(input: CreateRequestInput, now: string) {
+  const wish = checkWish(input);
+  const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
+  const retention = input.retention
+    ? checkTime('retention', input.retention)
+    : addSeconds(now, DEFAULT_RETENTION_SECONDS);
+  if (!isBefore(now, retention)) {
+    throw new InvalidInputError('retention', `must be in the future: ${retention} is not after ${now}`);
+  }
+  const limits = readLimits(input, { maxFiles: null, maxBytes: null });
+  const user = checkText('quota', input.quota);
+  const addresses = {
+    first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
+    last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
+  };
+  return { wish, label, retention, limits, user, addresses };
+}
+
+function checkWish(input: CreateRequestInput): Wish {
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = [...new Set(input.files ?? [])];
   if (pattern !== '' && files.length > 0)
