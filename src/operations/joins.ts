@@ -1,7 +1,8 @@
 /**
  * How files come into requests: those that the catalogue knows when the request is made, and those that appear later.
  * The first are charged together or not at all; the later ones are charged as they join, and stay out, visibly, when
- * the request's own limit or the quota leaves no room. What was released never joins again. All of it holds the catalogue's lock (see lockCatalogue), so that no file slips in between.
+ * the request's own limit or the quota leaves no room. What was released never joins again. All of it holds the
+ * catalogue's lock (see lockCatalogue), so that no file slips in between.
  */
 import type { Context } from '../context.js';
 import { lockCatalogue, type Transaction, transaction } from '../database/transaction.js';
@@ -162,11 +163,16 @@ async function takeWhatFits(tx: Transaction): Promise<void> {
 
 async function storeJoined(tx: Transaction): Promise<void> {
   await tx.query(
-    `UPDATE joining j SET ordinal = n.ordinal FROM (
-       SELECT request_id, file_id, row_number() OVER (PARTITION BY request_id ORDER BY path) + greatest(
+    // materialized, so that what a request has is looked through once, not for each of its files
+    `WITH last AS MATERIALIZED (
+       SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM hold h WHERE h.request_id = o.request_id),
          (SELECT coalesce(max(ordinal), 0) FROM awaited_path a WHERE a.request_id = o.request_id)) AS ordinal
-       FROM joining o WHERE o.ordinal IS NULL
+       FROM (SELECT DISTINCT request_id FROM joining WHERE ordinal IS NULL) o
+     )
+     UPDATE joining j SET ordinal = n.ordinal FROM (
+       SELECT request_id, file_id, l.ordinal + row_number() OVER (PARTITION BY request_id ORDER BY path) AS ordinal
+       FROM joining o JOIN last l USING (request_id) WHERE o.ordinal IS NULL
      ) n WHERE n.request_id = j.request_id AND n.file_id = j.file_id`,
   );
   await tx.query(
