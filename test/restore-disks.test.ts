@@ -7,6 +7,7 @@ import { markerName } from '../src/engine/disk-marker.js';
 import { type FileSystem, marginOf } from '../src/engine/disk-space.js';
 import { startEngine } from '../src/engine/runner.js';
 import { chooseDisk, setDisk } from '../src/operations/disks.js';
+import { cancelRequest } from '../src/operations/request-ends.js';
 import { resume, suspend } from '../src/operations/suspensions.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { makeTempDir, startApp, type TestApp, waitFor } from './app.js';
@@ -59,7 +60,7 @@ afterEach(async () => {
   backend.onRead = onRead;
   capacities.clear();
   const { rows } = await app.ctx.db.pool.query(`SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')`);
-  for (const { id } of rows) await cancel(app, id);
+  for (const { id } of rows) await cancelRequest(app.ctx, id);
   await app.ctx.db.pool.query('DELETE FROM suspension');
   await waitFor('the copies to go', async () => (await readDisks(app)).used === 0n);
   await app.ctx.db.pool.query('DELETE FROM restore_disk WHERE mountpoint <> $1', [app.restoreDir]);

@@ -32,8 +32,8 @@ function lineOf({ kind, thing, expected, found, isRepaired }: Finding): string {
 }
 
 function summaryOf({ lookedAt, found, repaired }: Report): string {
-  const { quotas, requests, holds, recalls, disks, copies, checksums, files, folders } = lookedAt;
-  const looked = `looked at ${quotas} quotas, ${requests} requests, ${holds} holds, ${recalls} recalls, ${disks} disks, ${copies} noted copies (${checksums} of them read), ${files} files in ${folders} folders`;
+  const { quotas, requests, holds, recalls, disks, copies, checksums, notCompared, files, folders } = lookedAt;
+  const looked = `looked at ${quotas} quotas, ${requests} requests, ${holds} holds, ${recalls} recalls, ${disks} disks, ${copies} noted copies (${checksums} of them read)${notCompared === 0 ? '' : `, but not at ${notCompared}`}, ${files} files in ${folders} folders`;
   if (found === 0) return `${looked}: nothing is wrong`;
   return `${looked}: ${found} faults, ${repaired} of them repaired`;
 }

@@ -18,7 +18,11 @@ const PAGE = 200;
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readCopies(ctx, { kind: 'restored', after, limit: PAGE });
-    const faults = (await Promise.all(copies.map((copy) => examineCopy(copy, exam)))).filter((fault) => fault !== null);
+    const faults: CopyFault[] = [];
+    for (const copy of copies) {
+      const fault = await examineCopy(copy, exam);
+      if (fault) faults.push(fault);
+    }
     if (faults.length > 0) yield* tellCopies(ctx, exam, faults);
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;

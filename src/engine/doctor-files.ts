@@ -3,7 +3,7 @@ import type { BigIntStats } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../context.js';
-import { codeOf, TapeError } from '../errors.js';
+import { codeOf, messageOf, TapeError } from '../errors.js';
 import {
   type PlaceNote,
   type RunningPart,
@@ -60,15 +60,14 @@ async function* examineParts(
   );
   for (const { entry, part } of parts.filter(({ part }) => !running.some(isSamePart(part)))) {
     const place = { ...disk, path: entry.path };
-    const size = await withLockedFile(ctx, part.fileId, async (_note, nowRunning) => {
+    const left = await withLockedFile(ctx, part.fileId, async (_note, nowRunning) => {
       const stats = nowRunning.some(isSamePart(part)) ? undefined : await lookAt(place);
-      if (stats && exam.repair) await removeFile(place);
-      return stats?.size;
+      return stats && { size: stats.size, isRepaired: exam.repair && (await remove(ctx, place)) };
     });
-    if (size === undefined) continue;
+    if (!left) continue;
     const expected = `a recall of file ${part.fileId} that runs on drive ${part.driveId} in epoch ${part.epoch}`;
-    const found = `none, and ${size} bytes`;
-    yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: exam.repair };
+    const found = `none, and ${left.size} bytes`;
+    yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: left.isRepaired };
   }
 }
 
@@ -122,8 +121,7 @@ async function* examineOrphan(
     const isSame = stats.ino === before.ino && stats.size === before.size && stats.mtimeNs === before.mtimeNs;
     const isTheCopy = isOurs && isSame && note.checksum === checksum && stats.size === note.size;
     const isOnTape = note.stage === 'ONTAPE' || note.stage === 'RESTORED';
-    if (isTheCopy && isOnTape) await removeFile(place);
-    return { note, stats, isRepaired: isTheCopy && isOnTape };
+    return { note, stats, isRepaired: isTheCopy && isOnTape && (await remove(ctx, place)) };
   });
   if (!fault) return;
   const { note, stats, isRepaired } = fault;
@@ -131,6 +129,17 @@ async function* examineOrphan(
   const expected = `nothing, the file of ${note.size} bytes being ${note.stage}${elsewhere}`;
   const found = stats.isFile() ? `${stats.size} bytes` : 'no plain file';
   yield { kind: 'orphan-copy', thing: place.mountpoint + place.path, expected, found, isRepaired };
+}
+
+/** @returns false when it could not be removed, which holds up nothing else */
+async function remove(ctx: Context, place: MarkedDisk & { path: string }): Promise<boolean> {
+  try {
+    await removeFile(place);
+    return true;
+  } catch (error) {
+    ctx.log.error({ err: error, path: place.path }, `it cannot be removed: ${messageOf(error)}`);
+    return false;
+  }
 }
 
 async function lookAt(place: MarkedDisk & { path: string }): Promise<BigIntStats | undefined> {
