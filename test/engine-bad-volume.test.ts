@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../src/errors.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
-import { createClock, createGate, ring, viewRequest } from './engine-watch.js';
+import { createClock, createGate, ring, viewRequest, waitForState } from './engine-watch.js';
 import { addQuota, addTaped } from './factories.js';
 import { makeRequest } from './rest.js';
 import { readSuspensions, readTries, resume, suspend } from './suspend.js';
@@ -193,11 +193,19 @@ test('a mount that fails is not tried again at once for the rest of a long queue
   expect(tries.filter((one) => one.lastError !== 'the arm is stuck' || one.lastErrorClass !== 'TRANSIENT')).toEqual([]);
   expect(new Set(tries.map((one) => one.attempts))).toEqual(new Set([0, 1])); // most of them have not been tried
   expect(backend.log.map((entry) => entry.what)).toEqual(['mount']);
+  await addTaped(app.ctx, backend, [{ path: '/arm/late', volume: 'ARM', position: 601n, size: 10 }]);
+  const late = await makeRequest(app, { ...alice, files: ['/arm/late'] });
+  for (let times = 0; times < 20; times++) {
+    await ring(app, 'recall');
+    expect((await viewRequest(app, late)).state).toBe('QUEUED');
+  }
+  expect(backend.log.map((entry) => entry.what)).toEqual(['mount']);
+
   isStuck = false;
   // whoever puts it back into service has mended it: nothing pauses any longer, and time stands still
   await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'HELD' });
   await resume(app, 'VOLUME', 'ARM');
-  await waitFor('the request', async () => (await viewRequest(app, id)).state === 'COMPLETED');
+  for (const request of [id, late]) await waitForState(app, request, 'COMPLETED');
   clock.goOn();
 });
 

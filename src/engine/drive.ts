@@ -6,7 +6,7 @@ import { claimDrive, releaseDrive, setMount } from '../operations/drives.js';
 import { readQueues } from '../operations/recall-queue.js';
 import { readShares } from '../operations/shares.js';
 import { isSuspended } from '../operations/suspensions.js';
-import { groupByVolume } from '../planner/queue.js';
+import { groupByVolume, type WaitingVolume } from '../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../planner/schedule.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
@@ -96,7 +96,9 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
     const isOpen = !(await isSuspended(ctx, lease.driveName));
     const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
-    const free = queues.filter((queue) => !queue.isMounted);
+    const isFree = ({ volume, isMounted }: WaitingVolume) =>
+      !isMounted && !options.failures.isPaused(volume, ctx.now());
+    const free = queues.filter(isFree);
     const choice = chooseNext(openBacklog(free, state), state);
     if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
       await workVolume(ctx, backend, lease, { volume: choice.queue, options });

@@ -71,6 +71,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     idleMs,
     gauge: new DiskGauge(options.readFileSystem),
   };
+  unlisten.push(ctx.events.onRing('suspension', () => drive.failures.endPauses()));
   const drives = Array.from({ length: ctx.config.drives }, () =>
     runDrive(ctx, backend, { ...drive, work: bells.recall }),
   );

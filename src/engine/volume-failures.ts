@@ -4,6 +4,7 @@
  * count begins anew.
  */
 import type { RecallOutcome, RunningRecall } from '../operations/recalls.js';
+import { addSeconds, isBefore } from '../time.js';
 import { classifyError, maxTries, pauseSeconds } from './retry.js';
 
 /** Mounts that may fail one after another; more where the class of the error is tried more often. */
@@ -15,32 +16,47 @@ const MAX_BAD_FILES = 3;
 export interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** Until the next mount is worth trying; nothing when the next file may try at once. */
-  pauseSeconds: number | undefined;
+  /** When the next mount is worth trying; nothing when the next file may try at once. */
+  notBefore: string | undefined;
   /** Why the volume is to be held, when it is. */
   holdReason: string | undefined;
 }
 
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
+  private readonly pauses = new Map<string, string>();
   private readonly badFiles = new Map<string, number>();
+
+  /** Is it too early for the next mount? Also for what was asked for after the last one had failed. */
+  isPaused(volume: string, now: string): boolean {
+    const until = this.pauses.get(volume);
+    return until !== undefined && isBefore(now, until);
+  }
+
+  /** An operator has changed something. */
+  endPauses(): void {
+    this.pauses.clear();
+  }
 
   mountSucceeded(volume: string): void {
     this.mounts.delete(volume);
+    this.pauses.delete(volume);
   }
 
-  mountFailed(volume: string, thrown: unknown, random: number): MountFailure {
+  mountFailed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    if (isWorn) this.mounts.delete(volume);
-    else this.mounts.set(volume, before + 1);
-    return {
-      errorClass,
-      error,
-      pauseSeconds: isWorn ? undefined : pauseSeconds(errorClass, before, random),
-      holdReason: isWorn ? `it could not be mounted ${before + 1} times: ${error}` : undefined,
-    };
+    this.mountSucceeded(volume); // the count begins anew, unless it goes on here
+    if (isWorn) {
+      const holdReason = `it could not be mounted ${before + 1} times: ${error}`;
+      return { errorClass, error, notBefore: undefined, holdReason };
+    }
+    const pause = pauseSeconds(errorClass, before, at.random);
+    const notBefore = pause === undefined ? undefined : addSeconds(at.now, pause);
+    this.mounts.set(volume, before + 1);
+    if (notBefore !== undefined) this.pauses.set(volume, notBefore);
+    return { errorClass, error, notBefore, holdReason: undefined };
   }
 
   /**

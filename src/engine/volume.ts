@@ -7,7 +7,7 @@ import { holdFailing, isSuspended } from '../operations/suspensions.js';
 import { groupByVolume, orderRecalls, type QueuedRecall, takeBatch, type WaitingVolume } from '../planner/queue.js';
 import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../planner/schedule.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
-import { addSeconds, secondsOf } from '../time.js';
+import { secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
 import type { HeldLease } from './lease.js';
 import { judgeAll, runBatch } from './recall.js';
@@ -91,10 +91,10 @@ async function noteMountFailure(
   { volume, volumeId }: WaitingVolume,
   thrown: unknown,
 ): Promise<void> {
-  const { errorClass, error, pauseSeconds, holdReason } = failures.mountFailed(volume, thrown, Math.random());
+  const at = { now: ctx.now(), random: Math.random() };
+  const { errorClass, error, notBefore, holdReason } = failures.mountFailed(volume, thrown, at);
   if (holdReason !== undefined) await holdFailing(ctx, volume, holdReason);
-  if (pauseSeconds === undefined) return;
-  await postponeVolume(ctx, volumeId, { errorClass, error, notBefore: addSeconds(ctx.now(), pauseSeconds) });
+  if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
 
 function toReturned({ fileId }: RunningRecall): RecallOutcome {
