@@ -101,6 +101,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       acknowledged: new Set(),
       revivals: new Map(),
       watches: [],
+      miswritten: new Set(),
     },
     replace: async (file, bytes) => {
       const place = path.join(app.restoreDir, file);
@@ -138,6 +139,10 @@ const setComplete = (values: string) => `UPDATE request SET ${values} WHERE id =
 const TEXT = Buffer.from('not of the archive');
 const recallOf = (file: string, state: string) =>
   `INSERT INTO recall (file_id, size, state, created_at) SELECT id, size, '${state}', now() FROM tape_file WHERE path = '${file}'`;
+
+const copyAt = (stage: string, verified: string) =>
+  `INSERT INTO tape_file (path, size, stage, verified, checksum, volume_id, position)
+   VALUES ('/u/copy', 1, '${stage}', ${verified}, 'md5:00', 1, 99)`;
 
 /** Ids of the events of all files, or of a request, in order. */
 async function readEventIds({ run }: Soil, requestId?: number): Promise<bigint[]> {
@@ -219,6 +224,11 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'join-missed',
     'a pattern matches a file that its request does not hold',
     ({ run }) => run(setComplete(`pattern = '/s/'`)),
+  ],
+  [
+    'join-missed',
+    'a path is left out although the request has no limit',
+    ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`),
   ],
   [
     'request-lost',
@@ -415,6 +425,24 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'stage-last',
     'a file is where no event led it',
     ({ run }) => run(`UPDATE tape_file SET stage = 'ONDISK' WHERE path = '/s/gone'`),
+  ],
+  ['verify-missed', 'a tape copy is not confirmed', ({ run }) => run(copyAt('UNVERIFIED', 'NULL'))],
+  [
+    'verify-missed',
+    'a tape copy that could not be confirmed waits for another try',
+    async ({ run }) => {
+      await run(copyAt('UNVERIFIED', 'NULL'));
+      await run(`INSERT INTO verification (file_id, attempts, error_class, error, at, not_before)
+        SELECT id, 1, 'MEDIA', 'torn', now(), now() FROM tape_file WHERE path = '/u/copy'`);
+    },
+  ],
+  [
+    'verify-wrong',
+    'a tape copy with other bytes is confirmed',
+    async ({ run, outside }) => {
+      await run(copyAt('ONDISK', 'now()'));
+      outside.miswritten = new Set(['/u/copy']);
+    },
   ],
   ['watch-missed', 'an event in the middle is not told', (soil) => plantWatch(soil, (ids) => ids.toSpliced(1, 1))],
   [

@@ -48,12 +48,21 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
       report('join-missed', `request ${request.id} awaits ${path} as unknown, and the catalogue has it`);
     }
   }
+  const beyond = awaited.filter(({ path, reason }) => reason === 'LIMIT' && index.filesByPath.has(path));
+  const first = index.filesByPath.get(beyond.map(({ path }) => path).sort()[0] ?? '');
+  if (first && isWithinLimits(request, first)) {
+    report('join-missed', `request ${request.id} has no room for ${first.path}, which is within its limits`);
+  }
   if (request.pattern === '') return;
   for (const { path } of facts.files) {
     if (path.includes(request.pattern) && !known.has(path)) {
       report('join-missed', `request ${request.id} matches ${path} and neither holds nor awaits it`);
     }
   }
+}
+
+function isWithinLimits({ filesTotal, bytesTotal, maxFiles, maxBytes }: RequestFact, file: FileFact): boolean {
+  return (maxFiles === null || filesTotal < maxFiles) && (maxBytes === null || bytesTotal + file.size <= maxBytes);
 }
 
 function checkCounts(request: RequestFact, holds: readonly HoldFact[], report: Report): void {
@@ -117,8 +126,8 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
     if (quota.used !== held) {
       report('quota-used', `the quota of ${quota.user} has ${quota.used} bytes in use, its live requests hold ${held}`);
     }
-    // what joins is taken in order, up to the first that does not fit
-    const next = awaiting.find(({ requestId, file }) => ids.has(requestId) && file !== undefined);
+    // what joins is taken in order, up to the first that does not fit; what is beyond a limit takes no room
+    const next = awaiting.find(({ requestId, file, reason }) => ids.has(requestId) && file && reason !== 'LIMIT');
     if (next?.reason === 'QUOTA_FULL' && next.file && quota.used + next.file.size <= quota.size) {
       const room = quota.size - quota.used;
       const needs = `${next.file.size} bytes, and ${room} of the quota of ${quota.user} are free`;

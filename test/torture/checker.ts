@@ -7,6 +7,7 @@ import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
 import { checkMail } from './check-mail.js';
 import { checkRequests } from './check-requests.js';
+import { checkVerifications } from './check-verifications.js';
 import { checkWatches } from './check-watches.js';
 import { indexFacts } from './fact-index.js';
 import type { Facts } from './facts.js';
@@ -21,5 +22,6 @@ export function check(facts: Facts): Violation[] {
   checkMail(facts, index, report);
   checkEvents(facts, index, report);
   checkWatches(facts, report);
+  checkVerifications(facts, report);
   return violations;
 }

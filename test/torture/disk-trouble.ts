@@ -1,6 +1,6 @@
 /** Trouble on the restore disks: no room, and people who change what they were given. */
 import { appendFile, open, rm, unlink, utimes, writeFile } from 'node:fs/promises';
-import { importRows } from '../../src/operations/import.js';
+import { tellOnTape } from './copies.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
 
@@ -71,12 +71,5 @@ async function importDoubted(world: World, random: Random): Promise<void> {
     const place = `${mountpoint}${path}`;
     if (world.touched.has(place) && random.chance(0.5)) await rm(place, { force: true });
   }
-  const kept = {
-    verified: undefined,
-    spotName: undefined,
-    volume: undefined,
-    position: undefined,
-    checksum: undefined,
-  };
-  await importRows(world.ctx, [{ line: 1, path, size, stage: 'ONTAPE', ...kept }]);
+  await tellOnTape(world, [{ path, size }]);
 }

@@ -37,6 +37,8 @@ export interface RequestFact {
   bytesTotal: bigint;
   bytesOnDisk: bigint;
   isReleased: boolean;
+  maxFiles: number | null;
+  maxBytes: bigint | null;
 }
 
 export interface HoldFact {
@@ -55,6 +57,9 @@ export interface FileFact {
   stage: Stage;
   diskId: number | null;
   mtimeNs: bigint | null;
+  verified: string | null;
+  /** The catalogue says where on tape it is, and which checksum it has there. */
+  isReadable: boolean;
 }
 
 export interface DiskFact {
@@ -96,6 +101,8 @@ export interface Stored {
   holds: HoldFact[];
   awaited: { requestId: number; path: string; reason: AwaitedReason }[];
   files: FileFact[];
+  /** Of tape copies that could not be confirmed. */
+  verifications: { fileId: bigint; error: string; isTriedAgain: boolean }[];
   recalls: { fileId: bigint; state: RecallState; size: bigint; diskId: number | null }[];
   disks: DiskFact[];
   quotas: { user: string; size: bigint; used: bigint }[];
@@ -117,6 +124,8 @@ export interface Outside {
   /** How often a request may have been revived: the retentions that users have sent for it. */
   revivals: ReadonlyMap<number, number>;
   watches: readonly Watch[];
+  /** Paths of tape copies that were registered with a checksum that they do not have. */
+  miswritten: ReadonlySet<string>;
 }
 
 export interface Facts extends Stored {
@@ -137,7 +146,8 @@ async function readStored(query: Query): Promise<Stored> {
          r.notify_on_first_file AS first, r.notify_on_last_file AS last, r.tapestore_request_start AS start,
          r.tapestore_request_end AS end, r.first_files_on_disk AS "firstFiles", r.last_files_on_disk AS "lastFiles",
          r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
-         r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.is_released AS "isReleased"
+         r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.is_released AS "isReleased",
+         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes"
        FROM request r JOIN quota q ON q.id = r.quota_id ORDER BY r.id`,
     ),
     holds: await query(
@@ -146,7 +156,12 @@ async function readStored(query: Query): Promise<Stored> {
     ),
     awaited: await query('SELECT request_id AS "requestId", path, reason FROM awaited_path ORDER BY request_id, path'),
     files: await query(
-      `SELECT id, path, size, stage, disk_id AS "diskId", disk_mtime_ns AS "mtimeNs" FROM tape_file ORDER BY id`,
+      `SELECT id, path, size, stage, disk_id AS "diskId", disk_mtime_ns AS "mtimeNs", verified,
+         volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable"
+       FROM tape_file ORDER BY id`,
+    ),
+    verifications: await query(
+      `SELECT file_id AS "fileId", error, not_before IS NOT NULL AS "isTriedAgain" FROM verification ORDER BY file_id`,
     ),
     recalls: await query('SELECT file_id AS "fileId", state, size, disk_id AS "diskId" FROM recall ORDER BY file_id'),
     disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),

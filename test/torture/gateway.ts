@@ -7,6 +7,7 @@ function noteAnswer(world: World): void {
   const now = performance.now();
   world.counts.silenceMs = Math.max(world.counts.silenceMs, now - (world.answeredAt ?? now));
   world.answeredAt = now;
+  world.counts.answered++;
 }
 
 /** @returns undefined for what is refused with a reason */

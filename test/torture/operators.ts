@@ -1,9 +1,14 @@
 /** What operators do meanwhile: sizes change, and things are taken out of service and put back. */
 import { setDisk } from '../../src/operations/disks.js';
 import { setQuota } from '../../src/operations/quotas.js';
-import { listSuspensions, resume, type Suspension, suspend } from '../../src/operations/suspensions.js';
+import { listSuspensions, resume, type SuspensionKey } from '../../src/operations/suspensions.js';
+import { graphql } from './gateway.js';
 import type { Random } from './random.js';
 import type { World } from './world.js';
+
+const SUSPEND = 'mutation ($input: SuspendInput!) { result: suspend(input: $input) { __typename } }';
+const RESUME = 'mutation ($input: ResumeInput!) { result: resume(input: $input) { __typename } }';
+const VERIFY = 'mutation ($match: String!) { result: verifyAgain(match: $match) { __typename } }';
 
 /** From too small for what it holds to larger than it is. */
 export async function resizeDisk(world: World, random: Random): Promise<void> {
@@ -19,7 +24,7 @@ export async function resizeQuota(world: World, random: Random): Promise<void> {
 }
 
 export async function suspendOne(world: World, random: Random): Promise<void> {
-  const things: Pick<Suspension, 'kind' | 'name'>[] = [
+  const things: SuspensionKey[] = [
     ...world.users.map((name) => ({ kind: 'USER' as const, name })),
     ...world.disks.map(({ mountpoint }) => ({ kind: 'DISK' as const, name: mountpoint })),
     ...[1, 2, 3, 4].map((n) => ({ kind: 'DRIVE' as const, name: `drive-${n}` })),
@@ -27,7 +32,19 @@ export async function suspendOne(world: World, random: Random): Promise<void> {
     { kind: 'BACKEND', name: 'directory' },
   ];
   const mode = random.pick(['HELD', 'DRAINING'] as const);
-  await suspend(world.ctx, { ...random.pick(things), mode, reason: 'planned' });
+  await graphql(world, SUSPEND, { input: { ...random.pick(things), mode, reason: 'planned' } });
+}
+
+/** One thing, when there is one. */
+export async function resumeOne(world: World, random: Random): Promise<void> {
+  const suspended = await listSuspensions(world.ctx);
+  if (suspended.length === 0) return;
+  const { kind, name } = random.pick(suspended);
+  await graphql(world, RESUME, { input: { kind, name } });
+}
+
+export async function verifyAgain(world: World, random: Random): Promise<void> {
+  await graphql(world, VERIFY, { match: `/g00${random.integer(0, 9)}/` });
 }
 
 /** Also what the engines have taken out of service themselves. */

@@ -79,12 +79,22 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       mail,
       engines,
       gateway,
-      counts: { kills: 0, stops: 0, databaseRestarts: 0, requests: 0, refusals: 0, unanswered: 0, silenceMs: 0 },
+      counts: {
+        kills: 0,
+        stops: 0,
+        databaseRestarts: 0,
+        requests: 0,
+        refusals: 0,
+        unanswered: 0,
+        answered: 0,
+        silenceMs: 0,
+      },
       answeredAt: undefined,
       touched: new Set(),
       acknowledged: new Set(),
       revivals: new Map(),
       watches: [],
+      miswritten: new Set(),
     };
     return { world, dir, tearDown };
   } catch (error) {

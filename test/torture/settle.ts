@@ -93,6 +93,7 @@ async function findWork(world: World): Promise<string> {
   await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, [
     world.ctx.now(),
   ]);
+  await pool.query('UPDATE verification SET not_before = $1 WHERE not_before > $1', [world.ctx.now()]);
   const { rows } = await pool.query<Record<string, bigint>>(
     `SELECT (SELECT count(*) FROM request WHERE state IN ('QUEUED', 'RESTORING')) AS "requests that are not done",
        (SELECT count(*) FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')
@@ -100,6 +101,9 @@ async function findWork(world: World): Promise<string> {
        (SELECT count(*) FROM request WHERE NOT is_released) AS "requests that are not released",
        (SELECT count(*) FROM recall) AS recalls,
        (SELECT count(*) FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED') AS "copies to be removed",
+       (SELECT count(*) FROM tape_file f WHERE stage = 'UNVERIFIED' AND verified IS NULL AND volume_id IS NOT NULL
+         AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
+       ) AS "tape copies to be confirmed",
        (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent"`,
     [world.ctx.now()],
   );
@@ -112,8 +116,8 @@ async function readWorld(world: World): Promise<Facts> {
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
-    const { sources, mail, touched, acknowledged, revivals, watches } = world;
-    return await readFacts(query, { sources, mails: mail.mails, touched, acknowledged, revivals, watches });
+    const { sources, mail, touched, acknowledged, revivals, watches, miswritten } = world;
+    return await readFacts(query, { sources, mails: mail.mails, touched, acknowledged, revivals, watches, miswritten });
   } finally {
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
     client.release();

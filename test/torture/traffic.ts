@@ -1,22 +1,17 @@
 /** Users: they make, change, extend, shorten, revive and cancel requests, over REST and GraphQL, and never wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { addSeconds, currentTime } from '../../src/time.js';
+import { cancel, changeSomehow, type Known } from './changes.js';
 import { graphql, rest, urlOf } from './gateway.js';
 import { pickWeighted, type Random } from './random.js';
 import { watchRequest } from './watchers.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 30, high: 500 };
-const DAY = 24 * 3600;
 /** Of the requests made last, those that users still think of. */
 const REMEMBERED = 60;
 /** Of the requests, as far as not too many are watched already. */
 const WATCHED = 0.3;
-
-interface Known {
-  id: number;
-  user: string;
-}
 
 /** One user of several, until there is `peace`; what the user watches is watched for longer. */
 export async function makeTraffic(
@@ -36,25 +31,14 @@ export async function makeTraffic(
         known.push(...made);
         const forgotten = known.splice(0, known.length - REMEMBERED);
         // otherwise all files would be held in the end, and nothing be recalled any more
-        for (const { id } of forgotten) if (random.chance(0.9)) await graphql(world, CANCEL, { id });
-      } else await pickWeighted(random, CHANGES)(world, random, request);
+        for (const request of forgotten) if (random.chance(0.9)) await cancel(world, request);
+      } else await changeSomehow(world, random, request);
     } catch {
       world.counts.unanswered++; // the gateway or its database was away, or stood still
     }
     await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal: peace }).catch(() => {}); // woken by the end
   }
 }
-
-type Change = (world: World, random: Random, request: Known) => Promise<void>;
-
-const CHANGES: readonly (readonly [number, Change])[] = [
-  [20, (world, _random, { id }) => graphql(world, CANCEL, { id }).then(() => {})],
-  [15, (world, random, request) => retain(world, random, request, random.integer(1, 8))],
-  [15, (world, random, request) => retain(world, random, request, random.integer(DAY, 3 * DAY))],
-  [10, (world, random, request) => retain(world, random, request, -random.integer(0, DAY))],
-  [10, (world, _random, { id }) => rest(world, 'GET', `/requests/${id}`).then(() => {})],
-  [5, (world, _random, { user }) => rest(world, 'GET', `/quota/${user}`).then(() => {})],
-];
 
 async function makeRequest(world: World, random: Random): Promise<Known[]> {
   const user = random.pick(world.users);
@@ -64,22 +48,25 @@ async function makeRequest(world: World, random: Random): Promise<Known[]> {
     retention: random.chance(0.75) ? addSeconds(currentTime(), random.integer(1, 12)) : undefined,
     first: address(),
     last: address(),
-    ...(random.chance(0.5) ? { files: pickFiles(world, random) } : { pattern: pickPattern(world, random) }),
+    ...(random.chance(0.5)
+      ? { files: pickFiles(world, random), pattern: undefined }
+      : { files: undefined, pattern: pickPattern(world, random) }),
   };
-  const id = await (random.chance(0.5) ? makeByRest : makeByGraphql)(world, wish);
+  const limit = random.chance(0.2) ? random.integer(1, 30) : undefined;
+  const id = random.chance(0.5) ? await makeByRest(world, wish) : await makeByGraphql(world, wish, limit);
   if (id === undefined) {
     world.counts.refusals++;
     return [];
   }
   world.counts.requests++;
   world.acknowledged.add(id);
-  return [{ id, user }];
+  return [{ id, user, files: wish.files }];
 }
 
 interface Wish {
   quota: string;
-  pattern?: string;
-  files?: string[];
+  pattern: string | undefined;
+  files: string[] | undefined;
   retention: string | undefined;
   first: string | undefined;
   last: string | undefined;
@@ -111,20 +98,13 @@ async function makeByRest(world: World, { pattern, first, last, ...wish }: Wish)
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
   result: createRequest(input: $input) { ... on Request { requestId } } }`;
-const UPDATE = 'mutation ($input: UpdateRequestInput!) { result: updateRequest(input: $input) { __typename } }';
-const CANCEL = 'mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename } }';
 
-async function makeByGraphql(world: World, { first, last, ...wish }: Wish): Promise<number | undefined> {
-  const input = { ...wish, notifyOnFirstFile: first, notifyOnLastFile: last };
+async function makeByGraphql(
+  world: World,
+  { first, last, ...wish }: Wish,
+  maxFiles: number | undefined,
+): Promise<number | undefined> {
+  const input = { ...wish, maxFiles, notifyOnFirstFile: first, notifyOnLastFile: last };
   const result = await graphql<{ requestId?: number }>(world, CREATE, { input });
   return result.requestId;
-}
-
-/** Extends, shortens, ends or revives a request, whatever it is now. */
-async function retain(world: World, random: Random, { id, user }: Known, seconds: number): Promise<void> {
-  const retention = addSeconds(currentTime(), seconds);
-  // before it is sent: the answer may be lost, and the change not
-  if (seconds > 0) world.revivals.set(id, (world.revivals.get(id) ?? 0) + 1);
-  if (random.chance(0.5)) await rest(world, 'PUT', `/requests/${id}`, { quota: user, retention });
-  else await graphql(world, UPDATE, { input: { id, retention } });
 }

@@ -1,14 +1,19 @@
 /** Everything that goes wrong: processes, database, mail, disks, and hands in the restore area. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { registerCopies, takeFromDisk } from './copies.js';
 import { signalDatabase } from './database.js';
 import { dropBallast, takeRoom, touchCopy } from './disk-trouble.js';
 import { archiveLate } from './late.js';
-import { resizeDisk, resizeQuota, resumeAll, suspendOne } from './operators.js';
+import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain } from './operators.js';
 import type { Kept } from './processes.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 1800 };
+/** On a slow machine as well, users get some answers between two troubles, unless nobody gets any for a while. */
+const ANSWERS = 5;
+const LOOK_MS = 50;
+const MAX_LOOKS = 100;
 /** Longer than the lease of an engine. */
 const STILL_MS = { low: 2500, high: 5000 };
 const MAIL_AWAY_MS = { low: 1000, high: 8000 };
@@ -27,7 +32,9 @@ export async function makeTrouble(world: World, random: Random, limits: TroubleL
     // each goes its way, so that several come at once
     ends.push(trouble(world, random).catch(() => {}));
     const pauseMs = random.integer(PAUSE_MS.low, PAUSE_MS.high);
+    const { answered } = world.counts;
     await sleep(pauseMs, undefined, { signal: limits.signal }).catch(() => {}); // woken by the end
+    for (let looks = 0; world.counts.answered < answered + ANSWERS && looks < MAX_LOOKS; looks++) await sleep(LOOK_MS);
   }
   await Promise.all(ends);
 }
@@ -51,8 +58,12 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [8, (world, random) => touchCopy(world, random)],
   [4, resizeQuota],
   [4, suspendOne],
-  [6, (world) => resumeAll(world)],
+  [4, (world) => resumeAll(world)],
+  [4, resumeOne],
+  [2, verifyAgain],
   [8, (world, random) => archiveLate(world, random)],
+  [4, registerCopies],
+  [4, takeFromDisk],
 ];
 
 function killProcess(world: World, kept: Kept): void {

@@ -36,6 +36,8 @@ export const violationKinds = {
   'stage-chain': 'the stage events of a file do not follow from each other',
   'stage-illegal': 'a stage event tells a move that does not exist',
   'stage-last': 'the last stage event of a file leads to another stage than it has',
+  'verify-missed': 'a tape copy that could be confirmed is not, and nothing says why',
+  'verify-wrong': 'a tape copy with other bytes counts as confirmed',
   'watch-missed': 'a subscription has not told of an event',
   'watch-order': 'a subscription has told of an event again, or after a later one',
   'watch-unknown': 'a subscription has told of an event that does not exist, or is none of its own',

@@ -29,6 +29,7 @@ export interface Counts {
   refusals: number;
   /** Calls that nobody answered. */
   unanswered: number;
+  answered: number;
   /** The longest time in which no user got an answer. */
   silenceMs: number;
 }
@@ -40,7 +41,7 @@ export interface World {
   users: readonly string[];
   /** Bytes of all files there will ever be. */
   totalBytes: bigint;
-  sources: ReadonlyMap<string, Source>;
+  sources: Map<string, Source>;
   lateTrees: LateTree[];
   disks: readonly RestoreDisk[];
   mail: MoodyMail;
@@ -54,6 +55,7 @@ export interface World {
   acknowledged: Set<number>;
   revivals: Map<number, number>;
   watches: Watch[];
+  miswritten: Set<string>;
 }
 
 /** Bytes of a volume and the most that a file may have. */
