@@ -11,7 +11,7 @@ export function checkMail(facts: Facts, index: Index, report: Report): void {
   const queued = new Set(facts.notifications.map(({ requestId, kind }) => `${requestId} ${kind}`));
   const eventsOf = groupBy(facts.progressEvents, (event) => event.requestId);
   for (const request of facts.requests) {
-    const reached = findReached(eventsOf.get(request.id) ?? []);
+    const reached = findReached(eventsOf.get(request.id) ?? [], index.releasedOf.has(request.id));
     for (const kind of KINDS) {
       if (reached.has(kind) && addressOf(request, kind) !== null && !queued.has(`${request.id} ${kind}`)) {
         report('mail-missing', `request ${request.id} has reached ${kind}, and no mail was queued`);
@@ -22,12 +22,16 @@ export function checkMail(facts: Facts, index: Index, report: Report): void {
   checkSeen(facts, report);
 }
 
-/** What has happened to a request, as its progress events tell. */
-function findReached(events: readonly ProgressEventFact[]): ReadonlySet<NotificationKind> {
+/**
+ * What has happened to a request, as its progress events tell. Who has released all files of a request is not told that
+ * nothing is left to do.
+ */
+function findReached(events: readonly ProgressEventFact[], hasReleased: boolean): ReadonlySet<NotificationKind> {
   const reached = new Set<NotificationKind>();
   for (const event of events) {
     if (event.filesOnDisk > 0) reached.add('FIRST_FILE');
-    if (event.state === 'COMPLETED' || event.state === 'PARTIAL') reached.add('LAST_FILE');
+    const isDone = event.state === 'COMPLETED' || event.state === 'PARTIAL';
+    if (isDone && (event.filesTotal > 0 || !hasReleased)) reached.add('LAST_FILE');
   }
   return reached;
 }

@@ -57,7 +57,9 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     done.abort();
     await Promise.all(traffic);
     tell(`${describe(world.counts)}; now waiting for peace`);
+    left = '; calming down';
     await calmDown(world);
+    left = '; the last trees are archived';
     const bound = AbortSignal.any([options.signal, AbortSignal.timeout(options.settleMs)]);
     const verdict = await settleAndCheck(world, bound, (work) => {
       left = `; left to do: ${work}`;

@@ -7,6 +7,7 @@ import { messageOf } from '../../src/errors.js';
 import { setDisk } from '../../src/operations/disks.js';
 import { check } from './checker.js';
 import { dropBallast } from './disk-trouble.js';
+import { askDoctor } from './doctor.js';
 import { type Facts, readFacts } from './facts.js';
 import { CALM_FILE } from './faults.js';
 import { archiveRest } from './late.js';
@@ -68,7 +69,7 @@ export async function settleAndCheck(
   let left = 'the first look';
   while (left !== '' && !signal.aborted) {
     left = (await Promise.race([findWork(world).catch(messageOf), timeUp])) ?? left;
-    tell(left);
+    tell(left || 'nothing');
     await sleep(LOOK_MS);
   }
   const violations: Violation[] =
@@ -77,6 +78,7 @@ export async function settleAndCheck(
   for (;;) {
     const facts = await readWorld(world);
     const found = check(facts);
+    if (found.length === 0) found.push(...(await askDoctor(world)));
     if (found.length === 0 || Date.now() > deadline || signal.aborted) {
       return { facts, violations: [...violations, ...found] };
     }

@@ -11,9 +11,9 @@ import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 1800 };
 /** On a slow machine as well, users get some answers between two troubles, unless nobody gets any for a while. */
-const ANSWERS = 5;
+const ANSWERS = 2;
 const LOOK_MS = 50;
-const MAX_LOOKS = 100;
+const MAX_LOOKS = 60;
 /** Longer than the lease of an engine. */
 const STILL_MS = { low: 2500, high: 5000 };
 const MAIL_AWAY_MS = { low: 1000, high: 8000 };

@@ -1,6 +1,7 @@
 /** What the checker can find: each kind, and what it means. */
 export const violationKinds = {
   unsettled: 'work is left that nobody does',
+  doctor: 'the doctor finds a fault where the checker finds none',
   'hold-open': 'a hold of a live request is neither ON_DISK nor FAILED',
   'hold-unexplained': 'a failed hold has no error class or no text',
   'hold-without-copy': 'a hold says ON_DISK, and its file is not on disk',

@@ -1,0 +1,14 @@
+/** The program's own judgement of what is left, which must agree with that of the checker. */
+import { examine } from '../../src/engine/doctor.js';
+import type { Violation } from './violations.js';
+import type { World } from './world.js';
+
+/** What was changed by hand is a finding, and no violation. */
+export async function askDoctor(world: World): Promise<Violation[]> {
+  const violations: Violation[] = [];
+  await examine(world.ctx, { repair: false, checksums: true }, ({ kind, thing, expected, found }) => {
+    if (world.touched.has(thing)) return;
+    violations.push({ kind: 'doctor', text: `${kind}: ${thing}: expected ${expected}; found ${found}` });
+  });
+  return violations;
+}
