@@ -184,7 +184,6 @@ backend  all drives of the tape back end`;
 /** One line for whatever went wrong; the stack of a bug only where it is asked for. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
-  if (codeOf(error) === 'EPIPE') return 0; // the reader of the output has seen enough
   const stack = isDebug(environment) && error instanceof Error ? error.stack : undefined;
   const text = stack || messageOf(error) || String(error);
   process.stderr.write(`tapegate: ${text.split('\n').map(printable).join('\n')}\n`);
@@ -193,7 +192,8 @@ function fail(error: unknown): number {
 }
 
 installExactJson();
-process.stdout.on('error', (error) => process.exit(fail(error)));
+// its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
+process.stdout.on('error', (error) => process.exit(codeOf(error) === 'EPIPE' ? 0 : fail(error)));
 process.stderr.on('error', () => {}); // nobody reads it any more
 try {
   await createProgram().parseAsync();
