@@ -99,11 +99,15 @@ async function waitForReason(file: string): Promise<{ class: string; error: stri
 
 /** Until it is true; recalls that wait for a while are tried meanwhile. */
 async function eventually(what: string, isIt: () => Promise<boolean>): Promise<void> {
-  await waitFor(what, async () => {
-    clock.advance(30);
-    await ring(app, 'recall');
-    return await isIt();
-  });
+  await waitFor(
+    what,
+    async () => {
+      clock.advance(30);
+      await ring(app, 'recall');
+      return await isIt();
+    },
+    50_000,
+  );
 }
 
 const isComplete = async (id: number) => (await viewRequest(app, id)).state === 'COMPLETED';
@@ -186,7 +190,7 @@ test('four drives of two engines, with recalls and removals side by side, never 
   };
   const contents = new Map<string, Uint8Array>();
   for (let volume = 0; volume < 8; volume++) {
-    const files = Array.from({ length: 8 }, (_, n) => `/commit/${volume}/${n}`);
+    const files = Array.from({ length: 4 }, (_, n) => `/commit/${volume}/${n}`);
     for (const [file, bytes] of await tape(files)) contents.set(file, bytes);
   }
   const second = await startEngine(app.ctx, backend, { readFileSystem, drainMs: 1000 });

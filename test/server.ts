@@ -3,14 +3,16 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect } from 'vitest';
+import { markerName } from '../src/engine/disk-marker.js';
 import { waitFor } from './app.js';
 
 /** Files of the demo, on a volume of their own. */
 export const DEMO = '/demo/ocean/2024';
 
-/** SHA-256 of every regular file below a directory, by its path there. */
+/** SHA-256 of every regular file below a directory, but for the marker of a restore disk, by its path there. */
 export function hashTree(dir: string): Record<string, string> {
-  const files = readdirSync(dir, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const entries = readdirSync(dir, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile() && entry.name !== markerName);
   const hashes = files.map((entry) => {
     const file = path.join(entry.parentPath, entry.name);
     return [`/${path.relative(dir, file)}`, createHash('sha256').update(readFileSync(file)).digest('hex')];
