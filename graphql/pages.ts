@@ -144,7 +144,7 @@ export async function readListPage<Row extends object, Query extends PageQuery>(
   if (!query.cursor) return await load(query);
   const cursor = query.cursor[key.name];
   if (typeof cursor !== key.type || isTooLarge(cursor)) {
-    throw badCursor(String(cursor));
+    throw badCursor(typeof cursor === 'bigint' ? String(cursor) : JSON.stringify(cursor));
   }
   const size = Math.abs(query.take);
   const isBackward = query.take < 0;

@@ -120,7 +120,7 @@ test.each<Mode>(['HELD', 'DRAINING'])('what waits for the room of a disk that is
     recallState: 'WAITING',
     attempts: 0,
     lastErrorClass: 'SPACE',
-    lastError: `no restore disk has room for 1000 bytes; out of service: ${app.restoreDir}`,
+    lastError: `no restore disk has room for 1000 bytes: ${app.restoreDir} is ${mode === 'HELD' ? 'held' : 'drained'}`,
   });
   gate.open();
   await resume(app, 'DISK', app.restoreDir);

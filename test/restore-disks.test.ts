@@ -245,12 +245,10 @@ test('on a disk that is drained what runs ends, nothing begins, and its copies s
   gate.open();
   await waitForState(app, first, 'COMPLETED');
   expect(listTree(app.restoreDir)).toEqual(['drain', 'drain/a']);
-  const query = '{ restoreDisks(first: 1) { edges { node { mountpoint suspensionMode suspensionReason } } } }';
+  const query = '{ restoreDisks(first: 1) { edges { node { mountpoint suspension { mode reason } } } } }';
   expect(await graphql(app, query)).toEqual({
     restoreDisks: {
-      edges: [
-        { node: { mountpoint: app.restoreDir, suspensionMode: 'DRAINING', suspensionReason: 'it gets a new fan' } },
-      ],
+      edges: [{ node: { mountpoint: app.restoreDir, suspension: { mode: 'DRAINING', reason: 'it gets a new fan' } } }],
     },
   });
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };

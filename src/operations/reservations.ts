@@ -83,7 +83,8 @@ async function lockDisks(tx: Transaction, measure: MeasureDisks): Promise<Candid
   return rows.map(({ mode, reason, ...disk }) => {
     const space = spaces.get(disk.id) ?? { problem: `the free space of ${disk.mountpoint} is unknown` };
     const isSuspended = mode !== null;
-    const suspended = isSuspended ? `${disk.mountpoint} is ${suspensionWords[mode]} (${reason})` : undefined;
+    const why = reason ? ` (${reason})` : '';
+    const suspended = isSuspended ? `${disk.mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
     if ('problem' in space) return { ...disk, fileSystem: undefined, problem: suspended ?? space.problem, isSuspended };
     const fileSystem = fileSystems.get(space.fileSystem) ?? { freeBytes: space.freeBytes, reserved: 0n };
     fileSystems.set(space.fileSystem, fileSystem);
