@@ -102,11 +102,18 @@ export async function advanceRequests(
   recordProgress(tx, requestIds);
 }
 
+/**
+ * The holds of each file `o.file_id`, looked up file by file: left to itself, PostgreSQL reads all holds of a large new
+ * request for each batch of its files, as long as it has no statistics of them.
+ */
+const EACH_HOLD = `CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id OFFSET 0) h`;
+
 /** Locks the live requests that hold any of the files, in order of their ids, and returns them. */
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
     `SELECT r.id FROM request r
-     WHERE r.id IN (SELECT request_id FROM live_hold WHERE file_id = ANY($1::bigint[])) AND ${IS_LIVE}
+     WHERE ${IS_LIVE} AND r.id = ANY(ARRAY(
+       SELECT DISTINCT h.request_id FROM unnest($1::bigint[]) AS o (file_id) ${EACH_HOLD} WHERE h.state <> 'RELEASED'))
      ORDER BY r.id FOR NO KEY UPDATE`,
     [fileIds],
   );
@@ -122,18 +129,20 @@ export async function markHolds(
   tx: Transaction,
   outcomes: readonly { fileId: bigint; failure?: { errorClass: string; error: string } }[],
 ): Promise<void> {
+  if (outcomes.length === 0) return;
   const now = ctx.now();
+  // `+ 0` keeps PostgreSQL from the index of the requests, see EACH_HOLD
   const rows = await tx.query<{ requestId: number }>(
-    `WITH outcome AS (
-       SELECT * FROM unnest($1::bigint[], $2::"ErrorClass"[], $3::text[]) AS o (file_id, error_class, error)
+    `WITH told AS (
+       SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error
+       FROM unnest($1::bigint[], $2::"ErrorClass"[], $3::text[]) AS o (file_id, error_class, error) ${EACH_HOLD}
+         JOIN request r ON r.id = h.request_id
+       WHERE ${IS_LIVE} AND (h.state = 'WAITING' OR (h.state = 'FAILED' AND o.error_class IS NULL))
      ), changed AS (
        UPDATE hold h SET error_class = o.error_class, error = o.error,
          state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"HoldState"
-       FROM outcome o, request r, hold old
-       WHERE h.file_id = o.file_id AND r.id = h.request_id AND ${IS_LIVE}
-         AND old.request_id = h.request_id AND old.file_id = h.file_id
-         AND (h.state = 'WAITING' OR (h.state = 'FAILED' AND o.error_class IS NULL))
-       RETURNING h.request_id, h.size, h.state, old.state AS before
+       FROM told o WHERE h.file_id = o.file_id AND h.request_id + 0 = o.request_id AND h.state = o.before
+       RETURNING h.request_id, h.size, h.state, o.before
      ), delta AS (
        SELECT request_id,
          count(*) FILTER (WHERE state = 'ON_DISK') AS on_disk,

@@ -63,26 +63,44 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 export const PLANNED_FILES = 5000;
 
 /**
- * What waits on a volume, each file once, under the user of the request that asked first.
+ * What waits on a volume, in order of position, each file once, under the user of the request that asked first.
  * @param users only what one of them waits for
  */
 export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  const { rows } = await ctx.db.pool.query<QueuedRecall>(
-    `WITH place AS (
-       SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS start
-       FROM tape_file WHERE volume_id = $2
-     ), waiting AS (
-       SELECT DISTINCT ON (c.file_id) c.file_id, c.size, q."user", h.priority
-       FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
-       WHERE ${IS_READY} AND ${IS_SERVED} AND c.volume_id = $2 AND q."user" = ANY($3::text[])
-       ORDER BY c.file_id, h.priority DESC, h.request_id
-     )
-     SELECT w.file_id AS "fileId", p.start, w.size, w."user", w.priority
-     FROM waiting w JOIN place p ON p.id = w.file_id ORDER BY p.start LIMIT ${PLANNED_FILES}`,
+  // Recall by recall in the order of the index, so that the cost is that of the files planned, however long the queue is
+  // and however wrongly PostgreSQL guesses its length just after a large request.
+  const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'>>(
+    `SELECT c.file_id AS "fileId", c.size, w."user", w.priority
+     FROM recall c CROSS JOIN LATERAL (
+       SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
+       WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(SELECT q.id FROM quota q WHERE q."user" = ANY($3::text[]) AND ${IS_SERVED}))
+       ORDER BY h.priority DESC, h.request_id LIMIT 1
+     ) w
+     WHERE ${IS_READY} AND c.volume_id = $2 ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
     [ctx.now(), queue.volumeId, queue.users],
   );
-  return rows;
+  const starts = await readStarts(
+    ctx,
+    queue.volumeId,
+    rows.map((row) => row.fileId),
+  );
+  return rows.flatMap((row) => {
+    const start = starts.get(row.fileId);
+    return start === undefined ? [] : [{ ...row, start }];
+  });
+}
+
+/** A statement of its own: joined with the queue, it is a product of both whenever PostgreSQL takes the queue for short. */
+async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
+  const { rows } = await ctx.db.pool.query<{ id: bigint; start: bigint }>(
+    `SELECT id, start FROM (
+       SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS start
+       FROM tape_file WHERE volume_id = $1
+     ) place WHERE id = ANY($2::bigint[])`,
+    [volumeId, fileIds],
+  );
+  return new Map(rows.map((row) => [row.id, row.start]));
 }
