@@ -3,9 +3,10 @@
  * while the disk writes; a budget shared by all copies of a drive bounds the bytes that wait.
  */
 import { constants } from 'node:fs';
-import { type FileHandle, open, unlink } from 'node:fs/promises';
+import { unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../errors.js';
+import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import type { Folder } from './restore-area.js';
 
 /** Bytes read and not yet written. */
@@ -39,7 +40,8 @@ export class Budget {
 export class PartialFile {
   private readonly file: string;
   private readonly budget: Budget;
-  private readonly opening: Promise<FileHandle>;
+  private readonly opening: Promise<number>;
+  private isClosed = false;
   /** The writes so far, in order; the first failure is the last word. */
   private written: Promise<unknown>;
   private failure: unknown;
@@ -65,19 +67,26 @@ export class PartialFile {
   /** Waits for the writes, syncs and closes. @returns the modification time in nanoseconds */
   async finish(): Promise<bigint> {
     await this.written;
-    const handle = await this.opening;
-    await handle.sync();
-    const { mtimeNs } = await handle.stat({ bigint: true });
-    await handle.close();
+    const fd = await this.opening;
+    await syncFile(fd);
+    const { mtimeNs } = await statFile(fd, { bigint: true });
+    await this.close();
     return mtimeNs;
   }
 
   /** Removes the file, as far as that is possible now; the next try on the same drive begins with removing it. */
   async discard(): Promise<void> {
     await this.written.catch(() => {}); // told by `write` or `finish`
-    const handle = await this.opening.catch(() => undefined);
-    await handle?.close().catch(() => {}); // closed already when finishing was what failed
+    await this.close().catch(() => {}); // never opened, or told by `finish`
     await unlink(this.file).catch(() => {});
+  }
+
+  /** Once only: the number of a closed descriptor may soon be that of another file. */
+  private async close(): Promise<void> {
+    const fd = await this.opening;
+    if (this.isClosed) return;
+    this.isClosed = true;
+    await closeFile(fd);
   }
 
   private noteFailure(): void {
@@ -87,20 +96,20 @@ export class PartialFile {
   }
 }
 
-async function createNew(file: string): Promise<FileHandle> {
+async function createNew(file: string): Promise<number> {
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
   try {
-    return await open(file, flags, 0o644);
+    return await openFile(file, flags, 0o644);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
   await unlink(file); // of an attempt on the same drive that failed half-way
-  return await open(file, flags, 0o644);
+  return await openFile(file, flags, 0o644);
 }
 
-async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
+async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
   for (let offset = 0; offset < chunk.length; ) {
-    const { bytesWritten } = await handle.write(chunk, offset);
+    const { bytesWritten } = await writeFile(fd, chunk, offset, chunk.length - offset, null);
     offset += bytesWritten;
   }
 }

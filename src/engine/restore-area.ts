@@ -6,9 +6,10 @@
  * folder that is. A process killed anywhere leaves at most a partial file, whose name tells recall and epoch.
  */
 import { type BigIntStats, constants, lstatSync, renameSync } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, readlink, realpath, rename, rmdir, unlink } from 'node:fs/promises';
+import { type FileHandle, lstat, mkdir, open, readlink, realpath, rmdir, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../errors.js';
+import { lstatPath, renamePath } from './descriptors.js';
 import { type MarkedDisk, rootOf } from './disk-marker.js';
 
 /** A folder of the restore area, open. */
@@ -117,13 +118,13 @@ export async function removePartial(copy: MarkedDisk & { path: string }, name: s
 
 /** What stands at the place of a file: nothing, a plain file, or something that no restore may touch. */
 export async function inspect(folder: Folder, name: string): Promise<'nothing' | 'file' | 'other'> {
-  const stats = await lstat(path.join(folder.at, name)).catch(ignoreMissing);
+  const stats = await lstatPath(path.join(folder.at, name)).catch(ignoreMissing);
   if (!stats) return 'nothing';
   return stats.isFile() ? 'file' : 'other';
 }
 
 export async function putInPlace(folder: Folder, partial: string, name: string): Promise<void> {
-  await rename(path.join(folder.at, partial), path.join(folder.at, name));
+  await renamePath(path.join(folder.at, partial), path.join(folder.at, name));
 }
 
 /** A copy as it was left: its size in bytes, its modification time in nanoseconds. */

@@ -1,0 +1,14 @@
+/**
+ * The calls that every restored file takes, on plain descriptors and paths: they need half the processor time of
+ * `FileHandle` and of `node:fs/promises`, which with small files is what a restore costs most.
+ */
+import fs from 'node:fs';
+import { promisify } from 'node:util';
+
+export const openFile = promisify(fs.open);
+export const writeFile = promisify(fs.write);
+export const syncFile = promisify(fs.fsync);
+export const statFile = promisify(fs.fstat);
+export const closeFile = promisify(fs.close);
+export const lstatPath = promisify(fs.lstat);
+export const renamePath = promisify(fs.rename);
