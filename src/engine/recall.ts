@@ -16,14 +16,23 @@ import type { HeldLease } from './lease.js';
 import { Budget, PartialFile } from './partial-file.js';
 import { type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
 import { classifyError, describeEnd, pauseSeconds } from './retry.js';
-import type { RunningRecalls } from './running.js';
 
 /** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
 const REPORT_MS = 1000;
 
+/** Recalls that were started together. */
+export interface Batch {
+  recalls: readonly RunningRecall[];
+  /** Of each recall: aborts when the recall, or all work of the drive, is to stop. */
+  signals: readonly AbortSignal[];
+  /** Aborts when nothing of the batch is left to do. */
+  signal: AbortSignal;
+  /** To be called when no recall of the batch runs any more. */
+  end(): void;
+}
+
 /**
- * Reads recalls in the order given, and reports one outcome for each.
- * @param lease its signal stops the work, as `running` stops single recalls; what is not done then is `returned`
+ * Reads recalls in the order given, and reports one outcome for each; what its signal stops is `returned`.
  * @param work.report may be called several times; it must not wait
  */
 export async function runBatch(
@@ -31,12 +40,11 @@ export async function runBatch(
   lease: HeldLease,
   volume: MountedVolume,
   work: {
-    batch: readonly RunningRecall[];
-    running: RunningRecalls;
+    batch: Batch;
     report: (outcomes: RecallOutcome[]) => void;
   },
 ): Promise<void> {
-  const { batch, running, report } = work;
+  const { batch, report } = work;
   const folders = new Map<string, Folder>();
   const budget = new Budget();
   const ended: RecallOutcome[] = [];
@@ -53,10 +61,9 @@ export async function runBatch(
     reporting = reporting.then(reportEnded);
     reporting.catch(() => {}); // awaited below
   }, REPORT_MS);
-  const signals = batch.map((recall) => running.begin(recall.fileId, lease.signal));
   try {
-    for (const [index, recall] of batch.entries()) {
-      const signal = signals[index] ?? lease.signal;
+    for (const [index, recall] of batch.recalls.entries()) {
+      const signal = batch.signals[index] ?? lease.signal;
       const settle = (error: unknown) =>
         signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
       try {
@@ -78,7 +85,6 @@ export async function runBatch(
   } finally {
     clearInterval(timer);
     await Promise.all(finishing);
-    for (const recall of batch) running.end(recall.fileId);
     await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
   }
 }

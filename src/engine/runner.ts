@@ -46,6 +46,8 @@ const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const MAIL_MS = 2000;
+/** A pass rests so long at least: its bell may ring for every batch of files, and each look costs the database. */
+const REST_MS = 200;
 
 export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
   const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS, idleMs = IDLE_MS } = options;
@@ -121,9 +123,15 @@ async function repeat(
       await pass();
     } catch (error) {
       ctx.log.error({ err: error }, `${name}: ${messageOf(error)}`);
-      await sleep(timing.everyMs, undefined, { signal: timing.stop }).catch(() => {}); // woken by the stop
+      await rest(timing.everyMs, timing.stop);
       continue;
     }
+    await rest(REST_MS, timing.stop);
     await timing.bell.wait(seen, timing.everyMs, timing.stop);
   }
+}
+
+/** Returns after the time given, or when the signal aborts. */
+async function rest(ms: number, stop: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal: stop }).catch(() => {}); // woken by the stop
 }

@@ -1,39 +1,50 @@
-/** The recalls that this process runs, so that single ones can be stopped. */
+/** The recalls that this process runs, by batches, so that single ones can be stopped. */
 export class RunningRecalls {
-  private readonly aborts = new Map<bigint, AbortController>();
+  private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
-  /** A signal that aborts with `outer`, and when the recall is stopped by itself, be it before this call. */
-  begin(fileId: bigint, outer: AbortSignal): AbortSignal {
-    return AbortSignal.any([this.abortOf(fileId).signal, outer]);
-  }
-
-  /** A signal that aborts with `outer`, and when all of the recalls have been stopped: nothing is left to mount for. */
-  beginMount(fileIds: readonly bigint[], outer: AbortSignal): AbortSignal {
-    const needless = new AbortController();
-    let left = fileIds.length;
-    for (const fileId of fileIds) {
-      const { signal } = this.abortOf(fileId);
-      signal.addEventListener('abort', () => --left === 0 && needless.abort(signal.reason), { once: true });
-    }
-    return AbortSignal.any([needless.signal, outer]);
-  }
-
-  private abortOf(fileId: bigint): AbortController {
-    const abort = this.aborts.get(fileId) ?? new AbortController();
-    this.aborts.set(fileId, abort);
-    return abort;
-  }
-
-  end(fileId: bigint): void {
-    this.aborts.delete(fileId);
+  /**
+   * Signals for the recalls of a batch: each aborts with `outer`, and when the recall is stopped by itself.
+   * @returns `signals` in the order of `fileIds`; `signal`, which aborts when nothing of the batch is left to do; and
+   *   what ends the batch
+   */
+  begin(fileIds: readonly bigint[], outer: AbortSignal) {
+    const aborts = fileIds.map(() => new AbortController());
+    const batch: BatchAbort = { abort: new AbortController(), left: fileIds.length };
+    // one listener for all: a signal made of two others for each file costs more than reading it, when it is small
+    const abortAll = () => {
+      batch.abort.abort(outer.reason);
+      for (const abort of aborts) abort.abort(outer.reason);
+    };
+    if (outer.aborted) abortAll();
+    outer.addEventListener('abort', abortAll);
+    for (const [index, abort] of aborts.entries()) this.recalls.set(fileIds[index] as bigint, { abort, batch });
+    return {
+      signals: aborts.map((abort) => abort.signal),
+      signal: batch.abort.signal,
+      end: () => {
+        outer.removeEventListener('abort', abortAll);
+        for (const fileId of fileIds) this.recalls.delete(fileId);
+      },
+    };
   }
 
   get isEmpty(): boolean {
-    return this.aborts.size === 0;
+    return this.recalls.size === 0;
   }
 
   stop(fileIds: readonly bigint[]): void {
-    for (const fileId of fileIds)
-      this.aborts.get(fileId)?.abort(new Error('nobody waits for this file any more, or it is held'));
+    for (const fileId of fileIds) {
+      const recall = this.recalls.get(fileId);
+      if (!recall || recall.abort.signal.aborted) continue;
+      const reason = new Error('the recall is not to go on: nobody waits for it, or what it uses is held');
+      recall.abort.abort(reason);
+      if (--recall.batch.left === 0) recall.batch.abort.abort(reason);
+    }
   }
+}
+
+interface BatchAbort {
+  abort: AbortController;
+  /** Recalls that have not been stopped. */
+  left: number;
 }

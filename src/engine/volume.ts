@@ -4,13 +4,20 @@ import { postponeVolume, readQueues, readVolumeQueue } from '../operations/recal
 import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } from '../operations/recalls.js';
 import { chargeDriveTime, readShares } from '../operations/shares.js';
 import { holdFailing, isSuspended } from '../operations/suspensions.js';
-import { groupByVolume, orderRecalls, type QueuedRecall, takeBatch, type WaitingVolume } from '../planner/queue.js';
+import {
+  batchFilesAfter,
+  groupByVolume,
+  orderRecalls,
+  type QueuedRecall,
+  takeBatch,
+  type WaitingVolume,
+} from '../planner/queue.js';
 import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../planner/schedule.js';
 import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
 import type { HeldLease } from './lease.js';
-import { judgeAll, runBatch } from './recall.js';
+import { type Batch, judgeAll, runBatch } from './recall.js';
 import type { VolumeFailures } from './volume-failures.js';
 
 /** How often a plan is made anew at most, while files go on arriving or other users wait. */
@@ -28,17 +35,41 @@ export async function workVolume(
   let head = 0;
   let plan: QueuedRecall[] = [];
   let plannedAt = 0;
+  let batchFiles: number | undefined;
   let hasStarted = true;
   // the outcomes of a batch are written down, in order, while the next one is read
   let finishing: Promise<unknown> = Promise.resolve();
-  const report = (outcomes: RecallOutcome[], holdReason?: string) => {
-    finishing = finishing.then(() => finishRecalls(ctx, lease, outcomes));
-    if (holdReason !== undefined) finishing = finishing.then(() => holdFailing(ctx, volume.volume, holdReason));
+  const finish = (write: () => Promise<unknown>) => {
+    finishing = finishing.then(write);
     finishing.catch(() => {}); // awaited below
+  };
+  const report = (outcomes: RecallOutcome[], holdReason?: string) => {
+    finish(() => finishRecalls(ctx, lease, outcomes));
+    if (holdReason !== undefined) finish(() => holdFailing(ctx, volume.volume, holdReason));
+  };
+  const isPlanOver = () => plan.length === 0 || performance.now() - plannedAt >= REPLAN_MS;
+  const startNext = async (): Promise<Batch> => {
+    const chosen = takeBatch(plan, batchFiles);
+    plan = plan.slice(chosen.length);
+    const last = chosen.at(-1);
+    if (last) head = Number(last.start + last.size);
+    const recalls = await startRecalls(ctx, lease, {
+      fileIds: chosen.map((recall) => recall.fileId),
+      measure: (disks) => options.gauge.measure(disks),
+    });
+    return { recalls, ...options.running.begin(recalls.map(toFileId), lease.signal) };
+  };
+  // the next batch of a plan is started while one is read, so that the drive does not wait for the database
+  let ahead: Promise<Batch> | undefined;
+  const giveBackAhead = async () => {
+    const unread = await ahead;
+    ahead = undefined;
+    unread?.end();
+    if (unread) report(unread.recalls.map(toReturned));
   };
   try {
     while (!options.stop.aborted && !lease.signal.aborted) {
-      if (plan.length === 0 || performance.now() - plannedAt >= REPLAN_MS) {
+      if (!ahead && isPlanOver()) {
         if (plan.length === 0 && !hasStarted) break; // what is left cannot start now
         hasStarted = false;
         plan = await planVolume(ctx, lease, { volume, head, since });
@@ -46,40 +77,41 @@ export async function workVolume(
         if (plan.length === 0) break;
       }
       const startedAt = performance.now();
-      const chosen = takeBatch(plan);
-      plan = plan.slice(chosen.length);
-      const last = chosen.at(-1);
-      if (last) head = Number(last.start + last.size);
-      const batch = await startRecalls(ctx, lease, {
-        fileIds: chosen.map((recall) => recall.fileId),
-        measure: (disks) => options.gauge.measure(disks),
-      });
-      if (batch.length === 0) continue;
+      const batch = await (ahead ?? startNext());
+      ahead = isPlanOver() ? undefined : startNext();
+      ahead?.catch(() => {}); // awaited in the next round, or below
+      const { recalls } = batch;
+      if (recalls.length === 0) continue;
       hasStarted = true;
       const before = finishing;
-      const fileIds = batch.map((recall) => recall.fileId);
-      const signal = options.running.beginMount(fileIds, lease.signal);
-      const findHoldReason = options.failures.followReads(volume.volume, batch);
+      const findHoldReason = options.failures.followReads(volume.volume, recalls);
       const reportReads = (outcomes: RecallOutcome[]) => report(outcomes, findHoldReason(outcomes));
       try {
-        mounted ??= await backend.mount(volume.volume, lease.driveName, signal);
+        mounted ??= await backend.mount(volume.volume, lease.driveName, batch.signal);
         options.failures.mountSucceeded(volume.volume);
-        await runBatch(ctx, lease, mounted, { batch, running: options.running, report: reportReads });
+        const readAt = performance.now();
+        await runBatch(ctx, lease, mounted, { batch, report: reportReads });
+        batchFiles = batchFilesAfter(recalls.length, (performance.now() - readAt) / 1000);
       } catch (error) {
-        for (const fileId of fileIds) options.running.end(fileId);
         // what has been reported already is not touched by this
-        report(signal.aborted ? batch.map(toReturned) : judgeAll(ctx, batch, error));
-        if (!mounted && !signal.aborted) {
+        report(batch.signal.aborted ? recalls.map(toReturned) : judgeAll(ctx, recalls, error));
+        if (!mounted && !batch.signal.aborted) {
+          await giveBackAhead();
+          await finishing; // what is given back waits as well
           await noteMountFailure(ctx, options.failures, volume, error);
           plan = [];
-          hasStarted = false; // the others of the volume wait as well
+          hasStarted = false;
         }
+      } finally {
+        batch.end();
       }
       await before;
-      await chargeDriveTime(ctx, { fileIds, seconds: (performance.now() - startedAt) / 1000 });
+      const seconds = (performance.now() - startedAt) / 1000;
+      finish(() => chargeDriveTime(ctx, { fileIds: recalls.map(toFileId), seconds }));
     }
   } finally {
     await mounted?.unmount();
+    await giveBackAhead();
     await finishing;
   }
 }
@@ -95,6 +127,10 @@ async function noteMountFailure(
   const { errorClass, error, notBefore, holdReason } = failures.mountFailed(volume, thrown, at);
   if (holdReason !== undefined) await holdFailing(ctx, volume, holdReason);
   if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
+}
+
+function toFileId({ fileId }: RunningRecall): bigint {
+  return fileId;
 }
 
 function toReturned({ fileId }: RunningRecall): RecallOutcome {

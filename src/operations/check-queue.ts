@@ -3,8 +3,9 @@ import { type Transaction, transaction } from '../database/transaction.js';
 import { moveFiles, onDiskStages } from '../stages.js';
 import type { Check } from './findings.js';
 import { lockRequestsOf, settleRequests } from './holds.js';
-import { freeReserved, lockFiles } from './recalls.js';
+import { lockFiles } from './recalls.js';
 import { IS_ORPHAN, returnOrphans } from './removals.js';
+import { freeReserved } from './reservations.js';
 
 const ON_DISK = `(${onDiskStages.map((stage) => `'${stage}'`).join(', ')})`;
 

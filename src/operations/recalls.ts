@@ -5,12 +5,12 @@
 import type { Context } from '../context.js';
 import { type Transaction, transaction } from '../database/transaction.js';
 import type { ErrorClass } from '../errors.js';
-import { moveFiles, onDiskStages } from '../stages.js';
+import { moveFiles, type NewCopy, onDiskStages, type Stage } from '../stages.js';
 import { addSeconds } from '../time.js';
 import type { Lease } from './drives.js';
 import { advanceRequests, lockRequestsOf, markHolds } from './holds.js';
 import { IS_LIVE, IS_UNHELD } from './live.js';
-import { type MeasureDisks, reserve } from './reservations.js';
+import { freeReserved, type MeasureDisks, type Reservation, reserve } from './reservations.js';
 import { MAY_BEGIN } from './suspensions.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
@@ -45,52 +45,77 @@ export async function startRecalls(
     if (held.length === 0) return [];
     const requestIds = await lockRequestsOf(tx, fileIds);
     await lockFiles(tx, fileIds);
-    await setAside(ctx, tx, fileIds);
-    const waiting = await tx.query<{ fileId: bigint; size: bigint }>(
-      `SELECT c.file_id AS "fileId", c.size FROM recall c JOIN tape_file f ON f.id = c.file_id
-       WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING'
-         AND f.stage = 'ONTAPE' AND f.disk_id IS NULL AND ${MAY_BEGIN}
-       ORDER BY array_position($1::bigint[], c.file_id) FOR UPDATE OF c SKIP LOCKED`,
-      [fileIds, lease.driveName, ctx.config.tapeBackend],
-    );
-    const placed = await reserve(ctx, tx, waiting, measure);
-    const started = placed.map((p) => p.fileId);
+    const waiting = await lockWaiting(ctx, tx, lease, fileIds);
+    await setAside(ctx, tx, waiting);
+    const placed = await reserve(ctx, tx, waiting.filter(isStartable), measure);
+    const started = placed.map(({ recall }) => recall.fileId);
     await tx.query(
       `UPDATE recall c SET state = 'RUNNING', drive_id = $1, epoch = $2, started_at = $3, disk_id = p.disk_id
        FROM unnest($4::bigint[], $5::int[]) AS p (file_id, disk_id) WHERE c.file_id = p.file_id`,
-      [lease.driveId, lease.epoch, ctx.now(), started, placed.map((p) => p.disk.id)],
+      [lease.driveId, lease.epoch, ctx.now(), started, placed.map(({ disk }) => disk.id)],
     );
     await moveFiles(tx, started, { from: 'ONTAPE', to: 'RESTORING' });
     await dateRequests(ctx, tx, requestIds, started);
-    const rows = await tx.query<RunningRecall>(
-      `SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts,
-         d.id AS "diskId", d.mountpoint
-       FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
-       WHERE c.file_id = ANY($1::bigint[]) ORDER BY array_position($1::bigint[], c.file_id)`,
-      [started],
-    );
-    return rows;
+    return placed.map(({ recall: { stage, hasCopy, mayBegin, ...recall }, disk }) => ({
+      ...recall,
+      diskId: disk.id,
+      mountpoint: disk.mountpoint,
+    }));
   });
+}
+
+/** A recall of the queue, with what its file says now. */
+interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint'> {
+  stage: Stage;
+  /** Its last copy has not left the restore area. */
+  hasCopy: boolean;
+  /** Nothing that it would use is suspended. */
+  mayBegin: boolean;
+}
+
+/** @returns those that still wait, in the order of `fileIds` */
+async function lockWaiting(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  fileIds: readonly bigint[],
+): Promise<WaitingRecall[]> {
+  const rows = await tx.query<WaitingRecall>(
+    `SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts, f.stage,
+       f.disk_id IS NOT NULL AS "hasCopy", ${MAY_BEGIN} AS "mayBegin"
+     FROM recall c JOIN tape_file f ON f.id = c.file_id
+     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' FOR UPDATE OF c SKIP LOCKED`,
+    [fileIds, lease.driveName, ctx.config.tapeBackend],
+  );
+  const found = new Map(rows.map((row) => [row.fileId, row]));
+  return fileIds.flatMap((fileId) => found.get(fileId) ?? []);
+}
+
+function isStartable(recall: WaitingRecall): boolean {
+  return recall.stage === 'ONTAPE' && !recall.hasCopy && recall.mayBegin;
 }
 
 /**
  * Deals with recalls that cannot start: a file that is on disk after all satisfies its holds, and one that is not back
  * on tape yet, or whose last copy has not left the restore area, is tried again in a moment.
  */
-async function setAside(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
-  const idle = await tx.query<{ fileId: bigint }>(
-    `DELETE FROM recall c USING tape_file f
-     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND f.stage = ANY($2::"Stage"[])
-     RETURNING c.file_id AS "fileId"`,
-    [fileIds, onDiskStages],
+async function setAside(ctx: Context, tx: Transaction, waiting: readonly WaitingRecall[]): Promise<void> {
+  const others = waiting.filter((recall) => !isStartable(recall));
+  if (others.length === 0) return;
+  const idle = others.filter((recall) => onDiskStages.includes(recall.stage));
+  await tx.query('DELETE FROM recall WHERE file_id = ANY($1::bigint[])', [idle.map((recall) => recall.fileId)]);
+  await markHolds(
+    ctx,
+    tx,
+    idle.map(({ fileId }) => ({ fileId })),
   );
-  await markHolds(ctx, tx, idle);
-  await tx.query(
-    `UPDATE recall c SET not_before = $2 FROM tape_file f
-     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id
-       AND (f.disk_id IS NOT NULL OR f.stage = 'RESTORING')`,
-    [fileIds, addSeconds(ctx.now(), 1)],
+  const late = others.filter(
+    ({ stage, hasCopy }) => !onDiskStages.includes(stage) && (hasCopy || stage === 'RESTORING'),
   );
+  await tx.query('UPDATE recall SET not_before = $2 WHERE file_id = ANY($1::bigint[])', [
+    late.map((recall) => recall.fileId),
+    addSeconds(ctx.now(), 1),
+  ]);
 }
 
 export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
@@ -133,12 +158,6 @@ export type RecallOutcome = { fileId: bigint } & (
   | { kind: 'returned' }
 );
 
-interface EndedRecall {
-  fileId: bigint;
-  size: bigint;
-  diskId: number;
-}
-
 /**
  * Writes down how recalls of a drive ended, together: stages, holds, requests, reserved and used room, mail.
  * Recalls that this lease does not hold any more are passed over.
@@ -150,7 +169,7 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
     await lockRequestsOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
-    const ended = new Map<bigint, EndedRecall>();
+    const ended = new Map<bigint, Reservation>();
     for (const recall of await endRecalls(tx, lease, outcomes)) ended.set(recall.fileId, recall);
     // once more: a request that was made since must not end between the look at who holds the files and the commit, or
     // its end would be dealt with while the files are not there yet, and they would stay for ever
@@ -161,13 +180,14 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
     const others = written.filter((outcome) => outcome.kind !== 'restored');
 
     await freeReserved(tx, [...ended.values()], new Set(restored.map((outcome) => outcome.fileId)));
-    await tx.query(
-      `UPDATE tape_file f SET disk_id = r.disk_id, disk_mtime_ns = r.mtime_ns
-       FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS r (id, disk_id, mtime_ns) WHERE f.id = r.id`,
-      [restored.map((o) => o.fileId), restored.map((o) => ended.get(o.fileId)?.diskId), restored.map((o) => o.mtimeNs)],
-    );
     const restoredIds = restored.map((outcome) => outcome.fileId);
-    await moveFiles(tx, restoredIds, { from: 'RESTORING', to: 'RESTORED' });
+    await placeCopies(
+      tx,
+      restored.flatMap(({ fileId, mtimeNs }) => {
+        const recall = ended.get(fileId);
+        return recall ? [{ fileId, mtimeNs, diskId: recall.diskId }] : [];
+      }),
+    );
     await moveFiles(
       tx,
       others.map((outcome) => outcome.fileId),
@@ -188,6 +208,20 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
     ]);
     return [...ended.keys()];
   });
+}
+
+/** Moves files to RESTORED and notes their copies; that of a file that an import has moved meanwhile is noted as well. */
+async function placeCopies(tx: Transaction, copies: readonly (NewCopy & { fileId: bigint })[]): Promise<void> {
+  const move = { from: 'RESTORING', to: 'RESTORED' } as const;
+  const fileIds = copies.map((copy) => copy.fileId);
+  const moved = new Set(await moveFiles(tx, fileIds, move, copies));
+  const others = copies.filter((copy) => !moved.has(copy.fileId));
+  if (others.length === 0) return;
+  await tx.query(
+    `UPDATE tape_file f SET disk_id = r.disk_id, disk_mtime_ns = r.mtime_ns
+     FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS r (id, disk_id, mtime_ns) WHERE f.id = r.id`,
+    [others.map((c) => c.fileId), others.map((c) => c.diskId), others.map((c) => c.mtimeNs)],
+  );
 }
 
 /** A request that was made while its recall began was not seen then: it starts with the recall all the same. */
@@ -211,16 +245,17 @@ async function dateLateRequests(
 }
 
 /** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
-async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<EndedRecall[]> {
+async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<Reservation[]> {
   const isOver = (outcome: RecallOutcome) => outcome.kind === 'restored' || outcome.kind === 'failed';
-  const gone = await tx.query<EndedRecall>(
+  const gone = await tx.query<Reservation>(
     `DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'RUNNING' AND drive_id = $2 AND epoch = $3
      RETURNING file_id AS "fileId", size, disk_id AS "diskId"`,
     [outcomes.filter(isOver).map((o) => o.fileId), lease.driveId, lease.epoch],
   );
   const back = outcomes.filter((outcome) => !isOver(outcome));
+  if (back.length === 0) return gone;
   const error = (o: RecallOutcome) => (o.kind === 'retry' ? o : undefined);
-  const queued = await tx.query<EndedRecall>(
+  const queued = await tx.query<Reservation>(
     `UPDATE recall c SET state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
        attempts = c.attempts + CASE WHEN b.error_class IS NULL THEN 0 ELSE 1 END, not_before = b.not_before,
        error_class = coalesce(b.error_class, c.error_class), error = coalesce(b.error, c.error)
@@ -245,23 +280,4 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Reca
     [queued.map((recall) => recall.fileId)],
   );
   return [...gone, ...queued];
-}
-
-/** Turns what was reserved into what is used, or frees it. */
-export async function freeReserved(
-  tx: Transaction,
-  ended: readonly EndedRecall[],
-  restored: ReadonlySet<bigint>,
-): Promise<void> {
-  await tx.query(
-    `WITH sums AS (
-       SELECT disk_id, sum(size) AS reserved, coalesce(sum(size) FILTER (WHERE is_used), 0) AS used
-       FROM unnest($1::int[], $2::bigint[], $3::bool[]) AS e (disk_id, size, is_used) GROUP BY disk_id
-     ), locked AS (
-       SELECT id FROM restore_disk WHERE id IN (SELECT disk_id FROM sums) ORDER BY id FOR NO KEY UPDATE
-     )
-     UPDATE restore_disk d SET reserved = d.reserved - s.reserved, used = d.used + s.used
-     FROM sums s, locked l WHERE d.id = s.disk_id AND l.id = d.id`,
-    [ended.map((r) => r.diskId), ended.map((r) => r.size), ended.map((r) => restored.has(r.fileId))],
-  );
 }

@@ -1,7 +1,7 @@
 /**
  * Room for recalls on the restore disks. A recall starts only where both the disk's allocation and its real free space
  * have room beside everything that is reserved. All disks are locked meanwhile, so that no two engines give the same
- * room away; what is reserved is freed by the end of the recall (recalls.ts).
+ * room away. Once the recall has ended, what was reserved is used or free again.
  */
 import type { Context } from '../context.js';
 import type { Transaction } from '../database/transaction.js';
@@ -36,30 +36,38 @@ export interface Waiting {
   size: bigint;
 }
 
+/** Room that is reserved for a recall. */
+export interface Reservation extends Waiting {
+  diskId: number;
+}
+
 /** How a suspended disk is called. */
 export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
 
 /** How long a recall waits for room on a disk before it is looked at again, when nothing else wakes it. */
 const SPACE_PAUSE_SECONDS = 30;
 
-/** Gives each recall a disk with room; one without stays in the queue, and says which limit each disk has reached. */
-export async function reserve(
+/**
+ * Gives each recall a disk with room; one without stays in the queue, and says which limit each disk has reached.
+ * @returns those with a disk, in the order given
+ */
+export async function reserve<R extends Waiting>(
   ctx: Context,
   tx: Transaction,
-  waiting: readonly Waiting[],
+  waiting: readonly R[],
   measure: MeasureDisks,
-): Promise<{ fileId: bigint; disk: DiskRow }[]> {
+): Promise<{ recall: R; disk: DiskRow }[]> {
   if (waiting.length === 0) return [];
   const disks = await lockDisks(tx, measure);
   const open = disks.filter((disk) => disk.problem === undefined);
-  const placed: { fileId: bigint; disk: DiskRow }[] = [];
-  const unplaced: Waiting[] = [];
+  const placed: { recall: R; disk: DiskRow }[] = [];
+  const unplaced: R[] = [];
   for (const recall of waiting) {
     const disk = chooseDisk(open, recall.size);
     if (disk) {
       disk.reserved += recall.size;
       if (disk.fileSystem) disk.fileSystem.reserved += recall.size;
-      placed.push({ fileId: recall.fileId, disk });
+      placed.push({ recall, disk });
     } else unplaced.push(recall);
   }
   await tx.query(
@@ -134,4 +142,23 @@ function limitOf(disk: Candidate, size: bigint): string {
 
 function positive(bytes: bigint): bigint {
   return bytes > 0n ? bytes : 0n;
+}
+
+/** Turns what was reserved into what is used, or frees it. */
+export async function freeReserved(
+  tx: Transaction,
+  ended: readonly Reservation[],
+  restored: ReadonlySet<bigint>,
+): Promise<void> {
+  await tx.query(
+    `WITH sums AS (
+       SELECT disk_id, sum(size) AS reserved, coalesce(sum(size) FILTER (WHERE is_used), 0) AS used
+       FROM unnest($1::int[], $2::bigint[], $3::bool[]) AS e (disk_id, size, is_used) GROUP BY disk_id
+     ), locked AS (
+       SELECT id FROM restore_disk WHERE id IN (SELECT disk_id FROM sums) ORDER BY id FOR NO KEY UPDATE
+     )
+     UPDATE restore_disk d SET reserved = d.reserved - s.reserved, used = d.used + s.used
+     FROM sums s, locked l WHERE d.id = s.disk_id AND l.id = d.id`,
+    [ended.map((r) => r.diskId), ended.map((r) => r.size), ended.map((r) => restored.has(r.fileId))],
+  );
 }

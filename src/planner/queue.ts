@@ -61,17 +61,27 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
   return orderReads(medium, head, extents).order.flatMap((index) => recalls[index] ?? []);
 }
 
-/** Files started together: enough small ones to share a transaction, and no more bytes than a drive reads in a second. */
-const BATCH_FILES = 256;
+/** Files started together: bytes that a drive reads in a second, and files that it reads in about as long. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
+const BATCH_FILES = { first: 128, least: 16, most: 1024 };
+const BATCH_SECONDS = { short: 0.5, long: 2 };
+
+/**
+ * Files of the next batch, given how long the last one took: many small ones share a transaction where files are fast,
+ * and where a locate takes seconds the order is planned anew in time.
+ */
+export function batchFilesAfter(files: number, seconds: number): number {
+  if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
+  return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;
+}
 
 /** The first recalls of a queue that make up a batch; always at least one. */
-export function takeBatch<R extends { size: bigint }>(queue: readonly R[]): R[] {
+export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFiles: number = BATCH_FILES.first): R[] {
   let bytes = 0n;
   let count = 0;
   for (const recall of queue) {
     bytes += recall.size;
-    if (count > 0 && (count === BATCH_FILES || bytes > BATCH_BYTES)) break;
+    if (count > 0 && (count === maxFiles || bytes > BATCH_BYTES)) break;
     count++;
   }
   return queue.slice(0, count);
