@@ -1,9 +1,10 @@
 /** What the benchmarks share: a Tapegate of their own in a new folder, files to restore, and honest clocks. */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { readConfig } from '../src/config.js';
 import type { Context } from '../src/context.js';
@@ -26,12 +27,16 @@ export async function withBench(work: (ctx: Context, dir: string) => Promise<voi
   }
 }
 
+const WRITE_BYTES = 64 * 1024 * 1024;
+
 /** Writes `count` files of random bytes below `dir`, a hundred to a folder. */
 export async function writeFiles(dir: string, count: number, sizeBytes: number): Promise<void> {
   for (let n = 0; n < count; n++) {
     const folder = path.join(dir, String(Math.floor(n / 100)).padStart(4, '0'));
     if (n % 100 === 0) await mkdir(folder, { recursive: true });
-    await writeFile(path.join(folder, `file-${String(n).padStart(6, '0')}.nc`), randomBytes(sizeBytes));
+    const file = path.join(folder, `file-${String(n).padStart(6, '0')}.nc`);
+    for (let left = sizeBytes; left > 0; left -= WRITE_BYTES)
+      await appendFile(file, randomBytes(Math.min(left, WRITE_BYTES)));
   }
 }
 
@@ -48,6 +53,16 @@ export async function untilFinished(ctx: Context, requestId: number): Promise<st
     if (state !== 'QUEUED' && state !== 'RESTORING') return state;
     await rung;
   }
+}
+
+/** Waits until no copy is left in the restore area. */
+export async function untilRemoved(ctx: Context): Promise<void> {
+  while ((await ctx.db.prisma.tapeFile.count({ where: { diskId: { not: null } } })) > 0) await sleep(50);
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
 }
 
 export async function seconds(work: () => Promise<unknown>): Promise<number> {
