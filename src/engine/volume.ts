@@ -61,9 +61,13 @@ export async function workVolume(
   };
   // the next batch of a plan is started while one is read, so that the drive does not wait for the database
   let ahead: Promise<Batch> | undefined;
-  const giveBackAhead = async () => {
-    const unread = await ahead;
+  const takeAhead = () => {
+    const batch = ahead;
     ahead = undefined;
+    return batch;
+  };
+  const giveBackAhead = async () => {
+    const unread = await takeAhead();
     unread?.end();
     if (unread) report(unread.recalls.map(toReturned));
   };
@@ -77,7 +81,7 @@ export async function workVolume(
         if (plan.length === 0) break;
       }
       const startedAt = performance.now();
-      const batch = await (ahead ?? startNext());
+      const batch = await (takeAhead() ?? startNext());
       ahead = isPlanOver() ? undefined : startNext();
       ahead?.catch(() => {}); // awaited in the next round, or below
       const { recalls } = batch;
@@ -110,9 +114,12 @@ export async function workVolume(
       finish(() => chargeDriveTime(ctx, { fileIds: recalls.map(toFileId), seconds }));
     }
   } finally {
-    await mounted?.unmount();
-    await giveBackAhead();
-    await finishing;
+    try {
+      await mounted?.unmount();
+      await giveBackAhead();
+    } finally {
+      await finishing;
+    }
   }
 }
 
