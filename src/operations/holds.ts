@@ -108,11 +108,18 @@ export async function advanceRequests(
  */
 const EACH_HOLD = `CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id OFFSET 0) h`;
 
-/** Locks the live requests that hold any of the files, in order of their ids, and returns them. */
-export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
+/**
+ * Locks the live requests that hold any of the files, in order of their ids, and returns them.
+ * @param which `unstarted`: only those of which no recall has begun
+ */
+export async function lockRequestsOf(
+  tx: Transaction,
+  fileIds: readonly bigint[],
+  which: 'all' | 'unstarted' = 'all',
+): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
     `SELECT r.id FROM request r
-     WHERE ${IS_LIVE} AND r.id = ANY(ARRAY(
+     WHERE ${IS_LIVE} ${which === 'unstarted' ? 'AND r.tapestore_request_start IS NULL' : ''} AND r.id = ANY(ARRAY(
        SELECT DISTINCT h.request_id FROM unnest($1::bigint[]) AS o (file_id) ${EACH_HOLD} WHERE h.state <> 'RELEASED'))
      ORDER BY r.id FOR NO KEY UPDATE`,
     [fileIds],

@@ -36,32 +36,38 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure }: { fileIds: readonly bigint[]; measure: MeasureDisks },
 ): Promise<RunningRecall[]> {
-  return await transaction(ctx.db.pool, async (tx) => {
+  const { started, idle } = await transaction(ctx.db.pool, async (tx) => {
     // locked, so that nobody takes the drive over and cleans up in the middle of this
     const held = await tx.query('SELECT FROM drive WHERE id = $1 AND epoch = $2 FOR SHARE', [
       lease.driveId,
       lease.epoch,
     ]);
-    if (held.length === 0) return [];
-    const requestIds = await lockRequestsOf(tx, fileIds);
+    if (held.length === 0) return { started: [], idle: [] };
+    // requests that have started are not changed here, and stay free for recalls that end meanwhile
+    const requestIds = await lockRequestsOf(tx, fileIds, 'unstarted');
     await lockFiles(tx, fileIds);
     const waiting = await lockWaiting(ctx, tx, lease, fileIds);
-    await setAside(ctx, tx, waiting);
     const placed = await reserve(ctx, tx, waiting.filter(isStartable), measure);
-    const started = placed.map(({ recall }) => recall.fileId);
+    const startedIds = placed.map(({ recall }) => recall.fileId);
     await tx.query(
       `UPDATE recall c SET state = 'RUNNING', drive_id = $1, epoch = $2, started_at = $3, disk_id = p.disk_id
        FROM unnest($4::bigint[], $5::int[]) AS p (file_id, disk_id) WHERE c.file_id = p.file_id`,
-      [lease.driveId, lease.epoch, ctx.now(), started, placed.map(({ disk }) => disk.id)],
+      [lease.driveId, lease.epoch, ctx.now(), startedIds, placed.map(({ disk }) => disk.id)],
     );
-    await moveFiles(tx, started, { from: 'ONTAPE', to: 'RESTORING' });
-    await dateRequests(ctx, tx, requestIds, started);
-    return placed.map(({ recall: { stage, hasCopy, mayBegin, ...recall }, disk }) => ({
-      ...recall,
-      diskId: disk.id,
-      mountpoint: disk.mountpoint,
-    }));
+    await moveFiles(tx, startedIds, { from: 'ONTAPE', to: 'RESTORING' });
+    await dateRequests(ctx, tx, requestIds, startedIds);
+    await postpone(ctx, tx, waiting.filter(isOnItsWay).map(toFileId));
+    return {
+      started: placed.map(({ recall: { stage, hasCopy, mayBegin, ...recall }, disk }) => ({
+        ...recall,
+        diskId: disk.id,
+        mountpoint: disk.mountpoint,
+      })),
+      idle: waiting.filter(isOnDisk).map(toFileId),
+    };
   });
+  await dropIdle(ctx, idle);
+  return started;
 }
 
 /** A recall of the queue, with what its file says now. */
@@ -95,27 +101,40 @@ function isStartable(recall: WaitingRecall): boolean {
   return recall.stage === 'ONTAPE' && !recall.hasCopy && recall.mayBegin;
 }
 
-/**
- * Deals with recalls that cannot start: a file that is on disk after all satisfies its holds, and one that is not back
- * on tape yet, or whose last copy has not left the restore area, is tried again in a moment.
- */
-async function setAside(ctx: Context, tx: Transaction, waiting: readonly WaitingRecall[]): Promise<void> {
-  const others = waiting.filter((recall) => !isStartable(recall));
-  if (others.length === 0) return;
-  const idle = others.filter((recall) => onDiskStages.includes(recall.stage));
-  await tx.query('DELETE FROM recall WHERE file_id = ANY($1::bigint[])', [idle.map((recall) => recall.fileId)]);
-  await markHolds(
-    ctx,
-    tx,
-    idle.map(({ fileId }) => ({ fileId })),
-  );
-  const late = others.filter(
-    ({ stage, hasCopy }) => !onDiskStages.includes(stage) && (hasCopy || stage === 'RESTORING'),
-  );
-  await tx.query('UPDATE recall SET not_before = $2 WHERE file_id = ANY($1::bigint[])', [
-    late.map((recall) => recall.fileId),
-    addSeconds(ctx.now(), 1),
-  ]);
+function isOnDisk(recall: WaitingRecall): boolean {
+  return onDiskStages.includes(recall.stage);
+}
+
+/** Not back on tape, or its last copy is still to be removed. */
+function isOnItsWay(recall: WaitingRecall): boolean {
+  return !isOnDisk(recall) && (recall.stage === 'RESTORING' || recall.hasCopy);
+}
+
+function toFileId({ fileId }: { fileId: bigint }): bigint {
+  return fileId;
+}
+
+/** Recalls of files that are not back on tape, or whose last copy is still to be removed, are tried again in a moment. */
+async function postpone(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  const notBefore = addSeconds(ctx.now(), 1);
+  await tx.query('UPDATE recall SET not_before = $2 WHERE file_id = ANY($1::bigint[])', [fileIds, notBefore]);
+}
+
+/** Drops recalls of files that are on disk after all, which satisfies their holds. */
+async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  await transaction(ctx.db.pool, async (tx) => {
+    await lockRequestsOf(tx, fileIds);
+    await lockFiles(tx, fileIds);
+    const idle = await tx.query<{ fileId: bigint }>(
+      `DELETE FROM recall c USING tape_file f
+       WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND f.stage = ANY($2::"Stage"[])
+       RETURNING c.file_id AS "fileId"`,
+      [fileIds, onDiskStages],
+    );
+    await markHolds(ctx, tx, idle);
+  });
 }
 
 export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
@@ -179,7 +198,6 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
     const failed = written.filter((outcome) => outcome.kind === 'failed');
     const others = written.filter((outcome) => outcome.kind !== 'restored');
 
-    await freeReserved(tx, [...ended.values()], new Set(restored.map((outcome) => outcome.fileId)));
     const restoredIds = restored.map((outcome) => outcome.fileId);
     await placeCopies(
       tx,
@@ -206,6 +224,8 @@ export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readon
       ...restored.map(({ fileId }) => ({ fileId })),
       ...failed.map(({ fileId, errorClass, error }) => ({ fileId, failure: { errorClass, error } })),
     ]);
+    // last, since recalls that start wait for the disks
+    await freeReserved(tx, [...ended.values()], new Set(restoredIds));
     return [...ended.keys()];
   });
 }
