@@ -95,6 +95,24 @@ test('a recall that runs when its last request is cancelled is stopped, and its 
   expect(await countRecalls()).toBe(0);
 });
 
+test('of files that were started ahead of their reading none is read once their request is cancelled', async () => {
+  const files = Array.from({ length: 300 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
+  await addTaped(app.ctx, backend, files);
+  const reads = holdReads();
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/ahead/' });
+  await reads.begun();
+  await waitFor('a second batch to be started', async () => (await readMoves(app, '/ahead/')).length > 128);
+  await cancel(app, id);
+  await waitFor('all recalls to end', async () => (await countRecalls()) === 0);
+  reads.open();
+  expect(backend.log.filter((entry) => entry.what === 'read' && entry.volume === 'AHEAD').length).toBe(1);
+  expect((await readMoves(app, '/ahead/')).map(({ move }) => move).sort()).toEqual([
+    ...Array(256).fill('AT'),
+    ...Array(256).fill('TA'),
+  ]);
+  expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
+});
+
 test('a recall that runs goes on for the other requests that wait for it', async () => {
   await addTaped(app.ctx, backend, [{ path: '/others/a', volume: 'OTHERS' }]);
   const reads = holdReads();

@@ -45,6 +45,10 @@ function holdSecondRead() {
   return { open: gate.open, begun };
 }
 
+async function countRecalls(state: 'WAITING' | 'RUNNING'): Promise<number> {
+  return await app.ctx.db.prisma.recall.count({ where: { state } });
+}
+
 const parts = () => listTree(app.restoreDir).filter((name) => name.endsWith('.part'));
 
 test('an engine that stops in the middle gives its files back, and the next one finishes', async () => {
@@ -72,6 +76,28 @@ test('an engine that stops in the middle gives its files back, and the next one 
   await second.stop();
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
   expect((await readMoves(app, '/stop/b')).map(({ move }) => move)).toEqual(['TA', 'AT', 'TA', 'AR']);
+});
+
+test('files that were started ahead of their reading go back into the queue when the engine stops', async () => {
+  // more than a drive starts together, so that a second batch is started while the first one is read
+  const files = Array.from({ length: 300 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
+  await addTaped(app.ctx, backend, files);
+  const before = await readDisks(app);
+  const reads = holdSecondRead();
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/ahead/' });
+  const first = await startEngine(app.ctx, backend, { drainMs: 0 });
+  await reads.begun();
+  await waitFor('a second batch to be started', async () => (await countRecalls('RUNNING')) > 128);
+  await first.stop();
+  expect([await countRecalls('RUNNING'), await countRecalls('WAITING')]).toEqual([0, 299]);
+  expect([parts(), await readDisks(app)]).toEqual([[], { used: before.used + 10n, reserved: 0n }]);
+
+  Object.assign(backend, hooks);
+  backend.log.length = 0;
+  const second = await startEngine(app.ctx, backend);
+  await waitForState(app, id, 'COMPLETED');
+  await second.stop();
+  expect(backend.log.filter((entry) => entry.what === 'read').length).toBe(299);
 });
 
 test('an engine that lost its lease changes nothing any more, while another one does its work', async () => {
