@@ -85,7 +85,10 @@ export async function workVolume(
       ahead = isPlanOver() ? undefined : startNext();
       ahead?.catch(() => {}); // awaited in the next round, or below
       const { recalls } = batch;
-      if (recalls.length === 0) continue;
+      if (recalls.length === 0) {
+        batch.end();
+        continue;
+      }
       hasStarted = true;
       const before = finishing;
       const findHoldReason = options.failures.followReads(volume.volume, recalls);
