@@ -163,3 +163,19 @@ test('an engine that may have lost its lease begins no further file', async () =
   await waitForState(app, id, 'COMPLETED');
   await engine.stop();
 });
+
+test('who stands still in a transaction loses its locks after a while; a slow reader of a list does not', async () => {
+  const timeoutOf = async (pool: typeof app.ctx.db.pool) =>
+    (await pool.query<Record<string, string>>('SHOW idle_in_transaction_session_timeout')).rows[0];
+  expect(await timeoutOf(app.ctx.db.pool)).toEqual({ idle_in_transaction_session_timeout: '1min' });
+  expect(await timeoutOf(app.ctx.db.streamPool)).toEqual({ idle_in_transaction_session_timeout: '0' });
+  // the same at once, by hand: the transaction is over, and what it had locked is free
+  const holder = await app.ctx.db.pool.connect();
+  holder.on('error', () => {}); // its connection is ended
+  await holder.query(`BEGIN; SET LOCAL idle_in_transaction_session_timeout = 1; LOCK TABLE restore_disk`);
+  expect(
+    (await app.ctx.db.pool.query('SELECT count(*) FROM (SELECT FROM restore_disk FOR SHARE) locked')).rowCount,
+  ).toBe(1);
+  await expect(holder.query('COMMIT')).rejects.toThrow();
+  holder.release(true);
+});

@@ -47,9 +47,20 @@ class TextTimestampClient extends pg.Client {
   }
 }
 
+/**
+ * A process that stands still in a transaction, or whose host is gone, loses the transaction and its locks after this,
+ * and nobody waits for it any longer. Streams have readers that may be slow, and hold no locks.
+ */
+const STANDSTILL_MS = 60_000;
+
 export function openDatabase(config: pg.ClientConfig): Database {
   const exact: pg.ClientConfig = { ...config, types: exactTypes, keepAlive: true };
-  const pool = new pg.Pool({ ...exact, max: 20, Client: TextTimestampClient } as pg.PoolConfig);
+  const pool = new pg.Pool({
+    ...exact,
+    max: 20,
+    idle_in_transaction_session_timeout: STANDSTILL_MS,
+    Client: TextTimestampClient,
+  } as pg.PoolConfig);
   const streamPool = new pg.Pool({ ...exact, max: 8 });
   const vitalPool = new pg.Pool({ ...exact, max: 1 });
   for (const each of [pool, streamPool, vitalPool]) {

@@ -30,6 +30,8 @@ export async function claimMail(ctx: Context, send: (letter: Letter) => Promise<
       [ctx.now()],
     );
     if (!letter) return false;
+    // a mail server may take its time, and nothing else waits for this row
+    await tx.query(`SET LOCAL idle_in_transaction_session_timeout = '10min'`);
     const result = await send(letter);
     await tx.query(
       `UPDATE notification SET state = $2::"NotificationState", attempts = attempts + 1, last_error = $3,
