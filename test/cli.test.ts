@@ -1,9 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../src/package-root.js';
-import { startApp, type TestApp } from './app.js';
+import { makeTempDir, startApp, type TestApp } from './app.js';
 import { addFiles, addQuota } from './factories.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from './process.js';
 
@@ -198,4 +198,24 @@ test('LOG_LEVEL=debug shows where an error comes from, and else no stack is show
   expect(plain.stderr.split('\n')).toHaveLength(2);
   expect(debug.stderr).toMatch(/\n {4}at /);
   expect(debug.code).toBe(1);
+});
+
+test('simulate compares the strategies on a trace, over all and by user', async () => {
+  const dir = makeTempDir();
+  const trace = path.join(dir, 'trace.csv');
+  writeFileSync(trace, 'at,user,volume,start,size\n0,ann,A,0,1000000000\n5,ben,B,0,1000000000\n5,ben,A,5000,1000\n');
+  const { code, stdout } = await runCli(['simulate', trace, '--json', '--drives', '1']);
+  rmSync(dir, { recursive: true });
+  const { rows, boundHours } = JSON.parse(stdout);
+  expect(code).toBe(0);
+  expect(rows).toHaveLength(6);
+  for (const row of rows) {
+    expect(Object.keys(row.users).sort()).toEqual(['ann', 'ben']);
+    expect(row.driveHours).toBeGreaterThanOrEqual(boundHours);
+    expect(row.users.ben.worst).toBeGreaterThanOrEqual(row.users.ben.median);
+  }
+  const mounts = Object.fromEntries(
+    rows.map((row: { strategy: string; mounts: number }) => [row.strategy, row.mounts]),
+  );
+  expect(mounts).toMatchObject({ 'arrival order': 3, tapegate: 2 });
 });

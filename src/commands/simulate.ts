@@ -51,6 +51,20 @@ export async function simulateLoad(trace: string | undefined, options: SimulateO
       hours(row.wait.worst),
     ]),
   );
+  const users = new Set(rows.flatMap((row) => Object.keys(row.users)));
+  if (users.size > 1) {
+    printLine('');
+    printTable(
+      ['USER', 'STRATEGY', 'MEDIAN WAIT H', 'P95', 'WORST'],
+      [...users]
+        .sort()
+        .flatMap((user) =>
+          rows.flatMap(({ strategy, users: { [user]: wait } }) =>
+            wait ? [[user, strategy, hours(wait.median), hours(wait.p95), hours(wait.worst)]] : [],
+          ),
+        ),
+    );
+  }
   if (boundHours !== undefined) printLine(`no order can be below ${hours(boundHours)} drive hours`);
 }
 

@@ -1,7 +1,7 @@
 /** Strategies side by side on one work load. */
 import type { Medium } from '../planner/media.js';
 import { createPlanned } from './planned.js';
-import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits } from './simulate.js';
+import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits, type Wait } from './simulate.js';
 import { createArrivalOrder, createGrouping, createRandomSlots, orders } from './strategies.js';
 import type { Arrival } from './workload.js';
 
@@ -10,10 +10,14 @@ export interface Comparison {
   driveHours: number;
   mounts: number;
   spanHours: number;
-  /** Hours. */
-  wait: { median: number; p95: number; worst: number };
-  /** Mean hours by user. */
-  users: Record<string, number>;
+  wait: WaitHours;
+  users: Record<string, WaitHours>;
+}
+
+export interface WaitHours {
+  median: number;
+  p95: number;
+  worst: number;
 }
 
 const SEED = 7;
@@ -40,20 +44,19 @@ export function compareStrategies(
   return { rows, boundHours: lowerBoundHours(arrivals, options.medium) };
 }
 
-export function present(strategy: string, outcome: Outcome): Comparison {
-  const { median, p95, worst } = summariseWaits(outcome.waits);
-  const sums = new Map<string, { seconds: number; files: number }>();
-  for (const { user, seconds } of outcome.waits) {
-    const sum = sums.get(user) ?? { seconds: 0, files: 0 };
-    sums.set(user, { seconds: sum.seconds + seconds, files: sum.files + 1 });
+function present(strategy: string, outcome: Outcome): Comparison {
+  const byUser = new Map<string, Wait[]>();
+  for (const wait of outcome.waits) {
+    const known = byUser.get(wait.user);
+    if (known) known.push(wait);
+    else byUser.set(wait.user, [wait]);
   }
-  const users = [...sums].map(([user, sum]) => [user, sum.seconds / sum.files / 3600] as const);
-  return {
-    strategy,
-    driveHours: outcome.driveHours,
-    mounts: outcome.mounts,
-    spanHours: outcome.spanHours,
-    wait: { median: median / 3600, p95: p95 / 3600, worst: worst / 3600 },
-    users: Object.fromEntries(users),
-  };
+  const { driveHours, mounts, spanHours, waits } = outcome;
+  const users = Object.fromEntries([...byUser].map(([user, own]) => [user, toHours(own)]));
+  return { strategy, driveHours, mounts, spanHours, wait: toHours(waits), users };
+}
+
+function toHours(waits: readonly Wait[]): WaitHours {
+  const { median, p95, worst } = summariseWaits(waits);
+  return { median: median / 3600, p95: p95 / 3600, worst: worst / 3600 };
 }
