@@ -7,7 +7,7 @@ import { type Engine, startEngine } from '../src/engine/runner.js';
 import { setDisk } from '../src/operations/disks.js';
 import { claimDrive, ensureDrives, type Lease } from '../src/operations/drives.js';
 import { importRows } from '../src/operations/import.js';
-import { startRecalls } from '../src/operations/recalls.js';
+import { startRecalls } from '../src/operations/recall-starts.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import { cancel, listTree, readDisks, readMoves, readRestored, waitForState } from './engine-watch.js';

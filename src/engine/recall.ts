@@ -8,7 +8,8 @@
 import path from 'node:path';
 import type { Context } from '../context.js';
 import { TapeError } from '../errors.js';
-import type { RecallOutcome, RunningRecall } from '../operations/recalls.js';
+import type { RunningRecall } from '../operations/recall-starts.js';
+import type { RecallOutcome } from '../operations/recalls.js';
 import type { MountedVolume } from '../tape/backend.js';
 import { addSeconds } from '../time.js';
 import { checksumOf, createChecksum } from './checksum.js';

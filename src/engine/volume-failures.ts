@@ -3,7 +3,8 @@
  * of which one file after another cannot be read. Counted over the drives of an engine, in memory: after a restart the
  * count begins anew.
  */
-import type { RecallOutcome, RunningRecall } from '../operations/recalls.js';
+import type { RunningRecall } from '../operations/recall-starts.js';
+import type { RecallOutcome } from '../operations/recalls.js';
 import { addSeconds, isBefore } from '../time.js';
 import { classifyError, maxTries, pauseSeconds } from './retry.js';
 

@@ -1,7 +1,8 @@
 /** One volume in a drive: planned, read batch by batch, planned anew when the queue has changed, and left in time. */
 import type { Context } from '../context.js';
 import { postponeVolume, readQueues, readVolumeQueue } from '../operations/recall-queue.js';
-import { finishRecalls, type RecallOutcome, type RunningRecall, startRecalls } from '../operations/recalls.js';
+import { type RunningRecall, startRecalls } from '../operations/recall-starts.js';
+import { finishRecalls, type RecallOutcome } from '../operations/recalls.js';
 import { chargeDriveTime, readShares } from '../operations/shares.js';
 import { holdFailing, isSuspended } from '../operations/suspensions.js';
 import {

@@ -2,8 +2,7 @@
 import { type Transaction, transaction } from '../database/transaction.js';
 import { moveFiles, onDiskStages } from '../stages.js';
 import type { Check } from './findings.js';
-import { lockRequestsOf, settleRequests } from './holds.js';
-import { lockFiles } from './recalls.js';
+import { lockFiles, lockRequestsOf, settleRequests } from './holds.js';
 import { IS_ORPHAN, returnOrphans } from './removals.js';
 import { freeReserved } from './reservations.js';
 

@@ -127,6 +127,15 @@ export async function lockRequestsOf(
   return rows.map((row) => row.id);
 }
 
+/** Locks files, in order of their ids: after the requests, and before their recalls. */
+export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    `SELECT count(*) FROM (
+       SELECT FROM tape_file WHERE id = ANY($1::bigint[]) ORDER BY id FOR NO KEY UPDATE) locked`,
+    [fileIds],
+  );
+}
+
 /**
  * Tells the holds of live requests how the recall of their files ended. The file rows are locked by the caller in an
  * earlier statement. A hold that had failed is satisfied after all when its file arrives for somebody else.

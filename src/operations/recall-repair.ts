@@ -2,8 +2,8 @@
 import type { Context } from '../context.js';
 import { transaction } from '../database/transaction.js';
 import type { Lease } from './drives.js';
-import { lockRequestsOf, markHolds } from './holds.js';
-import { finishRecalls, lockFiles, type RecallOutcome } from './recalls.js';
+import { lockFiles, lockRequestsOf, markHolds } from './holds.js';
+import { finishRecalls, type RecallOutcome } from './recalls.js';
 
 export interface LeftBehind {
   fileId: bigint;
