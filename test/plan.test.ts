@@ -224,7 +224,8 @@ describe('while an engine works', () => {
     const plan = await readPlan(app);
     expect(plan.drives).toEqual([{ name: 'drive-1', isClaimed: true, isOpen: true, volume: 'BUSY', filesRunning: 1 }]);
     const queue = plan.queue.edges.map(({ node }) => node);
-    const later = queue.filter(({ volume }) => volume !== 'BAD');
+    const later = queue.filter(({ volume }) => volume !== 'BAD' && volume !== 'HELD');
+    expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, place: null, start: null });
     expect(later.map(({ volume, files, drive }) => ({ volume, files, drive }))).toEqual([
       { volume: 'MANY', files: 12, drive: 'drive-1' }, // ann has had less
       { volume: 'ONE', files: 1, drive: 'drive-1' },

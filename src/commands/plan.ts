@@ -75,7 +75,7 @@ export async function plan(url: string, id: string | undefined, options: Output 
         volume.drive ?? '-',
         volume.start ? span(secondsBetween(plan.at, volume.start)) : '-',
         volume.end ? span(secondsBetween(plan.at, volume.end)) : '-',
-        drawBar(plan.at, volume, end),
+        drawBar(plan.at, volume, end) ?? volume.reason ?? '',
       ]),
     );
   }
@@ -106,8 +106,8 @@ function nameUsers(users: string[]): string {
 
 const BAR_WIDTH = 30;
 
-function drawBar(now: string, volume: VolumeNode, end: number): string {
-  if (!volume.start || !volume.end) return '';
+function drawBar(now: string, volume: VolumeNode, end: number): string | undefined {
+  if (!volume.start || !volume.end) return undefined;
   const at = (time: string) => Math.round((BAR_WIDTH * Math.max(secondsBetween(now, time), 0)) / Math.max(end, 1));
   const from = Math.min(at(volume.start), BAR_WIDTH - 1);
   return `${'·'.repeat(from)}${'█'.repeat(Math.max(at(volume.end) - from, 1))}`.padEnd(BAR_WIDTH, '·');

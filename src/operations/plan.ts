@@ -60,8 +60,9 @@ const LOOK_AHEAD_SECONDS = 3600;
 
 /** @param more what somebody thinks of asking for */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
-  const [entries, drives, shares] = await Promise.all([
+  const [entries, suspended, drives, shares] = await Promise.all([
     readQueues(ctx, addSeconds(ctx.now(), LOOK_AHEAD_SECONDS)),
+    readSuspended(ctx),
     readDrives(ctx),
     readShares(ctx),
   ]);
@@ -76,7 +77,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     now,
     policy: defaultPolicy,
   });
-  return { now, drives, volumes: placeVolumes(all, ahead), ahead, shares };
+  return { now, drives, volumes: [...placeVolumes(all, ahead), ...suspended], ahead, shares };
 }
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
@@ -92,6 +93,27 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
     [ctx.config.tapeBackend],
   );
   return rows;
+}
+
+/** Volumes with work that are out of service: they have no place until somebody resumes them. */
+async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
+  const { rows } = await ctx.db.pool.query<
+    Pick<PlanVolume, 'volumeId' | 'volume' | 'medium' | 'files' | 'bytes'> & { why: string }
+  >(
+    `SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size)::bigint AS bytes, s.reason AS why
+     FROM suspension s JOIN volume v ON v.name = s.name JOIN recall c ON c.volume_id = v.id
+     WHERE s.kind = 'VOLUME' AND c.state = 'WAITING' GROUP BY v.id, s.reason ORDER BY v.name`,
+  );
+  return rows.map(({ why, ...volume }) => ({
+    ...volume,
+    place: null,
+    users: [],
+    drive: null,
+    isMounted: false,
+    reason: `out of service${why && `: ${why}`}`,
+    start: null,
+    end: null,
+  }));
 }
 
 function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead): PlanVolume[] {
