@@ -14,7 +14,7 @@ import type { MountedVolume } from '../tape/backend.js';
 import { addSeconds } from '../time.js';
 import { checksumOf, createChecksum } from './checksum.js';
 import type { HeldLease } from './lease.js';
-import { Budget, PartialFile } from './partial-file.js';
+import { type Budget, PartialFile } from './partial-file.js';
 import { type Folder, inspect, openFolder, partialName, putInPlace } from './restore-area.js';
 import { classifyError, describeEnd, pauseSeconds } from './retry.js';
 
@@ -35,6 +35,8 @@ export interface Batch {
 /**
  * Reads recalls in the order given, and reports one outcome for each; what its signal stops is `returned`.
  * @param work.report may be called several times; it must not wait
+ * @param work.budget of the drive: what is read and not yet written
+ * @returns once all are read; `written` settles when all outcomes are reported, and must be awaited
  */
 export async function runBatch(
   ctx: Context,
@@ -43,11 +45,11 @@ export async function runBatch(
   work: {
     batch: Batch;
     report: (outcomes: RecallOutcome[]) => void;
+    budget: Budget;
   },
-): Promise<void> {
-  const { batch, report } = work;
+): Promise<{ written: Promise<void> }> {
+  const { batch, report, budget } = work;
   const folders = new Map<string, Folder>();
-  const budget = new Budget();
   const ended: RecallOutcome[] = [];
   const finishing: Promise<unknown>[] = [];
   const end = (outcome: RecallOutcome) => ended.push(outcome);
@@ -60,34 +62,36 @@ export async function runBatch(
   };
   const timer = setInterval(() => {
     reporting = reporting.then(reportEnded);
-    reporting.catch(() => {}); // awaited below
+    reporting.catch(() => {}); // awaited in finishAll
   }, REPORT_MS);
-  try {
-    for (const [index, recall] of batch.recalls.entries()) {
-      const signal = batch.signals[index] ?? lease.signal;
-      const settle = (error: unknown) =>
-        signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
-      try {
-        signal.throwIfAborted();
-        const folder = await folderOf(recall, folders);
-        // who has stood still must not begin a partial file when others have looked for what it left already
-        lease.check();
-        const partial = partialName({ ...lease, fileId: recall.fileId });
-        const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
-        const checksum = await readInto(copy.file, volume, recall, signal);
-        finishing.push(finishCopy(lease, recall, copy, checksum).catch(settle).then(end));
-      } catch (error) {
-        end(settle(error));
-      }
+  for (const [index, recall] of batch.recalls.entries()) {
+    const signal = batch.signals[index] ?? lease.signal;
+    const settle = (error: unknown) =>
+      signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
+    try {
+      signal.throwIfAborted();
+      const folder = await folderOf(recall, folders);
+      // who has stood still must not begin a partial file when others have looked for what it left already
+      lease.check();
+      const partial = partialName({ ...lease, fileId: recall.fileId });
+      const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
+      const checksum = await readInto(copy.file, volume, recall, signal);
+      finishing.push(finishCopy(lease, recall, copy, checksum).catch(settle).then(end));
+    } catch (error) {
+      end(settle(error));
     }
-    await Promise.all(finishing);
-    clearInterval(timer);
-    await reporting.then(reportEnded);
-  } finally {
-    clearInterval(timer);
-    await Promise.all(finishing);
-    await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
   }
+  const finishAll = async () => {
+    try {
+      await Promise.all(finishing);
+      clearInterval(timer);
+      await reporting.then(reportEnded);
+    } finally {
+      clearInterval(timer);
+      await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
+    }
+  };
+  return { written: finishAll() };
 }
 
 interface Copy {

@@ -18,6 +18,7 @@ import type { MountedVolume, TapeBackend } from '../tape/backend.js';
 import { secondsOf } from '../time.js';
 import type { DriveOptions } from './drive.js';
 import type { HeldLease } from './lease.js';
+import { Budget } from './partial-file.js';
 import { type Batch, judgeAll, runBatch } from './recall.js';
 import type { VolumeFailures } from './volume-failures.js';
 
@@ -60,6 +61,9 @@ export async function workVolume(
     });
     return { recalls, ...options.running.begin(recalls.map(toFileId), lease.signal) };
   };
+  // of the batch before: a drive reads on while what it has read is written and synced
+  let writing: Promise<unknown> = Promise.resolve();
+  const budget = new Budget();
   // the next batch of a plan is started while one is read, so that the drive does not wait for the database
   let ahead: Promise<Batch> | undefined;
   const takeAhead = () => {
@@ -91,18 +95,22 @@ export async function workVolume(
         continue;
       }
       hasStarted = true;
-      const before = finishing;
+      const [finishingBefore, writingBefore] = [finishing, writing];
       const findHoldReason = options.failures.followReads(volume.volume, recalls);
       const reportReads = (outcomes: RecallOutcome[]) => report(outcomes, findHoldReason(outcomes));
+      const giveUp = (error: unknown) =>
+        // what has been reported already is not touched by this
+        report(batch.signal.aborted ? recalls.map(toReturned) : judgeAll(ctx, recalls, error));
       try {
         mounted ??= await backend.mount(volume.volume, lease.driveName, batch.signal);
         options.failures.mountSucceeded(volume.volume);
         const readAt = performance.now();
-        await runBatch(ctx, lease, mounted, { batch, report: reportReads });
+        const { written } = await runBatch(ctx, lease, mounted, { batch, report: reportReads, budget });
+        writing = written.catch(giveUp).finally(batch.end);
         batchFiles = batchFilesAfter(recalls.length, (performance.now() - readAt) / 1000);
       } catch (error) {
-        // what has been reported already is not touched by this
-        report(batch.signal.aborted ? recalls.map(toReturned) : judgeAll(ctx, recalls, error));
+        giveUp(error);
+        batch.end();
         if (!mounted && !batch.signal.aborted) {
           await giveBackAhead();
           await finishing; // what is given back waits as well
@@ -110,15 +118,15 @@ export async function workVolume(
           plan = [];
           hasStarted = false;
         }
-      } finally {
-        batch.end();
       }
-      await before;
+      await writingBefore;
+      await finishingBefore;
       const seconds = (performance.now() - startedAt) / 1000;
       finish(() => chargeDriveTime(ctx, { fileIds: recalls.map(toFileId), seconds }));
     }
   } finally {
     try {
+      await writing;
       await mounted?.unmount();
       await giveBackAhead();
     } finally {

@@ -63,7 +63,7 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
 
 /** Files started together: bytes that a drive reads in a second, and files that it reads in about as long. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
-const BATCH_FILES = { first: 128, least: 16, most: 1024 };
+const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
 
 /**
