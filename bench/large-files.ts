@@ -1,9 +1,9 @@
 /**
- * Large files: COUNT files (8) of SIZE bytes (512 MB) by one request, from the directory back end to a restore disk, with
- * SHA-256, against `cp` of the same files followed by `sha256sum` of the copies. ROUNDS times (3) in turn, in one run.
+ * Large files: COUNT files (8) of SIZE bytes (256 MB) by one request, from the directory back end to a restore disk, with
+ * SHA-256, against `cp` of the same files followed by `sha256sum` of the copies. ROUNDS times (5) in turn, in one run.
  *
  * Both read from the page cache, filled before each measurement by reading all files once, and both begin with nothing
- * left to be written. Tapegate syncs each file and its folder; the reference is measured as it is, and with one `sync -f`
+ * left to be written and with memory that was just in use. Tapegate syncs each file and its folder; the reference is measured as it is, and with one `sync -f`
  * after `cp`, without which its copies are not durable.
  *
  *   npm run build && node dist/bench/large-files.js
@@ -17,11 +17,11 @@ import { setQuota } from '../src/operations/quotas.js';
 import { cancelRequest } from '../src/operations/request-ends.js';
 import { createRequest } from '../src/operations/requests.js';
 import { createBackend } from '../src/tape/index.js';
-import { median, seconds, untilFinished, untilRemoved, withBench, writeFiles } from './kit.js';
+import { median, seconds, touchMemory, untilFinished, untilRemoved, withBench, writeFiles } from './kit.js';
 
 const count = Number(process.env.COUNT ?? 8);
-const size = Number(process.env.SIZE ?? 512 * 1024 * 1024);
-const rounds = Number(process.env.ROUNDS ?? 3);
+const size = Number(process.env.SIZE ?? 256 * 1024 * 1024);
+const rounds = Number(process.env.ROUNDS ?? 5);
 
 await withBench(async (ctx, dir) => {
   const source = path.join(dir, 'source');
@@ -34,7 +34,10 @@ await withBench(async (ctx, dir) => {
   const library = path.join(ctx.config.dataDir, 'library');
   const copy = path.join(dir, 'copy');
   const shell = (script: string) => execFileSync('sh', ['-c', script], { cwd: dir });
-  const settle = () => shell(`sync; find '${library}' -type f -exec cat {} + > /dev/null`);
+  const settle = () => {
+    shell(`sync; find '${library}' -type f -exec cat {} + > /dev/null`);
+    touchMemory(count * size);
+  };
   const engine = await startEngine(ctx, backend);
 
   const restore = async () => {
