@@ -97,7 +97,7 @@ test('a server that is asked to end gently is there again, though its clients st
   await waitFor('another server', async () => ![pid, undefined].includes(serverPid(dataDir)));
   const later = await startIn(dataDir);
   await later.close();
-  expect(serverPid(dataDir)).toBeDefined(); // its first client is back
+  await waitFor('its first client to be back', async () => serverPid(dataDir) !== undefined);
   await server.close();
   expect({ first: isRunning(pid), second: serverPid(dataDir) }).toEqual({ first: false, second: undefined });
 });

@@ -90,6 +90,7 @@ test('a recall that runs when its last request is cancelled is stopped, and its 
   reads.open();
   expect((await readMoves(app, '/running/')).map(({ move }) => move)).toEqual(['TA', 'AT']);
   expect(listTree(app.restoreDir).filter((name) => name.endsWith('/a') || name.endsWith('.part'))).toEqual([]);
+  await waitFor('earlier copies to go', async () => (await readDisks(app)).used === 0n);
   expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
   expect(await viewRequest(app, id)).toMatchObject({ state: 'CANCELLED', filesOnDisk: 0, firstFilesOnDisk: null });
   expect(await countRecalls()).toBe(0);
