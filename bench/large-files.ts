@@ -3,8 +3,8 @@
  * SHA-256, against `cp` of the same files followed by `sha256sum` of the copies. ROUNDS times (5) in turn, in one run.
  *
  * Both read from the page cache, filled before each measurement by reading all files once, and both begin with nothing
- * left to be written and with memory that was just in use. Tapegate syncs each file and its folder; the reference is measured as it is, and with one `sync -f`
- * after `cp`, without which its copies are not durable.
+ * left to be written and with memory that was just in use. Tapegate syncs each file and its folder; the reference is
+ * measured as it is, and with one `sync -f` after `cp`, without which its copies are not durable.
  *
  *   npm run build && node dist/bench/large-files.js
  */

@@ -1,8 +1,9 @@
 /** `hold`, `drain`, `resume`, `suspensions`, `priority`: how operators steer a running Tapegate, over GraphQL. */
+
+import { readId } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { printJson, printLine, printTable } from './output.js';
-import { readId } from './requests.js';
 
 interface Output {
   json?: boolean;

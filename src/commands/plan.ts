@@ -1,5 +1,6 @@
 /** `plan`: what the drives do and will do, and where a request stands in it. */
 import { secondsBetween } from '../time.js';
+import { readId } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine, printTable } from './output.js';
@@ -156,10 +157,7 @@ const REQUEST = `query ($id: Int!, $first: Int) { plan { at } request(id: $id) {
 } } }`;
 
 async function planOf(url: string, text: string, options: Output & { limit: string }): Promise<void> {
-  const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (!(id <= 0x7fffffff)) {
-    throw new CommandError(`the id of a request is a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
-  }
+  const id = readId(text);
   type Answer = { plan: { at: string }; request: { state: string; waiting: WaitingNode | null } | null };
   const { plan, request } = await ask<Answer>(url, REQUEST, { id, first: readLimit(options.limit) });
   if (!request) throw new CommandError(`there is no request with id ${id}`);

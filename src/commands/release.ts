@@ -1,8 +1,10 @@
 /** `release`: single files of a request are let go before its end. */
+
+import { readId } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine } from './output.js';
-import { readId, readPaths } from './requests.js';
+import { readPaths } from './requests.js';
 
 export interface ReleaseOptions {
   json?: boolean;

@@ -5,6 +5,7 @@ import { buffer as readAll } from 'node:stream/consumers';
 import { messageOf } from '../errors.js';
 import { stageLetters, stageOfLetter } from '../stages.js';
 import { parseTime } from '../time.js';
+import { readId, readLimit } from './arguments.js';
 import { ask } from './client.js';
 import { dryRun } from './dry-run.js';
 import { CommandError, exitCodes } from './failure.js';
@@ -59,11 +60,6 @@ export async function ls(
     if (!tapeFiles.pageInfo.hasNextPage || shown >= limit) break;
   }
   if (!options.json && shown < total) printLine(`${shown} of ${total} files; --limit shows more`);
-}
-
-export function readLimit(text: string): number {
-  if (/^\d{1,9}$/.test(text)) return Number(text);
-  throw new CommandError(`--limit must be a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
 }
 
 function readStage(letter: string): string {
@@ -238,10 +234,4 @@ export async function cancel(url: string, id: string, options: Output): Promise<
   const { requestId, state } = cancelRequest;
   if (options.json) printJson({ requestId, state });
   else printLine(`request ${requestId} is ${state.toLowerCase()}`);
-}
-
-export function readId(text: string): number {
-  const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (id <= 0x7fffffff) return id;
-  throw new CommandError(`the id of a request is a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
 }

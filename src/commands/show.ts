@@ -1,8 +1,9 @@
 /** `show`: one request, and how it goes with each file of it that is not on disk. */
+
+import { readId, readLimit } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError } from './failure.js';
 import { bytes, printJson, printLine, printTable } from './output.js';
-import { readId, readLimit } from './requests.js';
 
 interface HoldNode {
   state: 'WAITING' | 'FAILED';

@@ -1,6 +1,8 @@
 /** `verify`: tape copies that could not be confirmed. */
+
+import { readLimit } from './arguments.js';
 import { ask } from './client.js';
-import { CommandError, exitCodes } from './failure.js';
+import { CommandError } from './failure.js';
 import { printJson, printLine, printTable } from './output.js';
 
 interface Output {
@@ -40,13 +42,7 @@ export async function verify(
   options: Output & { again?: boolean; limit: string },
 ): Promise<void> {
   if (options.again) return await tryAgain(url, match ?? '', options);
-  const limit = /^\d{1,9}$/.test(options.limit) ? Number(options.limit) : 0;
-  if (limit < 1) {
-    throw new CommandError(
-      `--limit must be a whole number from 1 on, not ${JSON.stringify(options.limit)}`,
-      exitCodes.usage,
-    );
-  }
+  const limit = Math.max(readLimit(options.limit), 1);
   const nodes: Node[] = [];
   let total = 0;
   for (let after: string | null = null; nodes.length < limit; ) {

@@ -40,10 +40,6 @@ export class Backlog<Queue extends VolumeQueue> {
     for (const queue of queues) this.add(queue);
   }
 
-  get isEmpty(): boolean {
-    return this.candidates.size === 0;
-  }
-
   /** The queue must not change while it is here. */
   add(queue: Queue): void {
     const { files, bytes } = sumOf(queue);
