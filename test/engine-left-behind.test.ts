@@ -2,30 +2,22 @@
 import { mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { DiskGauge } from '../src/engine/disk-space.js';
 import { type Engine, startEngine } from '../src/engine/runner.js';
-import { setDisk } from '../src/operations/disks.js';
-import { claimDrive, ensureDrives, type Lease } from '../src/operations/drives.js';
 import { importRows } from '../src/operations/import.js';
 import { startRecalls } from '../src/operations/recall-starts.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from './app.js';
+import { type TestApp, waitFor } from './app.js';
+import { claim, idOf, measure, startIdleApp } from './engine-by-hand.js';
 import { cancel, listTree, readDisks, readMoves, readRestored, waitForState } from './engine-watch.js';
-import { addQuota, addTaped, buildRow } from './factories.js';
+import { addTaped, buildRow } from './factories.js';
 import { makeRequest } from './rest.js';
 
 let app: TestApp;
-const gauge = new DiskGauge();
-const measure = gauge.measure.bind(gauge);
 let engine: Engine | undefined;
 const backend = createMemoryBackend();
 
 beforeAll(async () => {
-  app = await startApp();
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-  await ensureDrives(app.ctx, 1);
-  mkdirSync(app.restoreDir);
-  await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 9n });
+  app = await startIdleApp();
 });
 afterEach(async () => {
   await engine?.stop();
@@ -34,22 +26,9 @@ afterEach(async () => {
 });
 afterAll(() => app.close());
 
-/** As an engine that dies at once: anybody may have the drive next. */
-async function claim(count = 1, leaseSeconds = 0): Promise<Lease> {
-  const engineId = '00000000-0000-4000-8000-000000000000';
-  const lease = await claimDrive(app.ctx, { engineId, count, leaseSeconds });
-  if (!lease) throw new Error('there is no drive');
-  return lease;
-}
-
-async function idOf(file: string): Promise<bigint> {
-  const { rows } = await app.ctx.db.pool.query<{ id: bigint }>('SELECT id FROM tape_file WHERE path = $1', [file]);
-  return rows[0]?.id ?? 0n;
-}
-
 /** Does what an engine does up to the moment at which it puts the file in place, and leaves the rest undone. */
 async function dieAfterPlacing(file: string, bytes: Uint8Array): Promise<void> {
-  const started = await startRecalls(app.ctx, await claim(), { fileIds: [await idOf(file)], measure });
+  const started = await startRecalls(app.ctx, await claim(app), { fileIds: [await idOf(app, file)], measure });
   expect(started.map((recall) => recall.path)).toEqual([file]);
   const place = path.join(app.restoreDir, file);
   mkdirSync(path.dirname(place), { recursive: true });

@@ -1,34 +1,25 @@
-/** Defects that the torture has found, each made to happen on purpose. */
-import { mkdirSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { DiskGauge } from '../src/engine/disk-space.js';
 import { removeUnheld } from '../src/engine/removal.js';
 import { type Engine, startEngine } from '../src/engine/runner.js';
-import { setDisk } from '../src/operations/disks.js';
-import { claimDrive, ensureDrives, type Lease, releaseDrive } from '../src/operations/drives.js';
+import { ensureDrives, type Lease, releaseDrive } from '../src/operations/drives.js';
 import { importRows } from '../src/operations/import.js';
 import { joinAwaited } from '../src/operations/joins.js';
 import { startRecalls } from '../src/operations/recall-starts.js';
 import { finishRecalls } from '../src/operations/recalls.js';
 import { chargeDriveTime, readShares } from '../src/operations/shares.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from './app.js';
+import { type TestApp, waitFor } from './app.js';
+import { claim, idOf, measure, startIdleApp } from './engine-by-hand.js';
 import { cancel, viewRequest, waitForState } from './engine-watch.js';
 import { addQuota, addTaped, buildRow } from './factories.js';
 import { makeRequest, readUsed } from './rest.js';
 
 let app: TestApp;
-const gauge = new DiskGauge();
-const measure = gauge.measure.bind(gauge);
 let engine: Engine | undefined;
 const backend = createMemoryBackend();
 
 beforeAll(async () => {
-  app = await startApp();
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-  await ensureDrives(app.ctx, 1);
-  mkdirSync(app.restoreDir);
-  await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 9n });
+  app = await startIdleApp();
 });
 afterEach(async () => {
   await engine?.stop();
@@ -36,19 +27,6 @@ afterEach(async () => {
   backend.log.length = 0;
 });
 afterAll(() => app.close());
-
-/** As an engine that dies at once: anybody may have the drive next. */
-async function claim(count = 1, leaseSeconds = 0): Promise<Lease> {
-  const engineId = '00000000-0000-4000-8000-000000000000';
-  const lease = await claimDrive(app.ctx, { engineId, count, leaseSeconds });
-  if (!lease) throw new Error('there is no drive');
-  return lease;
-}
-
-async function idOf(file: string): Promise<bigint> {
-  const { rows } = await app.ctx.db.pool.query<{ id: bigint }>('SELECT id FROM tape_file WHERE path = $1', [file]);
-  return rows[0]?.id ?? 0n;
-}
 
 const work = async () => {
   engine = await startEngine({ ...app.ctx, config: { ...app.ctx.config, drives: 1 } }, backend, { drainMs: 200 });
@@ -134,9 +112,9 @@ test('a recall that was left running on a drive that is no longer in use is done
   await addTaped(app.ctx, backend, [{ path: '/left/drive-3', volume: 'LEFT4' }]);
   const id = await makeRequest(app, { quota: 'alice', files: ['/left/drive-3'] });
   await ensureDrives(app.ctx, 3);
-  const leases = [await claim(3, 60), await claim(3, 60), await claim(3)];
+  const leases = [await claim(app, 3, 60), await claim(app, 3, 60), await claim(app, 3)];
   expect(leases.map((lease) => lease.driveName)).toEqual(['drive-1', 'drive-2', 'drive-3']);
-  await startRecalls(app.ctx, leases[2] as Lease, { fileIds: [await idOf('/left/drive-3')], measure });
+  await startRecalls(app.ctx, leases[2] as Lease, { fileIds: [await idOf(app, '/left/drive-3')], measure });
   for (const lease of leases.slice(0, 2)) await releaseDrive(app.ctx, lease);
   await work();
   await waitForState(app, id, 'COMPLETED');
@@ -153,8 +131,8 @@ test('a request hears of a recall that begins and ends while it is made', async 
   await waitForState(app, await makeRequest(app, { quota: 'alice', files: [second] }), 'COMPLETED');
   await engine?.stop();
   const early = await makeRequest(app, { quota: 'alice', files: [first] });
-  const fileId = await idOf(first);
-  const lease = await claim();
+  const fileId = await idOf(app, first);
+  const lease = await claim(app);
   // the later request stands still between two looks at its files
   const unlock = await lock(`SELECT FROM tape_file WHERE path = '${second}' FOR NO KEY UPDATE`);
   const late = makeRequest(app, { quota: 'alice', files: [first, second] });
@@ -177,8 +155,8 @@ test('a request hears of a recall that begins and ends while it is made', async 
 test('a file leaves the disk when its only request was made and cancelled while its recall ended', async () => {
   await addTaped(app.ctx, backend, [{ path: '/end/brief', volume: 'BRIEF' }]);
   const first = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
-  const fileId = await idOf('/end/brief');
-  const lease = await claim();
+  const fileId = await idOf(app, '/end/brief');
+  const lease = await claim(app);
   await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
   await cancel(app, first);
   // who ends the recall has looked for requests, and waits for the file; a request may still look at it
@@ -207,7 +185,7 @@ test('drive time is charged to users in one order, so that two engines cannot lo
   for (const quota of users) await makeRequest(app, { quota, files: ['/charge/shared'] });
   await addQuota(app.ctx, 'u1', 10n ** 10n); // what was changed last is found last
   const unlock = await lock(`SELECT FROM quota WHERE "user" = 'u1' FOR UPDATE`);
-  const charging = chargeDriveTime(app.ctx, { fileIds: [await idOf('/charge/shared')], seconds: 8 });
+  const charging = chargeDriveTime(app.ctx, { fileIds: [await idOf(app, '/charge/shared')], seconds: 8 });
   await waitForBlocked(1);
   // it waits for the first of them, and has none of the others yet
   await app.ctx.db.pool.query(`SELECT FROM quota WHERE "user" LIKE 'u%' AND "user" <> 'u1' FOR UPDATE NOWAIT`);
