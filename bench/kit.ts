@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { readConfig } from '../src/config.js';
 import type { Context } from '../src/context.js';
-import { getRequest } from '../src/operations/request-rows.js';
+import { getRequest } from '../src/operations/requests/rows.js';
 import { openRuntime } from '../src/runtime.js';
 import { backendNames } from '../src/tape/index.js';
 

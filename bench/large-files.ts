@@ -13,9 +13,9 @@ import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
 import { startEngine } from '../src/engine/runner.js';
-import { setQuota } from '../src/operations/quotas.js';
-import { cancelRequest } from '../src/operations/request-ends.js';
-import { createRequest } from '../src/operations/requests.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
+import { cancelRequest } from '../src/operations/requests/ends.js';
+import { createRequest } from '../src/operations/requests/requests.js';
 import { createBackend } from '../src/tape/index.js';
 import { median, seconds, touchMemory, untilFinished, untilRemoved, withBench, writeFiles } from './kit.js';
 

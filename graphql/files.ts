@@ -1,7 +1,7 @@
 /** Tape files, and the subscription to their stages. */
 import { cancellable } from '../src/cancellable.js';
-import { getFile, listFiles } from '../src/operations/files.js';
-import { type StageChange, watchStages } from '../src/operations/watch.js';
+import { getFile, listFiles } from '../src/operations/catalogue/files.js';
+import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import { stages } from '../src/stages.js';
 import { builder, pageComplexity } from './builder.js';
 import { readListPage } from './pages.js';

@@ -1,10 +1,10 @@
 /** The plan: drives, the queue by volume, where a request stands in it, and what one would take. */
 import { resolveArrayConnection } from '@pothos/plugin-relay';
 import { InvalidInputError, UnknownUserError } from '../src/errors.js';
-import type { EndRange } from '../src/operations/end-range.js';
-import { type Estimate, estimateRequest } from '../src/operations/estimate.js';
-import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, readPlan } from '../src/operations/plan.js';
-import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/waiting.js';
+import type { EndRange } from '../src/operations/plan/end-range.js';
+import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
+import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, readPlan } from '../src/operations/plan/plan.js';
+import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
 import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';

@@ -1,8 +1,8 @@
 /** Users and their quotas. */
 import type { Request } from '../src/generated/prisma/client.js';
-import { readUsedOf } from '../src/operations/figures.js';
-import { getQuota } from '../src/operations/quotas.js';
-import { readDriveSecondsOf } from '../src/operations/shares.js';
+import { getQuota } from '../src/operations/quotas/quotas.js';
+import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
+import { readUsedOf } from '../src/operations/requests/figures.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';

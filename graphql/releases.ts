@@ -1,7 +1,7 @@
 /** Files of a request that are let go before its end. */
 import { InvalidInputError, NotFoundError } from '../src/errors.js';
-import { releaseFiles } from '../src/operations/releases.js';
-import { getRequest } from '../src/operations/request-rows.js';
+import { releaseFiles } from '../src/operations/requests/releases.js';
+import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
 
 const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {

@@ -9,12 +9,12 @@ import {
 } from '../src/errors.js';
 import type { AwaitedPath, Hold } from '../src/generated/prisma/client.js';
 import { ErrorClass, HoldState, RequestState } from '../src/generated/prisma/enums.js';
-import { countAwaited, countReleased } from '../src/operations/figures.js';
-import { cancelRequest } from '../src/operations/request-ends.js';
-import { listRequests } from '../src/operations/request-lists.js';
-import { getRequest } from '../src/operations/request-rows.js';
-import { createRequest, updateRequest } from '../src/operations/requests.js';
-import { type RequestProgress, watchRequest } from '../src/operations/watch.js';
+import { cancelRequest } from '../src/operations/requests/ends.js';
+import { countAwaited, countReleased } from '../src/operations/requests/figures.js';
+import { listRequests } from '../src/operations/requests/lists.js';
+import { createRequest, updateRequest } from '../src/operations/requests/requests.js';
+import { getRequest } from '../src/operations/requests/rows.js';
+import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';

@@ -9,9 +9,9 @@ import { createYoga, type Plugin } from 'graphql-yoga';
 import type { Context } from '../src/context.js';
 import { HttpError, readJsonBody } from '../src/http-body.js';
 import { createErrorMask } from './errors.js';
-import type { Pipeline } from './operations.js';
 import { schema } from './schema.js';
-import { createStreamHandler } from './stream.js';
+import type { Pipeline } from './sse-operations.js';
+import { createStreamHandler } from './sse-stream.js';
 
 /** A query of honest size has some hundred tokens; one of millions keeps the parser busy for seconds. */
 const MAX_TOKENS = 10_000;

@@ -3,9 +3,9 @@
 import type { Context } from '../src/context.js';
 import { InvalidInputError, NotFoundError } from '../src/errors.js';
 import { RecallState } from '../src/generated/prisma/enums.js';
-import { setPriority } from '../src/operations/priorities.js';
-import { getRequest } from '../src/operations/request-rows.js';
-import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/tries.js';
+import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/tries.js';
+import { setPriority } from '../src/operations/requests/priorities.js';
+import { getRequest } from '../src/operations/requests/rows.js';
 import { createBatch } from './batch.js';
 import { builder } from './builder.js';
 import { ErrorClassType } from './requests.js';

@@ -1,6 +1,6 @@
 /** Tape copies that could not be confirmed. */
 import { InvalidInputError } from '../src/errors.js';
-import { listVerifications, verifyAgain } from '../src/operations/verifications.js';
+import { listVerifications, verifyAgain } from '../src/operations/catalogue/verifications.js';
 import { builder, pageComplexity } from './builder.js';
 import { readListPage } from './pages.js';
 import { ErrorClassType } from './requests.js';

@@ -3,7 +3,7 @@ import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { InvalidInputError, quote } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
-import { type FileRow, listFiles } from '../src/operations/files.js';
+import { type FileRow, listFiles } from '../src/operations/catalogue/files.js';
 import { type Stage, stageLetters, stageOfLetter } from '../src/stages.js';
 import { sendList } from './respond.js';
 

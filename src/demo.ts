@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import type { Context } from './context.js';
 import { archiveTree } from './engine/archive.js';
-import { setQuota } from './operations/quotas.js';
+import { setQuota } from './operations/quotas/quotas.js';
 import type { TapeBackend } from './tape/backend.js';
 
 const YEARS = [2023, 2024, 2025];

@@ -2,9 +2,9 @@
 import { appendFileSync, existsSync, lstatSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import type { Report } from '../src/engine/doctor.js';
+import type { Report } from '../src/engine/doctor/doctor.js';
 import { type Engine, startEngine } from '../src/engine/runner.js';
-import type { Finding } from '../src/operations/findings.js';
+import type { Finding } from '../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import {

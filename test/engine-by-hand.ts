@@ -1,8 +1,8 @@
 /** An app without an engine, and the steps of an engine one by one, to stop between any two of them. */
 import { mkdirSync } from 'node:fs';
-import { DiskGauge } from '../src/engine/disk-space.js';
-import { setDisk } from '../src/operations/disks.js';
-import { claimDrive, ensureDrives, type Lease } from '../src/operations/drives.js';
+import { DiskGauge } from '../src/engine/disk/space.js';
+import { setDisk } from '../src/operations/disks/disks.js';
+import { claimDrive, ensureDrives, type Lease } from '../src/operations/recalls/drives.js';
 import { startApp, type TestApp } from './app.js';
 import { addQuota } from './factories.js';
 

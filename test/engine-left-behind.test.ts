@@ -3,8 +3,8 @@ import { mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'no
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../src/engine/runner.js';
-import { importRows } from '../src/operations/import.js';
-import { startRecalls } from '../src/operations/recall-starts.js';
+import { importRows } from '../src/operations/catalogue/import.js';
+import { startRecalls } from '../src/operations/recalls/starts.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { type TestApp, waitFor } from './app.js';
 import { claim, idOf, measure, startIdleApp } from './engine-by-hand.js';

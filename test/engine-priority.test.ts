@@ -1,6 +1,6 @@
 /** Who goes first: requests of a greater priority, and users of a greater weight. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { setQuota } from '../src/operations/quotas.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import { createGate, waitForState } from './engine-watch.js';

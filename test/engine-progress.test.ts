@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../src/errors.js';
-import { returnOrphans } from '../src/operations/removals.js';
+import { returnOrphans } from '../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import {

@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { setDisk } from '../src/operations/disks.js';
+import { setDisk } from '../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import {

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { removeUnheld } from '../src/engine/removal.js';
+import { removeUnheld } from '../src/engine/disk/removal.js';
 import { startEngine } from '../src/engine/runner.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';

@@ -1,7 +1,7 @@
 /** Tape copies are confirmed by reading them back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../src/errors.js';
-import { importRows } from '../src/operations/import.js';
+import { importRows } from '../src/operations/catalogue/import.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import { createGate, findIllegalMoves, readMoves, readStage, waitForState } from './engine-watch.js';

@@ -1,7 +1,7 @@
 /** What the tests of the engine look at: a request as GraphQL shows it, stage moves, and the restore area on disk. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { markerName } from '../src/engine/disk-marker.js';
+import { markerName } from '../src/engine/disk/marker.js';
 import { moves, type Stage, stageLetters } from '../src/stages.js';
 import { addSeconds, currentTime, isBefore } from '../src/time.js';
 import { type TestApp, waitFor } from './app.js';

@@ -1,9 +1,9 @@
 /** Test data, put in through the operations that users go through. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Context } from '../src/context.js';
-import { importRows } from '../src/operations/import.js';
-import type { CatalogueRow } from '../src/operations/import-rows.js';
-import { setQuota } from '../src/operations/quotas.js';
+import { importRows } from '../src/operations/catalogue/import.js';
+import type { CatalogueRow } from '../src/operations/catalogue/import-rows.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
 import type { MemoryBackend } from '../src/tape/memory.js';
 
 export function buildRow(row: Partial<CatalogueRow> & { path: string }): CatalogueRow {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createRequest } from '../src/operations/requests.js';
+import { createRequest } from '../src/operations/requests/requests.js';
 import { startApp, type TestApp } from './app.js';
 import { addFiles, addQuota } from './factories.js';
 import { askData, askErrors, recordStatements } from './graphql.js';

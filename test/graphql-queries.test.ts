@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { setDisk } from '../src/operations/disks.js';
-import { setQuota } from '../src/operations/quotas.js';
-import { createRequest } from '../src/operations/requests.js';
+import { setDisk } from '../src/operations/disks/disks.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
+import { createRequest } from '../src/operations/requests/requests.js';
 import { startApp, type TestApp } from './app.js';
 import { addFiles, addQuota } from './factories.js';
 import { ask, askData, askErrors } from './graphql.js';

@@ -1,7 +1,7 @@
 /** The plan as users and operators read it, and what a request would take. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { TapeError } from '../src/errors.js';
-import { setMedium } from '../src/operations/media.js';
+import { setMedium } from '../src/operations/catalogue/media.js';
 import { resume, suspend } from '../src/operations/suspensions.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { secondsBetween } from '../src/time.js';

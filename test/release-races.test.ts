@@ -1,8 +1,8 @@
 /** What races with a release: other releases, requests, imports, the engine's recalls and its removals. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { removeUnheld } from '../src/engine/removal.js';
+import { removeUnheld } from '../src/engine/disk/removal.js';
 import { startEngine } from '../src/engine/runner.js';
-import { findUnreleased, letGo, markReleased, readUnheld } from '../src/operations/removals.js';
+import { findUnreleased, letGo, markReleased, readUnheld } from '../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import {

@@ -1,10 +1,10 @@
 import { mkdirSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { removeUnheld } from '../src/engine/removal.js';
+import { removeUnheld } from '../src/engine/disk/removal.js';
 import { startEngine } from '../src/engine/runner.js';
-import { setDisk } from '../src/operations/disks.js';
-import { findUnreleased, letGo, markReleased, readUnheld, removeNext } from '../src/operations/removals.js';
+import { setDisk } from '../src/operations/disks/disks.js';
+import { findUnreleased, letGo, markReleased, readUnheld, removeNext } from '../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { setQuota } from '../src/operations/quotas.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
 import { startApp, type TestApp } from './app.js';
 import { addFiles, addQuota } from './factories.js';
 import { cancelRequest } from './graphql-client.js';

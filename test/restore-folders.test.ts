@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { writeMarker } from '../src/engine/disk-marker.js';
-import { openFolder } from '../src/engine/restore-area.js';
+import { writeMarker } from '../src/engine/disk/marker.js';
+import { openFolder } from '../src/engine/disk/restore-area.js';
 import { codeOf } from '../src/errors.js';
 import { makeTempDir } from './app.js';
 

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect } from 'vitest';
-import { markerName } from '../src/engine/disk-marker.js';
+import { markerName } from '../src/engine/disk/marker.js';
 import { waitFor } from './app.js';
 
 /** Files of the demo, on a volume of their own. */

@@ -7,8 +7,8 @@ import express from 'express';
 import { buildSchema, type ExecutionArgs, execute, parse, subscribe as run, validate } from 'graphql';
 import { createClient } from 'graphql-sse';
 import { afterEach, expect, test } from 'vitest';
-import type { Pipeline } from '../graphql/operations.js';
-import { createStreamHandler } from '../graphql/stream.js';
+import type { Pipeline } from '../graphql/sse-operations.js';
+import { createStreamHandler } from '../graphql/sse-stream.js';
 import { waitFor } from './app.js';
 import { drain, readEvents, subscribe, take } from './streams.js';
 

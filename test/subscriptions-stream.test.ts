@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { transaction } from '../src/database/transaction.js';
-import { createRequest } from '../src/operations/requests.js';
+import { createRequest } from '../src/operations/requests/requests.js';
 import { moveFiles } from '../src/stages.js';
 import { startApp, type TestApp, waitFor } from './app.js';
 import { addFiles, addQuota } from './factories.js';

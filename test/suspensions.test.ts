@@ -1,8 +1,8 @@
 /** Suspensions, priorities and weights over GraphQL; no engine runs. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { setDisk } from '../src/operations/disks.js';
-import { setQuota } from '../src/operations/quotas.js';
-import { chargeDriveTime } from '../src/operations/shares.js';
+import { setDisk } from '../src/operations/disks/disks.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
+import { chargeDriveTime } from '../src/operations/quotas/shares.js';
 import { startApp, type TestApp } from './app.js';
 import { createClock } from './engine-watch.js';
 import { addFiles, addQuota } from './factories.js';

@@ -1,7 +1,7 @@
 /** `doctor`: what is on disk, and what the database says of it. */
 import type { Config } from '../config.js';
-import { examine, type Report } from '../engine/doctor.js';
-import type { Finding } from '../operations/findings.js';
+import { examine, type Report } from '../engine/doctor/doctor.js';
+import type { Finding } from '../operations/doctor/findings.js';
 import { openRuntime } from '../runtime.js';
 import { exitCodes } from './failure.js';
 import { printJson, printLine } from './output.js';

@@ -1,6 +1,6 @@
 /** `volume`: what operators say of their cartridges, on the database itself. */
 import type { Config } from '../config.js';
-import { listVolumes, setMedium } from '../operations/media.js';
+import { listVolumes, setMedium } from '../operations/catalogue/media.js';
 import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine, printTable } from './output.js';

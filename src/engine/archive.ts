@@ -10,11 +10,11 @@ import { type FileHandle, lstat, open, opendir, unlink } from 'node:fs/promises'
 import path from 'node:path';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { checkPath } from '../operations/checks.js';
-import { type KnownFile, readKnown } from '../operations/files.js';
-import { importRows } from '../operations/import.js';
-import type { CatalogueRow } from '../operations/import-rows.js';
-import { type Place, placeFiles } from '../operations/volumes.js';
+import { type KnownFile, readKnown } from '../operations/catalogue/files.js';
+import { importRows } from '../operations/catalogue/import.js';
+import type { CatalogueRow } from '../operations/catalogue/import-rows.js';
+import { type Place, placeFiles } from '../operations/catalogue/volumes.js';
+import { checkPath } from '../operations/input.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createChecksum } from './checksum.js';
 

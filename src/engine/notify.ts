@@ -6,7 +6,7 @@
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { claimMail, type Letter, type SendResult } from '../operations/outbox.js';
+import { claimMail, type Letter, type SendResult } from '../operations/mail/outbox.js';
 import { addSeconds } from '../time.js';
 
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */

@@ -5,7 +5,7 @@
 import type { Context } from '../context.js';
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
-import { checkText } from './checks.js';
+import { checkText } from './input.js';
 
 export type { SuspensionMode };
 

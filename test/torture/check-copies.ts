@@ -4,7 +4,7 @@ import type { Facts, FileFact } from './facts.js';
 import type { Copy } from './restore-scan.js';
 import type { Report } from './violations.js';
 
-/** The names of partial files, src/engine/restore-area.ts. */
+/** The names of partial files, src/engine/disk/restore-area.ts. */
 const PARTIAL = /\/\.tapegate-[^/]*\.part$/;
 
 export function checkCopies(facts: Facts, index: Index, report: Report): void {

@@ -1,6 +1,6 @@
 /** Tape copies that others have written: registered before anybody has read them back, confirmed by engines, taken from disk. */
-import { importRows } from '../../src/operations/import.js';
-import type { CatalogueRow } from '../../src/operations/import-rows.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
 import type { Random } from './random.js';
 import type { World } from './world.js';
 

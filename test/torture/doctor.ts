@@ -1,5 +1,5 @@
 /** The program's own judgement of what is left, which must agree with that of the checker. */
-import { examine } from '../../src/engine/doctor.js';
+import { examine } from '../../src/engine/doctor/doctor.js';
 import type { Violation } from './violations.js';
 import type { World } from './world.js';
 

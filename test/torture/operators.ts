@@ -1,6 +1,6 @@
 /** What operators do meanwhile: sizes change, and things are taken out of service and put back. */
-import { setDisk } from '../../src/operations/disks.js';
-import { setQuota } from '../../src/operations/quotas.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { listSuspensions, resume, type SuspensionKey } from '../../src/operations/suspensions.js';
 import { graphql } from './gateway.js';
 import type { Random } from './random.js';

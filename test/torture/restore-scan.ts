@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { markerName } from '../../src/engine/disk-marker.js';
+import { markerName } from '../../src/engine/disk/marker.js';
 import { codeOf } from '../../src/errors.js';
 
 export interface Copy {

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { messageOf } from '../../src/errors.js';
-import { setDisk } from '../../src/operations/disks.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
 import { check } from './checker.js';
 import { dropBallast } from './disk-trouble.js';
 import { askDoctor } from './doctor.js';

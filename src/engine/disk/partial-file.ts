@@ -1,0 +1,115 @@
+/**
+ * A copy that is being written beside its place. Chunks are taken at once and written behind, so that the tape is read
+ * while the disk writes; a budget shared by all copies of a drive bounds the bytes that wait.
+ */
+import { constants } from 'node:fs';
+import { unlink } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf } from '../../errors.js';
+import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
+import type { Folder } from './restore-area.js';
+
+/** Bytes read and not yet written. */
+const BUDGET_BYTES = 16 * 1024 * 1024;
+
+/** Hands out room for bytes, first come, first served. */
+export class Budget {
+  private free = BUDGET_BYTES;
+  private readonly waiting: { bytes: number; start: () => void }[] = [];
+
+  async take(bytes: number): Promise<void> {
+    if (this.waiting.length === 0 && this.fits(bytes)) this.free -= bytes;
+    else await new Promise<void>((start) => this.waiting.push({ bytes, start }));
+  }
+
+  give(bytes: number): void {
+    this.free += bytes;
+    for (let next = this.waiting[0]; next && this.fits(next.bytes); next = this.waiting[0]) {
+      this.waiting.shift();
+      this.free -= next.bytes;
+      next.start();
+    }
+  }
+
+  /** A chunk larger than the whole budget goes alone. */
+  private fits(bytes: number): boolean {
+    return bytes <= this.free || this.free === BUDGET_BYTES;
+  }
+}
+
+export class PartialFile {
+  private readonly file: string;
+  private readonly budget: Budget;
+  private readonly opening: Promise<number>;
+  private isClosed = false;
+  /** The writes so far, in order; the first failure is the last word. */
+  private written: Promise<unknown>;
+  private failure: unknown;
+
+  constructor(folder: Folder, name: string, budget: Budget) {
+    this.file = path.join(folder.at, name);
+    this.budget = budget;
+    this.opening = createNew(this.file);
+    this.written = this.opening;
+    this.noteFailure();
+  }
+
+  /** Resolves when there is room for more, not when the chunk is written. @throws what a write before it threw */
+  async write(chunk: Uint8Array): Promise<void> {
+    await this.budget.take(chunk.length);
+    this.written = this.written
+      .then(async () => writeAll(await this.opening, chunk))
+      .finally(() => this.budget.give(chunk.length));
+    this.noteFailure();
+    if (this.failure !== undefined) throw this.failure;
+  }
+
+  /** Waits for the writes, syncs and closes. @returns the modification time in nanoseconds */
+  async finish(): Promise<bigint> {
+    await this.written;
+    const fd = await this.opening;
+    await syncFile(fd);
+    const { mtimeNs } = await statFile(fd, { bigint: true });
+    await this.close();
+    return mtimeNs;
+  }
+
+  /** Removes the file, as far as that is possible now; the next try on the same drive begins with removing it. */
+  async discard(): Promise<void> {
+    await this.written.catch(() => {}); // told by `write` or `finish`
+    await this.close().catch(() => {}); // never opened, or told by `finish`
+    await unlink(this.file).catch(() => {});
+  }
+
+  /** Once only: the number of a closed descriptor may soon be that of another file. */
+  private async close(): Promise<void> {
+    const fd = await this.opening;
+    if (this.isClosed) return;
+    this.isClosed = true;
+    await closeFile(fd);
+  }
+
+  private noteFailure(): void {
+    this.written.catch((error: unknown) => {
+      this.failure ??= error;
+    });
+  }
+}
+
+async function createNew(file: string): Promise<number> {
+  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+  try {
+    return await openFile(file, flags, 0o644);
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error;
+  }
+  await unlink(file); // of an attempt on the same drive that failed half-way
+  return await openFile(file, flags, 0o644);
+}
+
+async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
+  for (let offset = 0; offset < chunk.length; ) {
+    const { bytesWritten } = await writeFile(fd, chunk, offset, chunk.length - offset, null);
+    offset += bytesWritten;
+  }
+}

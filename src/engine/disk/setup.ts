@@ -1,0 +1,94 @@
+/** Restore disks as an engine or an operator finds them: registered, and marked as what they are. */
+import { lstat, mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { messageOf } from '../../errors.js';
+import { sampleCopies } from '../../operations/disks/copies.js';
+import { type DiskRow, ensureDisk, listDisks, setDisk } from '../../operations/disks/disks.js';
+import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
+import { findRoot, rootOf, writeMarker } from './marker.js';
+import { readFileSystem } from './space.js';
+
+/**
+ * A site that has named no restore disk gets one beside its data, with what is free there. Disks without a marker are
+ * given theirs, where it is plain that they are what is mounted.
+ */
+export async function prepareDisks(ctx: Context): Promise<void> {
+  if ((await listDisks(ctx)).length === 0) {
+    const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
+    await mkdir(mountpoint, { recursive: true });
+    await ensureDisk(ctx, { mountpoint, size: (await readFileSystem(mountpoint)).freeBytes });
+  }
+  for (const disk of await listDisks(ctx)) {
+    const problem = await adopt(ctx, disk);
+    if (problem !== undefined) ctx.log.error({ disk: disk.mountpoint }, problem);
+  }
+}
+
+/**
+ * Registers a restore disk, or changes its allocation, and marks it.
+ * @param input.mark what is mounted there now is the disk, although copies are noted that are not on it
+ * @returns why it could not be marked; nothing is put on it then
+ */
+export async function addDisk(
+  ctx: Context,
+  input: { mountpoint: string; size: bigint; mark?: boolean },
+): Promise<{ disk: DiskRow; problem: string | undefined }> {
+  await mkdir(input.mountpoint, { recursive: true });
+  const disk = await setDisk(ctx, input);
+  if (!input.mark) return { disk, problem: await adopt(ctx, disk) };
+  await writeMarker({ diskId: disk.id, mountpoint: disk.mountpoint });
+  return { disk, problem: undefined };
+}
+
+/** Noted copies that are looked for: one of them is proof enough. */
+const PROOFS = 100;
+
+/**
+ * Marks a disk that has no marker yet, unless copies are noted on it and none of them is there: it may not be mounted.
+ * @returns why it is not marked
+ */
+async function adopt(ctx: Context, { id, mountpoint }: DiskRow): Promise<string | undefined> {
+  const marked = { diskId: id, mountpoint };
+  try {
+    const { root, hasMarker } = await findRoot(marked);
+    if (hasMarker) return undefined;
+    const copies = await sampleCopies(ctx, id, PROOFS);
+    const found = await Promise.all(
+      copies.map(async (copy) => {
+        const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // not there
+        return stats !== undefined && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
+      }),
+    );
+    if (copies.length > 0 && !found.includes(true)) {
+      return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
+    }
+    await writeMarker(marked);
+    return undefined;
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+export interface DiskState extends DiskRow {
+  /** Bytes that are really free; null where that is not known, and `problem` says why. */
+  free: bigint | null;
+  problem: string | null;
+  suspension: { mode: SuspensionMode; reason: string } | null;
+}
+
+/** Restore disks with what is really free on them. */
+export async function describeDisks(ctx: Context): Promise<DiskState[]> {
+  const suspensions = (await listSuspensions(ctx)).filter(({ kind }) => kind === 'DISK');
+  const describe = async (disk: DiskRow): Promise<DiskState> => {
+    const suspended = suspensions.find(({ name }) => name === disk.mountpoint);
+    const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason } : null;
+    try {
+      const { freeBytes } = await readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }));
+      return { ...disk, free: freeBytes, problem: null, suspension };
+    } catch (error) {
+      return { ...disk, free: null, problem: messageOf(error), suspension };
+    }
+  };
+  return await Promise.all((await listDisks(ctx)).map(describe));
+}

@@ -1,0 +1,100 @@
+/**
+ * The real free space of restore disks, which others may fill and an allocation does not know of.
+ *
+ * Recalls are started under a lock of all disks, and ask here then: a figure from before another recall's end would
+ * count its bytes neither as used nor as reserved. So a figure serves again only while the disks' rows are as they were,
+ * and for a second at most; that is a second between two looks where nothing happens. A disk that does not answer in time
+ * is left out, and not asked again before it has answered.
+ */
+import { stat, statfs } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { messageOf } from '../../errors.js';
+import type { DiskSpace, LockedDisk } from '../../operations/disks/reservations.js';
+import { findRoot, rootOf, writeMarker } from './marker.js';
+
+/** Bytes of a file system: what it has, and what is free for ordinary users. */
+export interface FileSystem {
+  /** The same for all that share it. */
+  name: string;
+  totalBytes: bigint;
+  freeBytes: bigint;
+}
+
+/** @throws Error when the figures cannot be had */
+export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
+  const { bavail, blocks, bsize } = await statfs(mountpoint, { bigint: true });
+  if (blocks === 0n) throw new Error('the file system does not tell its size');
+  const { dev } = await stat(mountpoint, { bigint: true });
+  return { name: String(dev), totalBytes: blocks * bsize, freeBytes: bavail * bsize };
+}
+
+/** Kept free for what files take beyond their bytes (the rest of a block, folders): a hundredth, at most 1 GiB. */
+export function marginOf({ totalBytes }: FileSystem): bigint {
+  const hundredth = totalBytes / 100n;
+  return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
+}
+
+const FRESH_MS = 1000;
+const ANSWER_MS = 2000;
+
+export class DiskGauge {
+  private readonly read: typeof readFileSystem;
+  private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
+  private readonly asked = new Set<number>();
+  /** Disks whose mount point this process has found there once. */
+  private readonly met = new Set<number>();
+
+  constructor(read: typeof readFileSystem = readFileSystem) {
+    this.read = read;
+  }
+
+  /** Room by the ids of the disks; all disks are given, since some may share a file system. */
+  async measure(disks: readonly LockedDisk[]): Promise<Map<number, DiskSpace>> {
+    const version = disks.map((disk) => `${disk.id}:${disk.version}`).join();
+    return new Map(
+      await Promise.all(
+        disks.map(async (disk) => [disk.id, await this.measureOne(disk, version)] as [number, DiskSpace]),
+      ),
+    );
+  }
+
+  private async measureOne(disk: LockedDisk, version: string): Promise<DiskSpace> {
+    const known = this.known.get(disk.id);
+    const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
+    // trouble stays trouble for a second, whatever happens to the rows
+    if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
+    const at = performance.now();
+    const space = await this.ask(disk);
+    this.known.set(disk.id, { version, at, space });
+    return space;
+  }
+
+  private async ask(disk: LockedDisk): Promise<DiskSpace> {
+    const silent = { problem: `the restore disk ${disk.mountpoint} does not answer` };
+    if (this.asked.has(disk.id)) return silent;
+    this.asked.add(disk.id);
+    const answer = this.look(disk)
+      .catch((error: unknown) => ({ problem: messageOf(error) }))
+      .finally(() => this.asked.delete(disk.id));
+    const timer = new AbortController();
+    const late = sleep(ANSWER_MS, silent, { signal: timer.signal, ref: false }).catch(() => silent); // in time after all
+    const space = await Promise.race([answer, late]);
+    timer.abort();
+    return space;
+  }
+
+  private async look(disk: LockedDisk): Promise<DiskSpace> {
+    const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
+    const { hasMarker } = await findRoot(marked);
+    // one that was added while the engine runs is taken as it is found; once met, a missing marker means it is away
+    const isEmpty = !disk.hasCopies && disk.used === 0n && disk.reserved === 0n;
+    if (!hasMarker && isEmpty && !this.met.has(disk.id)) await writeMarker(marked);
+    this.met.add(disk.id);
+    const root = await rootOf(marked);
+    const system = await this.read(root).catch((error: unknown) => {
+      throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
+    });
+    const room = system.freeBytes - marginOf(system);
+    return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name };
+  }
+}

@@ -1,0 +1,173 @@
+/** Noted copies are compared with what stands in their places. */
+import type { BigIntStats } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
+import { letGo } from '../../operations/disks/removals.js';
+import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
+import { type Finding, runCheck } from '../../operations/doctor/findings.js';
+import { checksumOf } from '../checksum.js';
+import { removeUnheld } from '../disk/removal.js';
+import { compareCopy, openFolderOf } from '../disk/restore-area.js';
+import type { Examination } from './doctor.js';
+
+const PAGE = 200;
+
+export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
+  for (let after = 0n; ; ) {
+    const copies = await readCopies(ctx, { kind: 'restored', after, limit: PAGE });
+    const faults: CopyFault[] = [];
+    for (const copy of copies) {
+      const fault = await examineCopy(copy, exam);
+      if (fault) faults.push(fault);
+    }
+    if (faults.length > 0) yield* tellCopies(ctx, exam, faults);
+    if (copies.length < PAGE) break;
+    after = copies.at(-1)?.fileId ?? after;
+  }
+  yield* examineLeaving(ctx, exam);
+}
+
+interface CopyFault {
+  kind: 'copy-missing' | 'copy-changed' | 'copy-damaged' | 'copy-unreadable';
+  copy: NotedCopy;
+  expected: string;
+  found: string;
+}
+
+async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFault | null> {
+  if (exam.unavailable.has(copy.diskId)) {
+    exam.counts.notCompared++;
+    return null;
+  }
+  exam.counts.copies++;
+  const fault = (kind: CopyFault['kind'], expected: string, found: string) => ({ kind, copy, expected, found });
+  const due = `${copy.size} bytes of ${timeOf(copy.mtimeNs)}`;
+  try {
+    if ((await compareCopy(copy)) === 'same') return exam.checksums ? await readCopy(copy, exam, fault) : null;
+    const stats = await look(copy);
+    if (stats === undefined) return fault('copy-missing', due, 'nothing');
+    return fault('copy-changed', due, typeof stats === 'string' ? stats : describe(stats));
+  } catch (error) {
+    return fault('copy-unreadable', due, messageOf(error));
+  }
+}
+
+async function readCopy(
+  copy: NotedCopy,
+  exam: Examination,
+  fault: (kind: CopyFault['kind'], expected: string, found: string) => CopyFault,
+): Promise<CopyFault | null> {
+  if (copy.checksum === null) return null;
+  exam.counts.checksums++;
+  const folder = await openFolderOf(copy);
+  try {
+    const digest = await checksumOf(path.join(folder.at, path.basename(copy.path)), copy.checksum);
+    return digest === copy.checksum ? null : fault('copy-damaged', copy.checksum, digest);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return null; // it has just left
+    throw error;
+  } finally {
+    await folder.handle.close();
+  }
+}
+
+/** What stands in the place of a copy; a text for what is in the way of it. */
+async function look(copy: NotedCopy): Promise<BigIntStats | string | undefined> {
+  try {
+    const folder = await openFolderOf(copy);
+    try {
+      return await lstat(path.join(folder.at, path.basename(copy.path)), { bigint: true });
+    } finally {
+      await folder.handle.close();
+    }
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return error.message;
+    throw error;
+  }
+}
+
+function describe(stats: BigIntStats): string {
+  return stats.isFile() ? `${stats.size} bytes of ${timeOf(stats.mtimeNs)}` : 'no plain file';
+}
+
+/** To the nanosecond, since a rewritten copy may differ in nothing else. */
+function timeOf(ns: bigint | null): string {
+  if (ns === null) return 'unknown time';
+  const seconds = new Date(Number(ns / 1_000_000_000n) * 1000).toISOString().slice(0, 19);
+  return `${seconds}.${String(ns % 1_000_000_000n).padStart(9, '0')}`;
+}
+
+/** A copy that left, or was put there anew, while it was looked at is no fault: its note is another one then. */
+async function* tellCopies(ctx: Context, exam: Examination, faults: readonly CopyFault[]): AsyncGenerator<Finding> {
+  const ids = faults.map(({ copy }) => copy.fileId);
+  const now = new Map((await readCopiesOf(ctx, ids)).map((copy) => [copy.fileId, copy]));
+  const isSame = ({ copy }: CopyFault) => {
+    const noted = now.get(copy.fileId);
+    return noted?.stage === 'RESTORED' && noted.diskId === copy.diskId && noted.mtimeNs === copy.mtimeNs;
+  };
+  const real = faults.filter(isSame);
+  const repaired = exam.repair ? await repairCopies(ctx, real) : new Set<bigint>();
+  for (const { kind, copy, expected, found } of real) {
+    yield { kind, thing: `${copy.mountpoint}${copy.path}`, expected, found, isRepaired: repaired.has(copy.fileId) };
+  }
+}
+
+/**
+ * A missing copy is recalled again. One that was changed by hand is left alone, and becomes UNVERIFIED when nobody
+ * holds it, as by any removal.
+ */
+async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise<Set<bigint>> {
+  const idsOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy.fileId);
+  const missing = idsOf('copy-missing');
+  if (missing.length > 0) await returnMissing(ctx, missing, async (copy) => (await compareCopy(copy)) === 'missing');
+  const changed = idsOf('copy-changed');
+  const held = await findHeld(ctx, changed);
+  const unheld = changed.filter((id) => !held.has(id));
+  await letGo(ctx, { unchanged: [], changed: unheld });
+  return new Set([...missing, ...unheld]);
+}
+
+/** Notes of copies that are to be removed and are gone. */
+async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
+  const isGone = async (copy: NotedCopy) => (await compareCopy(copy)) === 'missing';
+  for (let after = 0n; ; ) {
+    const copies = await readCopies(ctx, { kind: 'leaving', after, limit: PAGE });
+    const here = copies.filter((copy) => !exam.unavailable.has(copy.diskId));
+    exam.counts.copies += here.length;
+    const missing: NotedCopy[] = [];
+    for (const copy of here) {
+      try {
+        if (await isGone(copy)) missing.push(copy);
+      } catch (error) {
+        const [thing, expected] = [copy.mountpoint + copy.path, `a copy of ${copy.size} bytes, to be removed`];
+        yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
+      }
+    }
+    const ids = missing.map((copy) => copy.fileId);
+    const gone = new Set(ids.length > 0 ? await findGone(ctx, ids, { isGone, forget: exam.repair }) : []);
+    for (const { mountpoint, path: file, size, stage } of missing.filter((copy) => gone.has(copy.fileId))) {
+      const expected = `a copy of ${size} bytes, to be removed, the file being ${stage}`;
+      const thing = `${mountpoint}${file}`;
+      yield { kind: 'note-without-copy', thing, expected, found: 'nothing', isRepaired: exam.repair };
+    }
+    if (copies.length < PAGE) return;
+    after = copies.at(-1)?.fileId ?? after;
+  }
+}
+
+/** Restored files that nobody holds leave as they do when a request ends. */
+export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
+  const repair = async (_ctx: Context, keys: readonly bigint[]) => {
+    const copies = await readCopiesOf(ctx, keys);
+    const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown'))); // its disk is away
+    const pick = (...wanted: string[]) =>
+      copies.filter((_, n) => wanted.includes(states[n] ?? '')).map((c) => c.fileId);
+    await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
+    await removeUnheld(ctx, new AbortController().signal);
+  };
+  yield* runCheck(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
+}

@@ -1,0 +1,94 @@
+/**
+ * Compares the restore disks, the database and its counters with each other, and mends what can be mended. Safe while
+ * engines and gateways run: each repair judges again under the locks that they take, and whatever is half-way is theirs.
+ * Killed anywhere, it is run again.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Context } from '../../context.js';
+import { messageOf, TapeError } from '../../errors.js';
+import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
+import { counterChecks } from '../../operations/doctor/counters.js';
+import { countRows, type Finding, runCheck } from '../../operations/doctor/findings.js';
+import { holdUnserved, queueChecks, recallLost } from '../../operations/doctor/queue.js';
+import { rootOf } from '../disk/marker.js';
+import { takeOver } from '../drive/drive.js';
+import { examineCopies, examineUnheld } from './copies.js';
+import { examineFiles } from './files.js';
+
+export interface DoctorOptions {
+  repair: boolean;
+  /** Read each copy and compare its checksum. */
+  checksums: boolean;
+}
+
+/** One run of the doctor. */
+export interface Examination extends DoctorOptions {
+  /** What was looked at. */
+  counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders', number>;
+  mountpoints: string[];
+  /** Ids of disks that are not there. */
+  unavailable: Set<number>;
+}
+
+export interface Report {
+  /** How many of each were looked at. */
+  lookedAt: Record<string, bigint | number>;
+  found: number;
+  repaired: number;
+}
+
+const LEASE_SECONDS = 15;
+
+/** @param tell is given each finding as soon as it is known */
+export async function examine(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
+  const disks = await listDisks(ctx);
+  const exam: Examination = {
+    ...options,
+    counts: { copies: 0, checksums: 0, notCompared: 0, files: 0, folders: 0 },
+    mountpoints: disks.map((disk) => disk.mountpoint),
+    unavailable: new Set(),
+  };
+  const rows = await countRows(ctx);
+  let [found, repaired] = [0, 0];
+  for await (const finding of examineAll(ctx, exam, disks)) {
+    found++;
+    if (finding.isRepaired) repaired++;
+    tell(finding);
+  }
+  return { lookedAt: { ...rows, ...exam.counts }, found, repaired };
+}
+
+async function* examineAll(ctx: Context, exam: Examination, disks: readonly DiskRow[]): AsyncGenerator<Finding> {
+  for (const disk of disks) {
+    const away = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
+    if (away instanceof Error) yield tellAway(exam, disk, away);
+  }
+  for (const check of [...counterChecks, holdUnserved]) yield* runCheck(ctx, check, exam);
+  yield* runCheck(ctx, { ...recallLost, repair: repairLost }, exam);
+  for (const check of queueChecks) yield* runCheck(ctx, check, exam);
+  yield* examineCopies(ctx, exam);
+  yield* examineUnheld(ctx, exam);
+  for (const disk of disks) {
+    if (exam.unavailable.has(disk.id)) continue;
+    try {
+      yield* examineFiles(ctx, exam, disk);
+    } catch (error) {
+      if (!(error instanceof TapeError)) throw error;
+      yield tellAway(exam, disk, error); // it went away meanwhile
+    }
+  }
+}
+
+/** A disk that is away is a fault by itself; what should be on it is not judged. */
+function tellAway(exam: Examination, disk: DiskRow, error: Error): Finding {
+  exam.unavailable.add(disk.id);
+  const found = messageOf(error);
+  return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
+}
+
+/** What only needs a new holder of its drive is put in order as an engine does it; the rest goes back into the queue. */
+async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
+  await recallLost.repair(ctx, keys);
+  const never = new AbortController().signal;
+  await takeOver(ctx, { engineId: randomUUID(), leaseSeconds: LEASE_SECONDS, stop: never, abort: never });
+}

@@ -1,0 +1,170 @@
+/** What stands on the restore disks is compared with what the database knows of it. */
+import type { BigIntStats } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
+import type { DiskRow } from '../../operations/disks/disks.js';
+import {
+  type PlaceNote,
+  type RunningPart,
+  readNotes,
+  readRunning,
+  withLockedFile,
+} from '../../operations/doctor/copies.js';
+import type { Finding } from '../../operations/doctor/findings.js';
+import { checksumOf } from '../checksum.js';
+import type { MarkedDisk } from '../disk/marker.js';
+import { openFolderOf, parsePartialName, removeFile } from '../disk/restore-area.js';
+import { type Entry, walkDisk } from '../disk/walk.js';
+import type { Examination } from './doctor.js';
+
+export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
+  const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
+  const unreadable: Finding[] = [];
+  const onFolder = (folder: string, error?: unknown) => {
+    exam.counts.folders++;
+    if (error === undefined) return;
+    const found = codeOf(error) ?? 'an error';
+    unreadable.push({ kind: 'folder-unreadable', thing: folder, expected: 'a list', found, isRepaired: false });
+  };
+  for await (const entries of walkDisk(marked, exam.mountpoints, onFolder)) {
+    exam.counts.files += entries.length;
+    const parts: { entry: Entry; part: RunningPart }[] = [];
+    const others: Entry[] = [];
+    for (const entry of entries) {
+      const part = entry.kind === 'file' ? parsePartialName(path.basename(entry.path)) : undefined;
+      if (part) parts.push({ entry, part });
+      else others.push(entry);
+    }
+    yield* examineParts(ctx, exam, marked, parts);
+    yield* examineEntries(ctx, exam, marked, others);
+  }
+  yield* unreadable;
+}
+
+const isSamePart = (a: RunningPart) => (b: RunningPart) =>
+  a.fileId === b.fileId && a.driveId === b.driveId && a.epoch === b.epoch;
+
+/** A partial file belongs to a recall that runs; any other one was left by a process that was killed. */
+async function* examineParts(
+  ctx: Context,
+  exam: Examination,
+  disk: MarkedDisk,
+  parts: readonly { entry: Entry; part: RunningPart }[],
+): AsyncGenerator<Finding> {
+  if (parts.length === 0) return;
+  const running = await readRunning(
+    ctx,
+    parts.map(({ part }) => part.fileId),
+  );
+  for (const { entry, part } of parts.filter(({ part }) => !running.some(isSamePart(part)))) {
+    const place = { ...disk, path: entry.path };
+    const left = await withLockedFile(ctx, part.fileId, async (_note, nowRunning) => {
+      const stats = nowRunning.some(isSamePart(part)) ? undefined : await lookAt(place);
+      return stats && { size: stats.size, isRepaired: exam.repair && (await remove(ctx, place)) };
+    });
+    if (!left) continue;
+    const expected = `a recall of file ${part.fileId} that runs on drive ${part.driveId} in epoch ${part.epoch}`;
+    const found = `none, and ${left.size} bytes`;
+    yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: left.isRepaired };
+  }
+}
+
+async function* examineEntries(
+  ctx: Context,
+  exam: Examination,
+  disk: MarkedDisk,
+  entries: readonly Entry[],
+): AsyncGenerator<Finding> {
+  const notes = await readNotes(
+    ctx,
+    entries.map((entry) => entry.path),
+  );
+  for (const entry of entries) {
+    const note = notes.get(entry.path);
+    if (note && isExpected(note, disk)) continue;
+    const thing = disk.mountpoint + entry.path;
+    if (note) yield* examineOrphan(ctx, exam, { ...disk, path: entry.path }, note);
+    else {
+      const found = entry.kind === 'file' ? 'a file' : `a ${entry.kind}`;
+      yield { kind: 'unknown-file', thing, expected: 'a path of the catalogue', found, isRepaired: false };
+    }
+  }
+}
+
+/**
+ * May something stand in the file's place on this disk? A copy that is noted, or said to be somewhere; one that is on its
+ * way in or out; and what was changed by hand and left alone.
+ */
+function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
+  if (note.diskId === disk.diskId || note.isRunning) return true;
+  return (
+    note.stage === 'RESTORING' || note.stage === 'UNVERIFIED' || (note.stage === 'RESTORED' && note.diskId === null)
+  );
+}
+
+/** Stands where a copy of the file would, and is none that is noted. */
+async function* examineOrphan(
+  ctx: Context,
+  exam: Examination,
+  place: MarkedDisk & { path: string },
+  { fileId, checksum }: PlaceNote,
+): AsyncGenerator<Finding> {
+  const before = await lookAt(place);
+  if (!before) return;
+  const isOurs =
+    exam.repair && before.isFile() && checksum !== null && (await readChecksum(place, checksum)) === checksum;
+  const fault = await withLockedFile(ctx, fileId, async (note) => {
+    const stats = note && !isExpected(note, place) ? await lookAt(place) : undefined;
+    if (!note || !stats) return undefined;
+    const isSame = stats.ino === before.ino && stats.size === before.size && stats.mtimeNs === before.mtimeNs;
+    const isTheCopy = isOurs && isSame && note.checksum === checksum && stats.size === note.size;
+    const isOnTape = note.stage === 'ONTAPE' || note.stage === 'RESTORED';
+    return { note, stats, isRepaired: isTheCopy && isOnTape && (await remove(ctx, place)) };
+  });
+  if (!fault) return;
+  const { note, stats, isRepaired } = fault;
+  const elsewhere = note.stage === 'RESTORED' ? ' on another disk' : '';
+  const expected = `nothing, the file of ${note.size} bytes being ${note.stage}${elsewhere}`;
+  const found = stats.isFile() ? `${stats.size} bytes` : 'no plain file';
+  yield { kind: 'orphan-copy', thing: place.mountpoint + place.path, expected, found, isRepaired };
+}
+
+/** @returns false when it could not be removed, which holds up nothing else */
+async function remove(ctx: Context, place: MarkedDisk & { path: string }): Promise<boolean> {
+  try {
+    await removeFile(place);
+    return true;
+  } catch (error) {
+    ctx.log.error({ err: error, path: place.path }, `it cannot be removed: ${messageOf(error)}`);
+    return false;
+  }
+}
+
+async function lookAt(place: MarkedDisk & { path: string }): Promise<BigIntStats | undefined> {
+  try {
+    const folder = await openFolderOf(place);
+    try {
+      return await lstat(path.join(folder.at, path.basename(place.path)), { bigint: true });
+    } finally {
+      await folder.handle.close();
+    }
+  } catch (error) {
+    // it has just gone, or its folder has been replaced
+    if (codeOf(error) === 'ENOENT' || (error instanceof TapeError && error.errorClass === 'POLICY')) return undefined;
+    throw error;
+  }
+}
+
+async function readChecksum(place: MarkedDisk & { path: string }, like: string): Promise<string | undefined> {
+  const folder = await openFolderOf(place);
+  try {
+    return await checksumOf(path.join(folder.at, path.basename(place.path)), like);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw error;
+  } finally {
+    await folder.handle.close();
+  }
+}

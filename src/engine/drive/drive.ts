@@ -1,0 +1,110 @@
+/** The life of one drive in one engine: claim, clean up, and then mount, read and unmount while there is work. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../../context.js';
+import { messageOf } from '../../errors.js';
+import { readShares } from '../../operations/quotas/shares.js';
+import { claimDrive, releaseDrive, setMount } from '../../operations/recalls/drives.js';
+import { readQueues } from '../../operations/recalls/queue.js';
+import { isSuspended } from '../../operations/suspensions.js';
+import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
+import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
+import type { TapeBackend } from '../../tape/backend.js';
+import { secondsOf } from '../../time.js';
+import type { DiskGauge } from '../disk/space.js';
+import type { Waker } from '../waker.js';
+import { type HeldLease, holdLease } from './lease.js';
+import { cleanUp } from './left-behind.js';
+import type { RunningRecalls } from './running.js';
+import { verifyNext } from './verify.js';
+import { workVolume } from './volume.js';
+import type { VolumeFailures } from './volume-failures.js';
+
+export interface LeaseOptions {
+  engineId: string;
+  leaseSeconds: number;
+  /** No new work after this. */
+  stop: AbortSignal;
+  /** Work in hand is given up after this. */
+  abort: AbortSignal;
+}
+
+export interface DriveOptions extends LeaseOptions {
+  /** Drives of the site. */
+  count: number;
+  /** Rings when there may be work. */
+  work: Waker;
+  running: RunningRecalls;
+  /** Shared by the drives of the engine. */
+  failures: VolumeFailures;
+  /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
+  idleMs: number;
+  /** Shared by the drives of the engine. */
+  gauge: DiskGauge;
+}
+
+/** Between the end of a drive's life, be it an error's, and the next one. */
+const RESTART_MS = 1000;
+
+/** How often a drive without work looks for tape copies that are to be confirmed. */
+const VERIFY_MS = 5000;
+
+/** Runs until `stop`. Errors of the database or the back end are logged, and the drive starts afresh. */
+export async function runDrive(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<void> {
+  while (!options.stop.aborted) {
+    try {
+      await takeOver(ctx, options);
+      await useDrive(ctx, options, options.count, (lease) => workDrive(ctx, backend, lease, options));
+    } catch (error) {
+      ctx.log.error({ err: error }, `drive: ${messageOf(error)}`);
+    }
+    await sleep(RESTART_MS, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
+  }
+}
+
+/** Puts in order what drives of dead engines left, also of drives that the site does not have any more. */
+export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
+  while (!options.stop.aborted && (await useDrive(ctx, options, 0, async () => {})));
+}
+
+/** Claims a drive, puts it in order, uses it and gives it back. @returns false when none can be claimed */
+async function useDrive(
+  ctx: Context,
+  options: LeaseOptions,
+  count: number,
+  use: (lease: HeldLease) => Promise<void>,
+): Promise<boolean> {
+  const { engineId, leaseSeconds } = options;
+  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds });
+  if (!claimed) return false;
+  const lease = holdLease(ctx, claimed, { leaseSeconds, stop: options.abort });
+  try {
+    await cleanUp(ctx, lease);
+    await use(lease);
+  } finally {
+    lease.letGo();
+    await releaseDrive(ctx, claimed);
+  }
+  return true;
+}
+
+/** Mounts one volume after another, while there is work. */
+async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, options: DriveOptions): Promise<void> {
+  const stop = AbortSignal.any([options.stop, lease.signal]);
+  let verifyAt = 0;
+  while (!stop.aborted) {
+    const seen = options.work.count;
+    const isOpen = !(await isSuspended(ctx, lease.driveName));
+    const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
+    const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
+    const isFree = ({ volume, isMounted }: WaitingVolume) =>
+      !isMounted && !options.failures.isPaused(volume, ctx.now());
+    const free = queues.filter(isFree);
+    const choice = chooseNext(openBacklog(free, state), state);
+    if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
+      await workVolume(ctx, backend, lease, { volume: choice.queue, options });
+      await setMount(ctx, lease, null);
+    } else if (isOpen && performance.now() >= verifyAt) {
+      if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
+    } else await options.work.wait(seen, options.idleMs, stop);
+  }
+}

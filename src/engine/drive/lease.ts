@@ -1,0 +1,41 @@
+/**
+ * Holding a drive's lease: renewed in the background while the process lives. When it cannot be renewed in time, the
+ * signal aborts, and `check` refuses whatever must not happen without the drive.
+ */
+import type { Context } from '../../context.js';
+import { type Lease, renewLease } from '../../operations/recalls/drives.js';
+
+export interface HeldLease extends Lease {
+  /** Aborts when the lease is lost or the engine stops. */
+  signal: AbortSignal;
+  /** @throws Error when the lease is lost, or may be: the process may have stood still past its end */
+  check(): void;
+  /** Ends the renewal. */
+  letGo(): void;
+}
+
+export function holdLease(ctx: Context, lease: Lease, options: { leaseSeconds: number; stop: AbortSignal }): HeldLease {
+  const lost = new AbortController();
+  const leaseMs = options.leaseSeconds * 1000;
+  // the process's own clock, which goes on while it is stopped
+  let validUntil = performance.now() + leaseMs;
+  const renew = async () => {
+    const startedAt = performance.now();
+    const isHeld = await renewLease(ctx, lease, options.leaseSeconds).catch(() => undefined);
+    if (isHeld) validUntil = startedAt + leaseMs;
+    else if (isHeld === false || performance.now() >= validUntil) lost.abort(lostError(lease));
+  };
+  const timer = setInterval(() => void renew(), leaseMs / 4);
+  return {
+    ...lease,
+    signal: AbortSignal.any([lost.signal, options.stop]),
+    check: () => {
+      if (lost.signal.aborted || performance.now() >= validUntil) throw lostError(lease);
+    },
+    letGo: () => clearInterval(timer),
+  };
+}
+
+function lostError(lease: Lease): Error {
+  return new Error(`the lease of ${lease.driveName} is lost`);
+}

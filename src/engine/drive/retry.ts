@@ -1,0 +1,58 @@
+/** Whether and when a recall that failed is tried again. Pure. */
+import { codeOf, type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
+
+interface Rule {
+  /** Tries in all; after the last one the file has failed for good. */
+  maxAttempts: number;
+  firstPauseSeconds: number;
+  maxPauseSeconds: number;
+}
+
+/** Only waiting helps where there is no room; a rule of the site and a missing file do not change by trying. */
+const RULES: Record<ErrorClass, Rule> = {
+  TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
+  MEDIA: { maxAttempts: 3, firstPauseSeconds: 1, maxPauseSeconds: 60 },
+  SPACE: { maxAttempts: Number.POSITIVE_INFINITY, firstPauseSeconds: 5, maxPauseSeconds: 60 },
+  POLICY: { maxAttempts: 1, firstPauseSeconds: 0, maxPauseSeconds: 0 },
+  PERMANENT: { maxAttempts: 1, firstPauseSeconds: 0, maxPauseSeconds: 0 },
+};
+
+/**
+ * Seconds until the next try, growing by four from try to try.
+ * @param attempts tries before the one that failed now
+ * @param random from 0 to 1: recalls that failed together are not all tried again at the same moment
+ * @returns undefined when there is no next try
+ */
+export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
+  const rule = RULES[errorClass];
+  if (attempts + 1 >= rule.maxAttempts) return undefined;
+  const pause = Math.min(rule.firstPauseSeconds * 4 ** Math.min(attempts, 20), rule.maxPauseSeconds);
+  return pause * (0.5 + random / 2);
+}
+
+/** Tries in all that an error of the class is worth. */
+export function maxTries(errorClass: ErrorClass): number {
+  return RULES[errorClass].maxAttempts;
+}
+
+/** What a file that has failed for good says: the last error, and how often it was tried where that was worth it. */
+export function describeEnd(error: string, tries: number): string {
+  return tries === 1 ? error : `${error}; given up after ${tries} tries`;
+}
+
+const DISK_CLASSES: Record<string, ErrorClass> = {
+  ENOSPC: 'SPACE',
+  EDQUOT: 'SPACE',
+  EACCES: 'POLICY',
+  EPERM: 'POLICY',
+  EROFS: 'POLICY',
+  ENAMETOOLONG: 'POLICY',
+};
+
+/** The class of anything that ended a recall; an error of the restore disk is sorted by its code. */
+export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
+  const text = oneLine(messageOf(error));
+  if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };
+  const errorClass = DISK_CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
+  return { errorClass, error: text };
+}

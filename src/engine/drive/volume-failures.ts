@@ -1,0 +1,99 @@
+/**
+ * Which volumes are to be taken out of service, so that they keep no drive busy: those that cannot be mounted, and those
+ * of which one file after another cannot be read. Counted over the drives of an engine, in memory: after a restart the
+ * count begins anew.
+ */
+
+import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import type { RunningRecall } from '../../operations/recalls/starts.js';
+import { addSeconds, isBefore } from '../../time.js';
+import { classifyError, maxTries, pauseSeconds } from './retry.js';
+
+/** Mounts that may fail one after another; more where the class of the error is tried more often. */
+const MAX_MOUNTS = 3;
+
+/** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
+const MAX_BAD_FILES = 3;
+
+export interface MountFailure {
+  errorClass: ReturnType<typeof classifyError>['errorClass'];
+  error: string;
+  /** When the next mount is worth trying; nothing when the next file may try at once. */
+  notBefore: string | undefined;
+  /** Why the volume is to be held, when it is. */
+  holdReason: string | undefined;
+}
+
+export class VolumeFailures {
+  private readonly mounts = new Map<string, number>();
+  private readonly pauses = new Map<string, string>();
+  private readonly badFiles = new Map<string, number>();
+
+  /** Is it too early for the next mount? Also for what was asked for after the last one had failed. */
+  isPaused(volume: string, now: string): boolean {
+    const until = this.pauses.get(volume);
+    return until !== undefined && isBefore(now, until);
+  }
+
+  /** An operator has changed something. */
+  endPauses(): void {
+    this.pauses.clear();
+  }
+
+  mountSucceeded(volume: string): void {
+    this.mounts.delete(volume);
+    this.pauses.delete(volume);
+  }
+
+  mountFailed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
+    const { errorClass, error } = classifyError(thrown);
+    const before = this.mounts.get(volume) ?? 0;
+    const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
+    this.mountSucceeded(volume); // the count begins anew, unless it goes on here
+    if (isWorn) {
+      const holdReason = `it could not be mounted ${before + 1} times: ${error}`;
+      return { errorClass, error, notBefore: undefined, holdReason };
+    }
+    const pause = pauseSeconds(errorClass, before, at.random);
+    const notBefore = pause === undefined ? undefined : addSeconds(at.now, pause);
+    this.mounts.set(volume, before + 1);
+    if (notBefore !== undefined) this.pauses.set(volume, notBefore);
+    return { errorClass, error, notBefore, holdReason: undefined };
+  }
+
+  /**
+   * A function that is told how the recalls of a batch end, and says why the volume is to be held, when it is. It judges
+   * in the order in which the files were read: a good one is in place later than a bad one after it has failed.
+   */
+  followReads(
+    volume: string,
+    batch: readonly RunningRecall[],
+  ): (outcomes: readonly RecallOutcome[]) => string | undefined {
+    const ended = new Map<bigint, RecallOutcome>();
+    let next = 0;
+    return (outcomes) => {
+      let reason: string | undefined;
+      for (const outcome of outcomes) ended.set(outcome.fileId, outcome);
+      for (; ; next++) {
+        const recall = batch[next];
+        const outcome = recall && ended.get(recall.fileId);
+        if (!outcome) return reason;
+        reason = this.noteRead(volume, recall, outcome) ?? reason;
+      }
+    };
+  }
+
+  /**
+   * Only a file's first try counts: where some bad files lie among many good ones, the good ones are read by the time
+   * that the bad ones are all tried again, one after the other.
+   */
+  private noteRead(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
+    if (outcome.kind === 'restored') this.badFiles.delete(volume);
+    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA' || recall.attempts > 0) return undefined;
+    const count = (this.badFiles.get(volume) ?? 0) + 1;
+    this.badFiles.set(volume, count);
+    if (count < MAX_BAD_FILES) return undefined;
+    this.badFiles.delete(volume);
+    return `${count} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
+  }
+}

@@ -1,0 +1,46 @@
+/** Which medium a volume is: what the planner's cost model goes by. */
+import type { Context } from '../../context.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { media } from '../../planner/media.js';
+import { checkText } from '../input.js';
+
+export interface VolumeRow {
+  name: string;
+  medium: string;
+  files: number;
+  bytes: bigint;
+}
+
+/**
+ * Says of which medium volumes are, all of them or none.
+ * @param names all volumes unless given
+ * @returns how many volumes are of it now
+ * @throws InvalidInputError, NotFoundError
+ */
+export async function setMedium(
+  ctx: Context,
+  input: { medium: string; names?: readonly string[] | undefined },
+): Promise<number> {
+  if (!Object.hasOwn(media, input.medium)) {
+    throw new InvalidInputError(
+      'medium',
+      `must be one of ${Object.keys(media).join(', ')}, not ${quote(input.medium)}`,
+    );
+  }
+  if (!input.names) return (await ctx.db.prisma.volume.updateMany({ data: { medium: input.medium } })).count;
+  const names = [...new Set(input.names.map((name) => checkText('name', name)))];
+  const known = await ctx.db.prisma.volume.findMany({ where: { name: { in: names } }, select: { name: true } });
+  const unknown = names.find((name) => !known.some((volume) => volume.name === name));
+  if (unknown !== undefined) throw new NotFoundError(`there is no volume ${quote(unknown)}`);
+  const where = { name: { in: names } };
+  return (await ctx.db.prisma.volume.updateMany({ where, data: { medium: input.medium } })).count;
+}
+
+/** In order of their names. */
+export async function listVolumes(ctx: Context): Promise<VolumeRow[]> {
+  const { rows } = await ctx.db.pool.query<VolumeRow>(
+    `SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0)::bigint AS bytes
+     FROM volume v LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id ORDER BY v.name`,
+  );
+  return rows;
+}

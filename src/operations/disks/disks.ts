@@ -1,0 +1,91 @@
+/** Restore disks: where recalled files are put. */
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { InvalidInputError, quote } from '../../errors.js';
+import { checkBytes, checkPattern } from '../input.js';
+
+export interface DiskRow {
+  id: number;
+  mountpoint: string;
+  /** Bytes: the allocation, what copies take, and what running recalls have reserved. */
+  size: bigint;
+  used: bigint;
+  reserved: bigint;
+}
+
+/** Adds a restore disk, or changes the allocation of a known one. */
+export async function setDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
+  const mountpoint = path.resolve(checkPattern('mountpoint', input.mountpoint));
+  if (!path.isAbsolute(input.mountpoint)) {
+    throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(input.mountpoint)}`);
+  }
+  checkBytes('size', input.size);
+  return await ctx.db.prisma.restoreDisk.upsert({
+    where: { mountpoint },
+    create: { mountpoint, size: input.size },
+    update: { size: input.size },
+  });
+}
+
+/** Registers a disk for a site that has named none; does nothing where there is one. */
+export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size: bigint }): Promise<void> {
+  await ctx.db.pool.query(
+    `INSERT INTO restore_disk (mountpoint, size) SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM restore_disk)
+     ON CONFLICT (mountpoint) DO NOTHING`,
+    [disk.mountpoint, disk.size],
+  );
+}
+
+export async function listDisks(ctx: Context): Promise<DiskRow[]> {
+  return await ctx.db.prisma.restoreDisk.findMany({ orderBy: { mountpoint: 'asc' } });
+}
+
+/** What a disk can take. */
+export interface DiskFigures {
+  size: bigint;
+  used: bigint;
+  reserved: bigint;
+  /** Undefined: nobody has looked. */
+  fileSystem?: FileSystemRoom | undefined;
+}
+
+/** What can really be written, and what is reserved of it, on all disks that share the file system. */
+export interface FileSystemRoom {
+  freeBytes: bigint;
+  reserved: bigint;
+}
+
+/**
+ * Chooses a disk for a file: the one with the most room, so that disks fill evenly; of disks that share a file system,
+ * the one with the most left of its allocation.
+ * @returns undefined when none has room for `size` bytes
+ */
+export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
+  let best: D | undefined;
+  for (const disk of disks) {
+    if (roomOf(disk) >= size && (!best || isRoomier(disk, best))) best = disk;
+  }
+  return best;
+}
+
+function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
+  const [room, rooms] = [roomOf(disk), roomOf(other)];
+  return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
+}
+
+function roomOf(disk: DiskFigures): bigint {
+  const allocated = roomByAllocation(disk);
+  if (!disk.fileSystem) return allocated;
+  const free = roomByFreeSpace(disk.fileSystem);
+  if (free < allocated) return free;
+  return allocated;
+}
+
+export function roomByAllocation(disk: DiskFigures): bigint {
+  return disk.size - disk.used - disk.reserved;
+}
+
+/** What is reserved may all be still to be written: a recall that runs counts with its whole size. */
+export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
+  return freeBytes - reserved;
+}

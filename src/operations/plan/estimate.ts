@@ -1,0 +1,149 @@
+/** What a request would take, before it is made: nothing is stored. */
+import type { Context } from '../../context.js';
+import { type Snapshot, withSnapshot } from '../../database/snapshot.js';
+import { UnknownUserError } from '../../errors.js';
+import type { QueueEntry } from '../../planner/queue.js';
+import { onDiskStages } from '../../stages.js';
+import { likeSubstring } from '../match.js';
+import { readUsed } from '../quotas/quotas.js';
+import type { Wish } from '../requests/joins.js';
+import { checkWithin } from '../requests/limits.js';
+import { type CreateRequestInput, checkRequest } from '../requests/requests.js';
+import { type EndRange, rangeOf } from './end-range.js';
+import { readPlan } from './plan.js';
+
+export interface Estimate {
+  /** What the catalogue knows of it; sizes are bytes. */
+  files: number;
+  bytes: bigint;
+  /** Paths that the catalogue does not know (yet). */
+  filesUnknown: number;
+  /** There already: they cost the tape nothing. */
+  filesOnDisk: number;
+  bytesOnDisk: bigint;
+  /** Others have asked for them, so that they cost the tape nothing more. */
+  filesOnTheirWay: number;
+  /** To be brought back from tape, those on their way included. */
+  filesToRecall: number;
+  bytesToRecall: bigint;
+  /** On tape, and nobody knows where: they would fail. */
+  filesWithoutPlace: number;
+  /** That hold the files to be recalled; of these, those that no drive has mounted, and those out of service. */
+  volumes: number;
+  mounts: number;
+  volumesSuspended: number;
+  /** The quota before and after; it is enough if `usedAfter` is not greater than `size`. */
+  quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
+  isEnough: boolean;
+  /** Nothing when it cannot be told. */
+  end: EndRange | undefined;
+}
+
+interface Group {
+  volumeId: number | null;
+  volume: string | null;
+  medium: string;
+  isMounted: boolean;
+  isSuspended: boolean;
+  isOnDisk: boolean;
+  isOnItsWay: boolean;
+  hasPlace: boolean;
+  files: number;
+  bytes: bigint;
+}
+
+/** @throws InvalidInputError, UnknownUserError, as making the request would; a full quota is told in the answer */
+export async function estimateRequest(ctx: Context, input: CreateRequestInput): Promise<Estimate> {
+  const { wish, user, limits } = checkRequest(input, ctx.now());
+  const quota = await ctx.db.prisma.quota.findUnique({ where: { user } });
+  if (!quota) throw new UnknownUserError(user);
+  const { groups, known } = await withSnapshot(ctx.db.streamPool, (snapshot) => readGroups(snapshot, wish));
+  const used = await readUsed(ctx, quota);
+  const sum = (chosen: readonly Group[]) => ({
+    files: chosen.reduce((total, group) => total + group.files, 0),
+    bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
+  });
+  const all = sum(groups);
+  checkWithin(limits, all);
+  const onDisk = sum(groups.filter((group) => group.isOnDisk));
+  const onTape = groups.filter((group) => !group.isOnDisk);
+  const placed = onTape.filter((group) => group.hasPlace);
+  const toRecall = sum(placed);
+  const parts = joinByVolume(placed);
+  const { size } = quota;
+  return {
+    files: all.files,
+    bytes: all.bytes,
+    filesUnknown: wish.files ? wish.files.length - known : 0,
+    filesOnDisk: onDisk.files,
+    bytesOnDisk: onDisk.bytes,
+    filesOnTheirWay: sum(onTape.filter((group) => group.isOnItsWay)).files,
+    filesToRecall: toRecall.files,
+    bytesToRecall: toRecall.bytes,
+    filesWithoutPlace: sum(onTape).files - toRecall.files,
+    volumes: parts.length,
+    mounts: parts.filter((part) => !part.isMounted).length,
+    volumesSuspended: parts.filter((part) => part.isSuspended).length,
+    quota: { user, size, used, usedAfter: used + all.bytes },
+    isEnough: all.bytes === 0n || used + all.bytes <= size,
+    end: await estimateEnd(ctx, user, parts),
+  };
+}
+
+async function readGroups(snapshot: Snapshot, wish: Wish): Promise<{ groups: Group[]; known: number }> {
+  const [condition, value] = wish.files
+    ? ['f.path = ANY($1::text[])', wish.files]
+    : ['f.path LIKE $1', likeSubstring(wish.pattern)];
+  const groups = await snapshot.query<Group>(
+    `SELECT w.*, v.name AS volume, coalesce(v.medium, 'linear') AS medium,
+       EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
+       EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name) AS "isSuspended"
+     FROM (
+       SELECT f.volume_id AS "volumeId", f.stage = ANY($2::"Stage"[]) AS "isOnDisk", c.file_id IS NOT NULL AS "isOnItsWay",
+         f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
+         count(*)::int AS files, sum(f.size)::bigint AS bytes
+       FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${condition} GROUP BY 1, 2, 3, 4
+     ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
+    [value, onDiskStages],
+  );
+  return { groups, known: groups.reduce((total, group) => total + group.files, 0) };
+}
+
+type VolumePart = Omit<Group, 'isOnItsWay'>;
+
+function joinByVolume(groups: readonly Group[]): VolumePart[] {
+  const volumes = new Map<number | null, VolumePart>();
+  for (const group of groups) {
+    const known = volumes.get(group.volumeId);
+    if (known) {
+      known.files += group.files;
+      known.bytes += group.bytes;
+    } else volumes.set(group.volumeId, { ...group });
+  }
+  return [...volumes.values()];
+}
+
+async function estimateEnd(ctx: Context, user: string, parts: readonly VolumePart[]): Promise<EndRange | undefined> {
+  if (parts.some((part) => part.isSuspended)) return undefined;
+  const now = ctx.now();
+  const wished = parts.map(
+    ({ volumeId, volume, medium, isMounted, files, bytes }): QueueEntry => ({
+      volumeId: volumeId ?? 0,
+      volume: volume ?? '',
+      medium,
+      isMounted,
+      user,
+      files,
+      bytes,
+      oldest: now,
+      priority: 0,
+    }),
+  );
+  const plan = await readPlan(ctx, wished);
+  if (parts.length === 0) return { earliest: plan.now, planned: plan.now, latest: plan.now };
+  return rangeOf(
+    plan,
+    user,
+    parts.map((part) => ({ ...part, isReading: false, nextTry: null })),
+  );
+}

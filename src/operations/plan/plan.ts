@@ -1,0 +1,152 @@
+/**
+ * The plan, to be read: what each drive does, the queue by volume in the order in which the drives will come to it, and
+ * where the requests stand in it. It is made from the same queue and by the same rules as the engine's choices.
+ */
+import type { Context } from '../../context.js';
+import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
+import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
+import { defaultPolicy, type Shares } from '../../planner/schedule.js';
+import { addSeconds, secondsOf } from '../../time.js';
+import { readShares } from '../quotas/shares.js';
+import { readQueues } from '../recalls/queue.js';
+
+export interface PlanDrive {
+  name: string;
+  /** An engine holds it and lives. */
+  isClaimed: boolean;
+  /** Neither it nor its back end is suspended. */
+  isOpen: boolean;
+  volumeId: number | null;
+  volume: string | null;
+  /** What it reads just now. */
+  filesRunning: number;
+  bytesRunning: bigint;
+}
+
+/** What one user waits for on a volume. */
+export type PlanUser = QueueEntry;
+
+/** A volume with work, in the order of the plan. */
+export interface PlanVolume {
+  volumeId: number;
+  volume: string;
+  medium: string;
+  /** From 1 on; null when no drive can come to it. */
+  place: number | null;
+  files: number;
+  bytes: bigint;
+  users: PlanUser[];
+  /** The drive that has it mounted, or that will come to it. */
+  drive: string | null;
+  isMounted: boolean;
+  /** Why it is there; for people. */
+  reason: string | null;
+  /** Seconds since 1970. */
+  start: number | null;
+  end: number | null;
+}
+
+export interface Plan {
+  /** Seconds since 1970. */
+  now: number;
+  drives: PlanDrive[];
+  volumes: PlanVolume[];
+  ahead: Ahead;
+  shares: Shares;
+}
+
+/** What is to be tried again within this time has its place in the queue; no pause is longer. */
+const LOOK_AHEAD_SECONDS = 3600;
+
+/** @param more what somebody thinks of asking for */
+export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
+  const [entries, suspended, drives, shares] = await Promise.all([
+    readQueues(ctx, addSeconds(ctx.now(), LOOK_AHEAD_SECONDS)),
+    readSuspended(ctx),
+    readDrives(ctx),
+    readShares(ctx),
+  ]);
+  const all = [...entries, ...more];
+  const queues = groupByVolume(all);
+  const now = secondsOf(ctx.now());
+  const working = drives.filter((drive) => drive.isClaimed && drive.isOpen);
+  const ahead = planAhead({
+    queues,
+    drives: working.map(({ name, volumeId, bytesRunning }) => ({ name, volumeId, runningBytes: Number(bytesRunning) })),
+    shares,
+    now,
+    policy: defaultPolicy,
+  });
+  return { now, drives, volumes: [...placeVolumes(all, ahead), ...suspended], ahead, shares };
+}
+
+async function readDrives(ctx: Context): Promise<PlanDrive[]> {
+  const { rows } = await ctx.db.pool.query<PlanDrive>(
+    `SELECT d.name, coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false) AS "isClaimed",
+       NOT EXISTS (SELECT FROM suspension s WHERE (s.kind = 'DRIVE' AND s.name = d.name)
+         OR (s.kind = 'BACKEND' AND s.name = $1)) AS "isOpen",
+       d.volume_id AS "volumeId", v.name AS volume,
+       count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0)::bigint AS "bytesRunning"
+     FROM drive d LEFT JOIN volume v ON v.id = d.volume_id
+       LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
+     GROUP BY d.id, v.name ORDER BY d.id`,
+    [ctx.config.tapeBackend],
+  );
+  return rows;
+}
+
+/** Volumes with work that are out of service: they have no place until somebody resumes them. */
+async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
+  const { rows } = await ctx.db.pool.query<
+    Pick<PlanVolume, 'volumeId' | 'volume' | 'medium' | 'files' | 'bytes'> & { why: string }
+  >(
+    `SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size)::bigint AS bytes, s.reason AS why
+     FROM suspension s JOIN volume v ON v.name = s.name JOIN recall c ON c.volume_id = v.id
+     WHERE s.kind = 'VOLUME' AND c.state = 'WAITING' GROUP BY v.id, s.reason ORDER BY v.name`,
+  );
+  return rows.map(({ why, ...volume }) => ({
+    ...volume,
+    place: null,
+    users: [],
+    drive: null,
+    isMounted: false,
+    reason: `out of service${why && `: ${why}`}`,
+    start: null,
+    end: null,
+  }));
+}
+
+function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead): PlanVolume[] {
+  const first = new Map<number, Stay>();
+  const ends = new Map<number, number>();
+  for (const stay of ahead.stays) {
+    if (!first.has(stay.volumeId)) first.set(stay.volumeId, stay);
+    ends.set(stay.volumeId, Math.max(ends.get(stay.volumeId) ?? 0, stay.end));
+  }
+  const volumes = new Map<number, PlanVolume>();
+  for (const entry of entries) {
+    const stay = first.get(entry.volumeId);
+    const volume = volumes.get(entry.volumeId) ?? {
+      volumeId: entry.volumeId,
+      volume: entry.volume,
+      medium: entry.medium,
+      place: null,
+      files: 0,
+      bytes: 0n,
+      users: [],
+      drive: stay?.drive ?? null,
+      isMounted: entry.isMounted,
+      reason: stay?.reason ?? null,
+      start: stay?.start ?? null,
+      end: ends.get(entry.volumeId) ?? null,
+    };
+    volume.files += entry.files;
+    volume.bytes += entry.bytes;
+    volume.users.push(entry);
+    volumes.set(entry.volumeId, volume);
+  }
+  const startOf = (volume: PlanVolume) => volume.start ?? Number.POSITIVE_INFINITY;
+  const ordered = [...volumes.values()].sort((a, b) => startOf(a) - startOf(b) || a.volume.localeCompare(b.volume));
+  for (const [index, volume] of ordered.entries()) if (volume.start !== null) volume.place = index + 1;
+  return ordered;
+}

@@ -1,0 +1,118 @@
+/** Why requests wait, where they stand in the plan, and when they may be done. */
+import type { Context } from '../../context.js';
+import { type EndRange, rangeOf } from './end-range.js';
+import { type Plan, readPlan } from './plan.js';
+
+/** Why files wait, the most telling reason first when there are several. */
+export const waitingReasons = {
+  READING: 'a drive reads it now',
+  MOUNTED: 'its volume is in a drive, and its turn comes there',
+  QUEUED: 'its volume waits for a drive',
+  RETRY: 'it has failed, and is tried again later',
+  SPACE: 'no restore disk has room for it',
+  NO_DRIVE: 'no engine has a drive in service',
+  VOLUME_SUSPENDED: 'its volume is out of service',
+  USER_SUSPENDED: 'the recalls of its user are out of service',
+  NO_PLACE: 'the catalogue has no volume and position for it',
+} as const;
+
+export type WaitingReason = keyof typeof waitingReasons;
+
+/** Files of a request that wait on one volume for one reason. */
+export interface WaitingPart {
+  volumeId: number | null;
+  volume: string | null;
+  medium: string;
+  reason: WaitingReason;
+  /** For people. */
+  explanation: string;
+  files: number;
+  bytes: bigint;
+  /** Of the volume in the queue, from 1 on; null when it has none. */
+  place: number | null;
+  /** Before which none of them is tried again. */
+  nextTry: string | null;
+}
+
+/** Where a request stands. Times are seconds since 1970. */
+export interface Waiting {
+  files: number;
+  bytes: bigint;
+  /** Of its next volume, from 1 on; null when it has none in the queue. */
+  place: number | null;
+  parts: WaitingPart[];
+  /** Nothing when it cannot be told: something is out of service, or no engine works. */
+  end: EndRange | undefined;
+}
+
+interface Row extends Omit<WaitingPart, 'place' | 'explanation'> {
+  requestId: number;
+  user: string;
+  note: string | null;
+}
+
+/** By the ids of the requests; those that wait for nothing are left out. */
+export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
+  const rows = await readParts(ctx, requestIds);
+  if (rows.length === 0) return new Map();
+  const plan = await readPlan(ctx);
+  const byRequest = new Map<number, Row[]>();
+  for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
+  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts)]));
+}
+
+function present(plan: Plan, rows: readonly Row[]): Waiting {
+  const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
+  const hasDrive = plan.drives.some((drive) => drive.isClaimed && drive.isOpen);
+  const parts = rows.map(({ requestId: _, user: _user, note, ...row }): WaitingPart => {
+    const isStuck = !hasDrive && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
+    const reason = isStuck ? 'NO_DRIVE' : row.reason;
+    const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
+    return { ...row, reason, explanation, place: places.get(row.volumeId ?? 0) ?? null };
+  });
+  const order = (part: WaitingPart) => part.place ?? Number.POSITIVE_INFINITY;
+  parts.sort((a, b) => order(a) - order(b) || (a.volume ?? '').localeCompare(b.volume ?? ''));
+  return {
+    files: rows.reduce((sum, row) => sum + row.files, 0),
+    bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
+    place: parts.find((part) => part.place !== null)?.place ?? null,
+    parts,
+    end: rangeOf(
+      plan,
+      rows[0]?.user ?? '',
+      rows.map((row) => ({ ...row, isReading: row.reason === 'READING' })),
+    ),
+  };
+}
+
+/** `c` is the recall, `q` the quota of the request. */
+async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
+  const { rows } = await ctx.db.pool.query<Row>(
+    `SELECT w."requestId", w."user", w."volumeId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
+       count(*)::int AS files, sum(w.size)::bigint AS bytes, min(w.not_before) AS "nextTry",
+       coalesce(min(s.reason), min(w.error)) AS note
+     FROM (
+       SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
+         CASE WHEN c.not_before > $2 AND c.state = 'WAITING' THEN c.not_before END AS not_before,
+         CASE WHEN c.not_before > $2 AND c.state = 'WAITING' THEN c.error END AS error,
+         CASE
+           WHEN c.state = 'RUNNING' THEN 'READING'
+           WHEN c.volume_id IS NULL OR c.position IS NULL THEN 'NO_PLACE'
+           WHEN EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user") THEN 'USER_SUSPENDED'
+           WHEN EXISTS (SELECT FROM suspension s JOIN volume v ON v.name = s.name
+             WHERE s.kind = 'VOLUME' AND v.id = c.volume_id) THEN 'VOLUME_SUSPENDED'
+           WHEN c.not_before > $2 AND c.error_class = 'SPACE' THEN 'SPACE'
+           WHEN c.not_before > $2 AND c.error IS NOT NULL THEN 'RETRY'
+           WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
+           ELSE 'QUEUED' END AS reason
+       FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+         JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
+       WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING'
+     ) w LEFT JOIN volume v ON v.id = w."volumeId"
+       LEFT JOIN suspension s ON (w.reason = 'VOLUME_SUSPENDED' AND s.kind = 'VOLUME' AND s.name = v.name)
+         OR (w.reason = 'USER_SUSPENDED' AND s.kind = 'USER' AND s.name = w."user")
+     GROUP BY w."requestId", w."user", w."volumeId", v.name, v.medium, w.reason`,
+    [requestIds, ctx.now()],
+  );
+  return rows;
+}

@@ -1,0 +1,63 @@
+/** Users and their quotas. */
+import type { Context } from '../../context.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import type { Prisma } from '../../generated/prisma/client.js';
+import { IS_LIVE } from '../conditions.js';
+import { checkAddress, checkBytes, checkText } from '../input.js';
+
+export interface SetQuotaInput {
+  user: string;
+  /** Bytes. */
+  size: bigint;
+  email?: string | undefined;
+  notes?: string | undefined;
+  /** Part of the drives, beside the other users' weights; 1 unless given. */
+  weight?: number | undefined;
+}
+
+/** Far beyond what a site needs; what is divided by a weight stays a number. */
+const WEIGHTS = { min: 1e-6, max: 1e6 };
+
+function checkWeight(weight: number): number {
+  if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
+  throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
+}
+
+/** Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only. */
+export async function setQuota(ctx: Context, input: SetQuotaInput) {
+  const user = checkText('user', input.user);
+  if (user === '') throw new InvalidInputError('user', 'must not be empty');
+  const changes = {
+    size: checkBytes('size', input.size),
+    ...(input.email === undefined ? {} : { email: input.email === '' ? '' : checkAddress('email', input.email) }),
+    ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
+    ...(input.weight === undefined ? {} : { weight: checkWeight(input.weight) }),
+  };
+  return await ctx.db.prisma.quota.upsert({ where: { user }, create: { user, ...changes }, update: changes });
+}
+
+type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
+
+/** @throws NotFoundError */
+export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {}) {
+  const isStorable = !user.includes('\0') && user.isWellFormed();
+  const quota = isStorable ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user } }) : null;
+  if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
+  return quota;
+}
+
+export async function listQuotas(ctx: Context) {
+  return await ctx.db.prisma.quota.findMany({ orderBy: { user: 'asc' } });
+}
+
+/**
+ * Bytes of a quota in use now: requests past their retention no longer count, even where nobody has ended them yet.
+ */
+export async function readUsed(ctx: Context, quota: { id: number }): Promise<bigint> {
+  const { rows } = await ctx.db.pool.query<{ used: string }>(
+    `SELECT q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
+       WHERE r.quota_id = q.id AND ${IS_LIVE} AND r.retention <= $2) AS used FROM quota q WHERE q.id = $1`,
+    [quota.id, ctx.now()],
+  );
+  return BigInt(rows[0]?.used ?? 0);
+}

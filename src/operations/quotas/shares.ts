@@ -1,0 +1,55 @@
+/**
+ * Fair share: what drive time each quota has had of late. It is charged as recalls end, in drive seconds, mounts
+ * included, and half of it is forgotten in a day.
+ */
+import type { Context } from '../../context.js';
+import { transaction } from '../../database/transaction.js';
+import { HALF_LIFE_SECONDS } from '../../planner/shares.js';
+
+/** What is left at `$1` of the drive seconds of quota `q`. */
+const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
+
+/** User to drive seconds of late, divided by the user's weight. Users that have had none are left out. */
+export async function readShares(ctx: Context): Promise<Map<string, number>> {
+  const { rows } = await ctx.db.pool.query<{ user: string; share: number }>(
+    `SELECT q."user", ${DECAYED} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
+    [ctx.now()],
+  );
+  return new Map(rows.map((row) => [row.user, row.share]));
+}
+
+/** Drive seconds of late, by the ids of quotas. */
+export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; seconds: number }>(
+    `SELECT q.id, ${DECAYED} AS seconds FROM quota q WHERE q.id = ANY($2::int[])`,
+    [ctx.now(), quotaIds],
+  );
+  return new Map(rows.map((row) => [row.id, row.seconds]));
+}
+
+/**
+ * Charges a drive's time to the users of the files that it was spent on: by bytes among the files, and evenly among the
+ * users of a file.
+ */
+export async function chargeDriveTime(
+  ctx: Context,
+  charge: { fileIds: readonly bigint[]; seconds: number },
+): Promise<void> {
+  await transaction(ctx.db.pool, async (tx) => {
+    await tx.query(
+      `WITH part AS (
+         SELECT DISTINCT h.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
+         WHERE f.id = ANY($2::bigint[])
+       ), weighted AS (
+         SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part
+       ), share AS (
+         SELECT quota_id, sum(bytes) / (SELECT sum(bytes) FROM weighted) AS part FROM weighted GROUP BY quota_id
+       ), locked AS (
+         SELECT id FROM quota WHERE id IN (SELECT quota_id FROM share) ORDER BY id FOR NO KEY UPDATE
+       )
+       UPDATE quota q SET drive_seconds = ${DECAYED} + s.part * $3::float8, drive_seconds_at = $1::timestamp
+       FROM share s, locked l WHERE q.id = s.quota_id AND l.id = q.id`,
+      [ctx.now(), charge.fileIds, charge.seconds],
+    );
+  });
+}

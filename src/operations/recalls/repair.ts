@@ -1,0 +1,70 @@
+/** Repairs of the queue: what dead engines left, and what no drive can take. */
+import type { Context } from '../../context.js';
+import { transaction } from '../../database/transaction.js';
+import { lockFiles, lockRequestsOf, markHolds } from '../requests/holds.js';
+import type { Lease } from './drives.js';
+import { finishRecalls, type RecallOutcome } from './ends.js';
+
+export interface LeftBehind {
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  checksum: string | null;
+  diskId: number;
+  mountpoint: string;
+  epoch: bigint;
+  startedAt: string;
+}
+
+/** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
+export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
+  const { rows } = await ctx.db.pool.query<LeftBehind>(
+    `SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
+     FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
+     WHERE c.state = 'RUNNING' AND c.drive_id = $1 AND c.epoch < $2`,
+    [lease.driveId, lease.epoch],
+  );
+  return rows;
+}
+
+/** Writes down how what earlier holders of the drive left running ended, in their name. */
+export async function endLeftBehind(
+  ctx: Context,
+  lease: Lease,
+  ended: readonly { epoch: bigint; outcome: RecallOutcome }[],
+): Promise<void> {
+  for (const epoch of new Set(ended.map((recall) => recall.epoch))) {
+    const outcomes = ended.filter((recall) => recall.epoch === epoch).map((recall) => recall.outcome);
+    await finishRecalls(ctx, { ...lease, epoch }, outcomes);
+  }
+}
+
+/**
+ * Fails the recalls of files that have no place on tape: no drive would ever take them.
+ * @returns how many
+ */
+export async function failUnplaced(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      `SELECT file_id AS "fileId" FROM recall
+       WHERE state = 'WAITING' AND (volume_id IS NULL OR position IS NULL) ORDER BY file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockRequestsOf(tx, fileIds);
+    await lockFiles(tx, fileIds);
+    // judged again under the locks: an import may have given one a place meanwhile
+    const failed = await tx.query<{ fileId: bigint }>(
+      `DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'WAITING'
+         AND (volume_id IS NULL OR position IS NULL) RETURNING file_id AS "fileId"`,
+      [fileIds],
+    );
+    const error = 'the catalogue has no volume and position for this file';
+    await markHolds(
+      ctx,
+      tx,
+      failed.map(({ fileId }) => ({ fileId, failure: { errorClass: 'PERMANENT', error } })),
+    );
+    return failed.length;
+  });
+}

@@ -1,0 +1,42 @@
+/** What a request may take at most, whatever its quota would allow: a pattern that runs away stops there. */
+import { InvalidInputError } from '../../errors.js';
+import { checkBytes } from '../input.js';
+
+/** Of the files that a request holds; null where there is no limit. A file that is released makes room again. */
+export interface Limits {
+  maxFiles: number | null;
+  /** Bytes. */
+  maxBytes: bigint | null;
+}
+
+/** Limits as users give them: undefined is not given, null is no limit. */
+export interface LimitsInput {
+  maxFiles?: number | null | undefined;
+  /** Bytes. */
+  maxBytes?: bigint | null | undefined;
+}
+
+const MAX_FILES = 2 ** 31 - 1;
+
+/** What is not given stays as it is. @throws InvalidInputError */
+export function readLimits(input: LimitsInput, present: Limits): Limits {
+  const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
+  if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {
+    throw new InvalidInputError('maxFiles', `must be from 0 to ${MAX_FILES} files, not ${maxFiles}`);
+  }
+  return { maxFiles, maxBytes: maxBytes === null ? null : checkBytes('maxBytes', maxBytes) };
+}
+
+/**
+ * For files that are taken together or not at all, as when a request is made. Equal to the limit still fits.
+ * @throws InvalidInputError with the limit and what it would have to be
+ */
+export function checkWithin(limits: Limits, taken: { files: number; bytes: bigint }): void {
+  const { maxFiles, maxBytes } = limits;
+  if (maxFiles !== null && taken.files > maxFiles) {
+    throw new InvalidInputError('maxFiles', `is ${maxFiles}, and the request takes ${taken.files} files`);
+  }
+  if (maxBytes !== null && taken.bytes > maxBytes) {
+    throw new InvalidInputError('maxBytes', `is ${maxBytes}, and the files of the request have ${taken.bytes} bytes`);
+  }
+}

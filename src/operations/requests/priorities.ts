@@ -1,0 +1,21 @@
+/** Which requests go first. */
+import type { Context } from '../../context.js';
+import { InvalidInputError, NotFoundError } from '../../errors.js';
+
+const MAX_PRIORITY = 1000;
+
+/**
+ * Files of a request with a greater priority are recalled first, whoever asked for them; 0 is usual.
+ * @returns the id of the request
+ * @throws InvalidInputError, NotFoundError
+ */
+export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
+  const { id, priority } = input;
+  if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
+    const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
+    throw new InvalidInputError('priority', problem);
+  }
+  const { rowCount } = await ctx.db.pool.query('UPDATE request SET priority = $2 WHERE id = $1', [id, priority]);
+  if (rowCount === 0) throw new NotFoundError(`there is no request with id ${id}`);
+  return id;
+}

@@ -1,0 +1,54 @@
+/** Single requests as they are stored. */
+import type { Context } from '../../context.js';
+import type { Transaction } from '../../database/transaction.js';
+import { NotFoundError, quote } from '../../errors.js';
+import type { Prisma } from '../../generated/prisma/client.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
+import type { Limits } from './limits.js';
+
+export interface LockedRequest extends Limits {
+  id: number;
+  pattern: string;
+  label: string;
+  retention: string;
+  first: string | null;
+  last: string | null;
+  state: RequestState;
+  quotaId: number;
+  user: string;
+}
+
+export function isEnded(state: RequestState): boolean {
+  return state === 'EXPIRED' || state === 'CANCELLED';
+}
+
+export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
+  const [row] = await tx.query<LockedRequest>(
+    `SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
+       r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user"
+     FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = $1 FOR NO KEY UPDATE OF r`,
+    [id],
+  );
+  if (!row) throw notFound(id);
+  return row;
+}
+
+function notFound(id: number | string): NotFoundError {
+  return new NotFoundError(`there is no request with id ${id}`);
+}
+
+export type RequestQuery = Pick<Prisma.RequestFindManyArgs, 'include' | 'select'>;
+
+/** A request by its id, past its retention too: history is kept. @throws NotFoundError */
+export async function getRequest(ctx: Context, id: number, query: RequestQuery = {}) {
+  const request = await ctx.db.prisma.request.findUnique({ ...(query as object), where: { id } });
+  if (!request) throw notFound(id);
+  return request;
+}
+
+/** @throws NotFoundError for a text that is no id */
+export function parseRequestId(text: string): number {
+  const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
+  if (!(id <= 0x7fffffff)) throw notFound(quote(text));
+  return id;
+}

@@ -1,0 +1,194 @@
+/**
+ * Watching: first the present state, then every change, in order. A watcher that comes back with the id of the last
+ * event it saw gets all that happened since instead of the present state.
+ *
+ * The present state is read in one statement with the id of the newest event, so that the changes go on from exactly
+ * there: none is missing, and none that the state holds already is told after it.
+ */
+import type { Context } from '../../context.js';
+import { InvalidInputError } from '../../errors.js';
+import { isStageEvent, type ProgressEvent, type StageEvent } from '../../events.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
+import type { Stage } from '../../stages.js';
+import { addSeconds, secondsBetween } from '../../time.js';
+import { checkPattern } from '../input.js';
+import { likeSubstring } from '../match.js';
+import { getRequest } from './rows.js';
+
+/** Sizes are bytes. */
+export interface RequestProgress extends Omit<ProgressEvent, 'id'> {
+  /** The event that this state follows; what to resume after. */
+  eventId: bigint;
+  /** When the last byte may be there, at the rate so far; null while nothing can be said. */
+  eta: string | null;
+}
+
+export interface StageChange {
+  eventId: bigint;
+  at: string;
+  path: string;
+  /** Null where the present stage is told, not a change. */
+  from: Stage | null;
+  to: Stage;
+}
+
+const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
+/**
+ * Ends by itself once the request has finished.
+ * @throws NotFoundError; InvalidInputError when there cannot be an event `after`
+ */
+export async function* watchRequest(
+  ctx: Context,
+  input: { id: number; after?: bigint | null | undefined },
+  signal: AbortSignal,
+): AsyncGenerator<RequestProgress> {
+  await getRequest(ctx, input.id);
+  const { newest, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
+  const after = checkAfter(input.after, newest);
+  let start = knownStart;
+  const tell = (eventId: bigint, progress: Omit<ProgressEvent, 'id'>): RequestProgress => {
+    if (progress.state === 'QUEUED') start = null;
+    if (progress.state === 'RESTORING') start ??= progress.at;
+    return { ...progress, eventId, eta: estimateEnd(progress, start, progress.at) };
+  };
+  if (after === undefined) yield tell(newest, { ...present, requestId: input.id, at: ctx.now() });
+  if (FINISHED.includes(present.state) && last <= (after ?? newest)) return;
+  const filter = {
+    accepts: (event: StageEvent | ProgressEvent): event is ProgressEvent =>
+      !isStageEvent(event) && event.requestId === input.id,
+    condition: 'e.request_id = $2',
+    values: [input.id],
+  };
+  for await (const { id, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
+    yield tell(id, progress);
+    if (FINISHED.includes(progress.state) && (await readPresent(ctx, input.id)).last <= id) return;
+  }
+}
+
+interface Present extends Omit<ProgressEvent, 'id' | 'at' | 'requestId'> {
+  start: string | null;
+  /** Ids of the newest event of all, and of the last one of this request. */
+  newest: bigint;
+  last: bigint;
+}
+
+/** A request that exists, as it is. */
+async function readPresent(ctx: Context, id: number): Promise<Present> {
+  const { rows } = await ctx.db.pool.query<Present>(
+    `SELECT state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk", files_failed AS "filesFailed",
+       bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk", tapestore_request_start AS start,
+       (SELECT coalesce(max(id), 0) FROM event) AS newest,
+       (SELECT coalesce(max(id), 0) FROM event WHERE request_id = $1) AS last
+     FROM request WHERE id = $1`,
+    [id],
+  );
+  return rows[0] as Present;
+}
+
+/** An id beyond the newest is none that was ever given: to wait for it would be to wait in silence. */
+function checkAfter(after: bigint | null | undefined, newest: bigint): bigint | undefined {
+  if (after === null || after === undefined) return undefined;
+  if (after >= 0n && after <= newest) return after;
+  throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
+}
+
+/** Longer estimates say nothing, and later ends have no date. */
+const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
+
+/** The end at the rate of the bytes so far since the first recall began. Pure. */
+export function estimateEnd(
+  progress: { state: RequestState; bytesTotal: bigint; bytesOnDisk: bigint },
+  start: string | null,
+  now: string,
+): string | null {
+  if (start === null || progress.bytesOnDisk === 0n || FINISHED.includes(progress.state)) return null;
+  const secondsPerByte = Math.max(secondsBetween(start, now), 0) / Number(progress.bytesOnDisk);
+  const seconds = secondsPerByte * Number(progress.bytesTotal - progress.bytesOnDisk);
+  return seconds <= MAX_ETA_SECONDS ? addSeconds(now, seconds) : null;
+}
+
+export interface WatchStagesInput {
+  requestId?: number | null | undefined;
+  match?: string | null | undefined;
+  after?: bigint | null | undefined;
+}
+
+/**
+ * The stages of a request's files, or of the files whose path holds `match`, then their changes, without end. With
+ * neither, only the changes, of all files.
+ * @throws NotFoundError, InvalidInputError
+ */
+export async function* watchStages(
+  ctx: Context,
+  input: WatchStagesInput,
+  signal: AbortSignal,
+): AsyncGenerator<StageChange> {
+  const requestId = input.requestId ?? undefined;
+  const match = input.match ? checkPattern('match', input.match) : undefined;
+  if (requestId !== undefined) await getRequest(ctx, requestId);
+  const newest = await ctx.events.newestId();
+  const after = checkAfter(input.after, newest);
+  const told: ToldPage[] = [];
+  if (after === undefined && (requestId !== undefined || match !== undefined)) {
+    yield* tellStages(ctx, { requestId, match, eventId: newest }, told);
+  }
+  const filter = {
+    accepts: (event: StageEvent | ProgressEvent): event is StageEvent =>
+      isStageEvent(event) &&
+      (requestId === undefined || event.requestIds.includes(requestId)) &&
+      (match === undefined || event.path.includes(match)) &&
+      !isTold(told, event),
+    condition: `e.file_id IS NOT NULL AND ($2::int IS NULL OR $2 = ANY(e.request_ids))
+      AND ($3::text IS NULL OR strpos(f.path, $3) > 0)`,
+    values: [requestId ?? null, match ?? null],
+  };
+  for await (const { id, at, path, from, to } of ctx.events.follow(after ?? newest, filter, signal)) {
+    yield { eventId: id, at, path, from, to };
+  }
+}
+
+/** A page of present stages: up to which file it goes, and the newest event at that moment. */
+interface ToldPage {
+  lastFileId: bigint;
+  newest: bigint;
+}
+
+/** The present stage of the file, which was told, holds the event already. */
+function isTold(pages: readonly ToldPage[], event: StageEvent): boolean {
+  if (event.id > (pages.at(-1)?.newest ?? 0n)) return false;
+  const page = pages.find(({ lastFileId }) => event.fileId <= lastFileId);
+  return page !== undefined && event.id <= page.newest;
+}
+
+const PAGE = 1000;
+
+/** By the page, so that no reader, however slow, keeps a connection; what is told is noted in `told`. */
+async function* tellStages(
+  ctx: Context,
+  choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
+  told: ToldPage[],
+): AsyncGenerator<StageChange> {
+  const at = ctx.now();
+  for (let after = 0n; ; ) {
+    // conditions are left out rather than made optional, so that the planner sees what it may use an index for
+    const values: unknown[] = [after];
+    const isHeld = choice.requestId !== undefined;
+    const conditions = isHeld
+      ? [`h.file_id > $1 AND h.request_id = $${values.push(choice.requestId)} AND h.state <> 'RELEASED'`]
+      : ['f.id > $1'];
+    if (choice.match !== undefined) conditions.push(`f.path LIKE $${values.push(likeSubstring(choice.match))}`);
+    const { rows } = await ctx.db.pool.query<{ id: bigint; path: string; stage: Stage; newest: bigint }>(
+      `SELECT f.id, f.path, f.stage, (SELECT coalesce(max(id), 0) FROM event) AS newest
+       FROM ${isHeld ? 'hold h JOIN tape_file f ON f.id = h.file_id' : 'tape_file f'}
+       WHERE ${conditions.join(' AND ')} ORDER BY ${isHeld ? 'h.file_id' : 'f.id'} LIMIT ${PAGE}`,
+      values,
+    );
+    for (const { id, path, stage } of rows) {
+      after = id;
+      yield { eventId: choice.eventId, at, path, from: null, to: stage };
+    }
+    if (rows[0]) told.push({ lastFileId: after, newest: rows[0].newest });
+    if (rows.length < PAGE) return;
+  }
+}
