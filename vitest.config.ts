@@ -1,15 +1,38 @@
 import { createRequire } from 'node:module';
 import { defineConfig } from 'vitest/config';
 
-export default defineConfig({
+const common = {
   // vitest would load the ES modules of graphql beside the CommonJS ones that its dependants load
   resolve: { alias: [{ find: /^graphql$/, replacement: createRequire(import.meta.url).resolve('graphql') }] },
+};
+
+/** The tests of a folder; README.md in test/ says what belongs where. */
+function project(name: string, options: { isolate: boolean; server: boolean }) {
+  const globalSetup = options.server ? ['test/support/global-setup.ts'] : [];
+  return {
+    ...common,
+    test: {
+      name,
+      include: [`test/${name}/**/*.test.ts`],
+      globalSetup,
+      pool: 'forks' as const,
+      isolate: options.isolate,
+      testTimeout: 60_000,
+      hookTimeout: 60_000,
+    },
+  };
+}
+
+export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    globalSetup: ['test/global-setup.ts'],
-    pool: 'forks',
     maxWorkers: 2,
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    reporters: ['default', 'test/support/slowest.ts'],
+    // one process loads the modules once for all files: most of the time of a short file goes there
+    projects: [
+      project('pure', { isolate: false, server: false }),
+      project('gateway', { isolate: false, server: true }),
+      project('process', { isolate: true, server: true }),
+      project('torture', { isolate: true, server: true }),
+    ],
   },
 });

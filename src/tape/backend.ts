@@ -1,5 +1,5 @@
 /**
- * The contract of a tape back end. Every back end passes the suite in test/tape-backend.ts.
+ * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts.
  *
  * A back end knows volumes and positions and nothing of requests, users or the database. Each method may be called
  * many times and from several drives at once, never for one volume on two drives. Whatever fails is a TapeError whose

@@ -1,0 +1,95 @@
+import { Readable } from 'node:stream';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MAX_BODY_BYTES } from '../../src/http-body.js';
+import { startApp, type TestApp } from '../support/app.js';
+import type { BadGraphql, BadRest } from '../support/bad-input-forms.js';
+import { badReads } from '../support/bad-reads.js';
+import { badWrites } from '../support/bad-writes.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { graphql } from '../support/graphql-client.js';
+import { errorBody, makeRequest, post } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
+
+const NOW = '2026-11-20T10:00:00.000007';
+
+let app: TestApp;
+let before: Record<string, string[]>;
+beforeAll(async () => {
+  app = await startApp({ now: () => NOW });
+  await addQuota(app.ctx, 'alice', 10_000n);
+  await addFiles(app.ctx, [{ path: '/a/one.nc' }, { path: '/a/two.nc', stage: 'ONDISK' }]);
+  await makeRequest(app, { quota: 'alice', patterns: '/a/', label: 'mine' });
+  before = await dumpTables(app.ctx);
+});
+afterAll(() => app.close());
+
+/** What only somebody who reads the log may see. */
+const INTERNALS = /internal error|node_modules|\n\s+at |\.[jt]s:\d+|prisma|postgres|syntax error at or near/i;
+
+async function expectRestRefusal(input: BadRest): Promise<void> {
+  const { method, path, body, headers, status, allow = null, says } = input;
+  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const content = body === undefined ? {} : { body: isRaw ? (body as string) : JSON.stringify([body]) };
+  const response = await fetch(`${app.api}${path}`, { method, ...(headers && { headers }), ...content });
+  const text = await response.text();
+  expect(text).not.toMatch(INTERNALS);
+  const message = (JSON.parse(text) as [{ error: string }])[0].error;
+  expect(message).toMatch(says);
+  expect([response.status, JSON.parse(text)]).toEqual([status, errorBody(message)]);
+  expect(response.headers.get('content-type')).toBe('application/json');
+  expect(response.headers.get('allow')).toBe(allow);
+}
+
+async function expectGraphqlRefusal({ body, headers, status, says }: BadGraphql): Promise<void> {
+  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const response = await fetch(`${app.url}/graphql`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', ...headers },
+    body: isRaw ? (body as string) : JSON.stringify(body),
+  });
+  const text = await response.text();
+  expect(text).not.toMatch(INTERNALS);
+  const { data, errors } = JSON.parse(text) as {
+    data?: Record<string, { message?: string } | null> | null;
+    errors?: { message: string }[];
+  };
+  const messages = errors ? errors.map(({ message }) => message) : Object.values(data ?? {}).map((r) => r?.message);
+  expect(messages[0]).toMatch(says);
+  expect(response.status).toBe(status);
+}
+
+test.each([...badWrites, ...badReads].map((input) => [input.name, input] as const))(
+  '%s is refused clearly and stores nothing',
+  async (_name, input) => {
+    if (input.protocol === 'REST') await expectRestRefusal(input);
+    else await expectGraphqlRefusal(input);
+    expect(await dumpTables(app.ctx)).toEqual(before);
+  },
+);
+
+test.each(['/tape_control/api/v1/requests', '/graphql'])(
+  'a body of unknown length that is too long is refused at %s',
+  async (path) => {
+    const megabyte = Buffer.alloc(1024 * 1024, ' ');
+    const body = Readable.from(Array.from({ length: MAX_BODY_BYTES / megabyte.length + 1 }, () => megabyte));
+    const headers = { 'Content-Type': 'application/json' };
+    const init = { method: 'POST', headers, body: Readable.toWeb(body), duplex: 'half' };
+    const response = await fetch(`${app.url}${path}`, init as RequestInit);
+    expect([response.status, await response.text()]).toEqual([
+      413,
+      expect.stringContaining('the body must have at most 33554432 bytes'),
+    ]);
+    expect(await dumpTables(app.ctx)).toEqual(before);
+  },
+);
+
+test('100,000 paths are no bad input to either', async () => {
+  const files = Array.from({ length: 100_000 }, (_, n) => `/many/file-${n}.nc`);
+  const posted = await post(app, { quota: 'alice', files });
+  const created = await graphql(
+    app,
+    'mutation ($files: [String!]) { createRequest(input: { quota: "alice", files: $files }) { ... on Request { filesUnknown } } }',
+    { files },
+  );
+  expect([posted.status, created.data]).toEqual([200, { createRequest: { filesUnknown: 100_000 } }]);
+});

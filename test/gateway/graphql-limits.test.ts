@@ -1,0 +1,156 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createRequest } from '../../src/operations/requests/requests.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { askData, askErrors, recordStatements } from '../support/graphql.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+  await addRequests();
+});
+afterAll(() => app.close());
+
+/** Fifty requests of as many users, each for three files of three volumes and for paths that are not there. */
+async function addRequests(): Promise<void> {
+  await addFiles(
+    app.ctx,
+    Array.from({ length: 150 }, (_, n) => ({ path: `/n/${n}`, volume: `V${n}` })),
+  );
+  for (let n = 0; n < 50; n++) {
+    await addQuota(app.ctx, `user-${n}`, 1_000_000n);
+    const files = [0, 1, 2].flatMap((part) => [`/n/${3 * n + part}`, `/none/${n}/${part}`]);
+    await createRequest(app.ctx, { quota: `user-${n}`, files });
+  }
+}
+
+test('the number of SQL statements does not grow with the number of rows', async () => {
+  const queries = [
+    `query ($first: Int!) { requests(first: $first) { totalCount edges { node {
+       id label filesUnknown filesRefused
+       quota { user used driveSeconds suspension { mode } requests(first: 2) { edges { node { label filesUnknown quota { used } } } } }
+       holds(first: 2) { edges { node { state attempts lastError lastErrorClass nextTry recallState file { path volume { name suspension { reason } drive { name } } disk { mountpoint } } } } }
+       waiting: holds(last: 1, states: [WAITING]) { pageInfo { hasPreviousPage } edges { node { file { path } } } }
+       awaited(first: 2) { edges { node { path } } }
+     } } } }`,
+    `query ($first: Int!) { tapeFiles(match: "/n/", first: $first) { totalCount edges { node {
+       id path restoredPath disk { mountpoint } volume { name filesWaiting drive { name filesRunning volume { name } } }
+     } } } }`,
+    `query ($first: Int!) { volumes(first: $first) { totalCount edges { node { filesWaiting drive { filesRunning } } } } }`,
+  ];
+  for (const query of queries) {
+    const count = async (first: number) => {
+      let edges = 0;
+      const statements = await recordStatements(async () => {
+        const [list] = Object.values(await askData<Record<string, { edges: unknown[] }>>(app, query, { first }));
+        edges = list?.edges.length ?? 0;
+      });
+      expect(edges).toBe(first);
+      return statements.length;
+    };
+    const few = await count(5);
+    expect(few).toBeGreaterThan(0);
+    expect({ query, statements: await count(50) }).toEqual({ query, statements: few });
+  }
+});
+
+test('lists within a list are each those of their own parent', async () => {
+  interface Answer {
+    requests: {
+      edges: {
+        node: {
+          label: string;
+          holds: { edges: { node: { file: { path: string } } }[] };
+          awaited: { edges: { node: { path: string } }[] };
+        };
+      }[];
+    };
+  }
+  const query = `{ requests(first: 50) { edges { node { label
+    holds(first: 2) { edges { node { file { path } } } } awaited(last: 2) { edges { node { path } } } } } } }`;
+  const { requests } = await askData<Answer>(app, query);
+  const found = requests.edges.map(({ node }) => ({
+    label: node.label,
+    holds: node.holds.edges.map((edge) => edge.node.file.path),
+    awaited: node.awaited.edges.map((edge) => edge.node.path),
+  }));
+  const expected = Array.from({ length: 50 }, (_, n) => ({
+    label: `/n/${3 * n}`,
+    holds: [`/n/${3 * n}`, `/n/${3 * n + 1}`],
+    awaited: [`/none/${n}/1`, `/none/${n}/2`],
+  }));
+  expect(found).toEqual(expected);
+});
+
+const nest = (depth: number): string =>
+  depth <= 0 ? 'label' : `quota { requests(first: 1) { edges { node { ${nest(depth - 5)} } } } }`;
+
+test('a query nested too deeply is refused before it reads anything', async () => {
+  const query = `{ request(id: 1) { ${nest(20)} } }`;
+  const statements = await recordStatements(async () => {
+    expect(await askErrors(app, query)).toEqual([expect.stringMatching(/^Query exceeds maximum depth/)]);
+  });
+  expect(statements).toEqual([]);
+  await askData(app, `{ request(id: 1) { ${nest(5)} } }`);
+});
+
+test('a query that may give too much is refused', async () => {
+  const query = `{ requests(first: 1000) { edges { node { holds(first: 1000) { edges { node { size } } } } } } }`;
+  expect(await askErrors(app, query)).toEqual([expect.stringMatching(/^Query exceeds maximum complexity/)]);
+});
+
+test('a query with too many fields is refused', async () => {
+  const query = `{ ${Array.from({ length: 201 }, (_, n) => `q${n}: quota(user: "user-1") { id }`).join(' ')} }`;
+  const errors = await askErrors(app, query);
+  expect(errors).toContainEqual(expect.stringMatching(/^Query exceeds maximum breadth/));
+});
+
+test.each(['/graphql', '/graphql/stream'])('at %s a query of too many tokens is not parsed', async (path) => {
+  const response = await fetch(`${app.url}${path}`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+    body: JSON.stringify({ query: `{ ${'__typename '.repeat(10_001)} }` }),
+  });
+  expect(await response.text()).toContain('Document contains more that 10000 tokens');
+});
+
+test('a page has fifty items unless told, and a thousand at most', async () => {
+  await addFiles(
+    app.ctx,
+    Array.from({ length: 1001 }, (_, n) => ({ path: `/page/${n}` })),
+  );
+  interface Answer {
+    tapeFiles: { totalCount: number; edges: unknown[]; pageInfo: { hasNextPage: boolean } };
+  }
+  const read = async (args: string) => {
+    const query = `{ tapeFiles(match: "/page/"${args}) { totalCount edges { cursor } pageInfo { hasNextPage } } }`;
+    const { totalCount, edges, pageInfo } = (await askData<Answer>(app, query)).tapeFiles;
+    return { totalCount, edges: edges.length, hasNextPage: pageInfo.hasNextPage };
+  };
+  expect(await read('')).toEqual({ totalCount: 1001, edges: 50, hasNextPage: true });
+  expect(await read(', first: 5000')).toEqual({ totalCount: 1001, edges: 1000, hasNextPage: true });
+  expect(await read(', first: 0')).toEqual({ totalCount: 1001, edges: 0, hasNextPage: true });
+});
+
+test('a body larger than 32 MB is refused with 413', async () => {
+  const response = await fetch(`${app.url}/graphql`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ query: '{ __typename }', pad: 'x'.repeat(32 * 1024 * 1024) }),
+  });
+  expect(response.status).toBe(413);
+  expect(await response.json()).toEqual({ errors: [{ message: 'the body must have at most 33554432 bytes' }] });
+});
+
+test('a body that is no JSON object is refused with 400', async () => {
+  for (const body of ['{', '"text"', 'null']) {
+    const response = await fetch(`${app.url}/graphql`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body,
+    });
+    expect(response.status).toBe(400);
+    const { errors } = (await response.json()) as { errors: { message: string }[] };
+    expect(errors).toHaveLength(1);
+  }
+});

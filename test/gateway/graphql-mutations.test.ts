@@ -1,0 +1,293 @@
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { ask, askData, askErrors } from '../support/graphql.js';
+
+const BIG = 9_007_199_254_740_993n;
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+  await addFiles(app.ctx, [{ path: '/m/1' }, { path: '/m/2', stage: 'ONDISK' }, { path: '/huge/1', size: BIG }]);
+});
+afterAll(() => app.close());
+
+const SHARED = `__typename
+  ... on Request { requestId label pattern state retention notifyOnFirstFile notifyOnLastFile
+    filesTotal filesOnDisk filesUnknown bytesTotal quota { user used } }
+  ... on Failure { message code }`;
+const MEMBERS = `${SHARED}
+  ... on InvalidInput { field }
+  ... on UnknownUser { user }
+  ... on QuotaExceeded { user size used requested }`;
+
+async function mutate(field: 'createRequest' | 'updateRequest', input: object): Promise<Record<string, unknown>> {
+  const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
+  const query = `mutation ($input: ${type}!) { ${field}(input: $input) { ${MEMBERS} } }`;
+  const data = await askData<Record<string, Record<string, unknown>>>(app, query, { input });
+  return data[field] ?? {};
+}
+
+const create = (input: object) => mutate('createRequest', input);
+const update = (input: object) => mutate('updateRequest', input);
+
+async function cancel(id: number): Promise<unknown> {
+  const data = await askData<{ cancelRequest: unknown }>(
+    app,
+    `mutation ($id: Int!) { cancelRequest(id: $id) { ${SHARED} } }`,
+    { id },
+  );
+  return data.cancelRequest;
+}
+
+/** Makes a request that must succeed. */
+async function made(input: object): Promise<number> {
+  const { __typename, requestId, ...rest } = await create(input);
+  if (__typename !== 'Request') throw new Error(JSON.stringify(rest));
+  return requestId as number;
+}
+
+test('createRequest by pattern gives the request with all that is known of it', async () => {
+  await addQuota(app.ctx, 'ann', 10_000n);
+  expect(
+    await create({
+      quota: 'ann',
+      pattern: '/m/',
+      retention: '2999-01-01',
+      label: 'mine',
+      notifyOnFirstFile: '',
+      notifyOnLastFile: 'x@example.org',
+    }),
+  ).toEqual({
+    __typename: 'Request',
+    requestId: expect.any(Number),
+    label: 'mine',
+    pattern: '/m/',
+    state: 'QUEUED',
+    retention: '2999-01-01T00:00:00',
+    notifyOnFirstFile: 'ann@example.org',
+    notifyOnLastFile: 'x@example.org',
+    filesTotal: 2,
+    filesOnDisk: 1,
+    filesUnknown: 0,
+    bytesTotal: 2000,
+    quota: { user: 'ann', used: 2000 },
+  });
+});
+
+test('createRequest by files takes paths that the catalogue does not know, and its label is the first', async () => {
+  await addQuota(app.ctx, 'ben', 10_000n);
+  expect(await create({ quota: 'ben', files: ['/m/2', '/not/yet'] })).toMatchObject({
+    __typename: 'Request',
+    label: '/m/2',
+    pattern: '',
+    state: 'COMPLETED',
+    filesTotal: 1,
+    filesOnDisk: 1,
+    filesUnknown: 1,
+    notifyOnFirstFile: null,
+    quota: { user: 'ben', used: 1000 },
+  });
+});
+
+test.each([
+  ['pattern', { pattern: '/m/', files: ['/m/1'] }, 'pattern and files exclude each other: give one of them'],
+  ['pattern', {}, 'pattern or files must be given, and neither is'],
+  ['files', { files: ['m/1'] }, 'files has a path that does not begin with "/": "m/1"'],
+  ['label', { pattern: '/m/', label: 'a\nb' }, 'label must not hold control characters: "a\\nb"'],
+  [
+    'notifyOnFirstFile',
+    { pattern: '/m/', notifyOnFirstFile: 'me' },
+    'notifyOnFirstFile must be an e-mail address, not "me"',
+  ],
+  [
+    'notifyOnLastFile',
+    { pattern: '/m/', notifyOnLastFile: 'a@b, c@d' },
+    'notifyOnLastFile must be an e-mail address, not "a@b, c@d"',
+  ],
+])('createRequest with a fault in %s answers InvalidInput and stores nothing', async (field, input, message) => {
+  await addQuota(app.ctx, 'cid', 10_000n);
+  expect(await create({ quota: 'cid', ...input })).toEqual({
+    __typename: 'InvalidInput',
+    code: 'INVALID_INPUT',
+    field,
+    message,
+  });
+  expect(await askData(app, '{ requests(quota: "cid") { totalCount } }')).toEqual({ requests: { totalCount: 0 } });
+});
+
+test('createRequest with a retention in the past answers InvalidInput', async () => {
+  await addQuota(app.ctx, 'dan', 10_000n);
+  const answer = await create({ quota: 'dan', pattern: '/m/', retention: '2020-01-01T00:00:00.5' });
+  expect(answer).toMatchObject({ __typename: 'InvalidInput', field: 'retention' });
+  expect(answer.message).toMatch(/^retention must be in the future: 2020-01-01T00:00:00.500000 is not after /);
+});
+
+test('createRequest for a user without a quota answers UnknownUser', async () => {
+  expect(await create({ quota: 'nobody', pattern: '/m/' })).toEqual({
+    __typename: 'UnknownUser',
+    code: 'UNKNOWN_USER',
+    message: 'there is no quota for user "nobody"',
+    user: 'nobody',
+  });
+});
+
+test('createRequest over quota answers QuotaExceeded with exact figures and stores nothing', async () => {
+  await addQuota(app.ctx, 'eve', BIG);
+  await made({ quota: 'eve', files: ['/m/1'] });
+  expect(await create({ quota: 'eve', pattern: '/huge/' })).toEqual({
+    __typename: 'QuotaExceeded',
+    code: 'QUOTA_EXCEEDED',
+    message: `the quota of user "eve" is full: the files need ${BIG} bytes, and of ${BIG} bytes 1000 are used`,
+    user: 'eve',
+    size: BIG,
+    used: 1000,
+    requested: BIG,
+  });
+  expect(await askData(app, '{ quota(user: "eve") { used requests { edges { node { label } } } } }')).toEqual({
+    quota: { used: 1000, requests: { edges: [{ node: { label: '/m/1' } }] } },
+  });
+});
+
+test('updateRequest changes what it is given and nothing else; null removes an address', async () => {
+  await addQuota(app.ctx, 'fay', 10_000n);
+  const id = await made({
+    quota: 'fay',
+    pattern: '/m/',
+    label: 'before',
+    retention: '2999-01-01T00:00:00.000001',
+    notifyOnFirstFile: 'one@example.org',
+    notifyOnLastFile: 'two@example.org',
+  });
+  const before = {
+    __typename: 'Request',
+    requestId: id,
+    label: 'before',
+    pattern: '/m/',
+    state: 'QUEUED',
+    retention: '2999-01-01T00:00:00.000001',
+    notifyOnFirstFile: 'one@example.org',
+    notifyOnLastFile: 'two@example.org',
+    filesTotal: 2,
+    filesOnDisk: 1,
+    filesUnknown: 0,
+    bytesTotal: 2000,
+    quota: { user: 'fay', used: 2000 },
+  };
+  expect(await update({ id })).toEqual(before);
+  expect(await update({ id, label: 'after', quota: 'fay' })).toEqual({ ...before, label: 'after' });
+  expect(await update({ id, notifyOnFirstFile: null, notifyOnLastFile: '', retention: '2998-02-03' })).toEqual({
+    ...before,
+    label: 'after',
+    notifyOnFirstFile: null,
+    notifyOnLastFile: 'fay@example.org',
+    retention: '2998-02-03T00:00:00',
+  });
+});
+
+test('updateRequest answers each failure with its type', async () => {
+  await addQuota(app.ctx, 'gus', 2000n);
+  await addQuota(app.ctx, 'hal', 2000n);
+  const id = await made({ quota: 'gus', pattern: '/m/' });
+  expect(await update({ id, notifyOnLastFile: 'me' })).toEqual({
+    __typename: 'InvalidInput',
+    code: 'INVALID_INPUT',
+    field: 'notifyOnLastFile',
+    message: 'notifyOnLastFile must be an e-mail address, not "me"',
+  });
+  expect(await update({ id, quota: 'nobody' })).toEqual({
+    __typename: 'UnknownUser',
+    code: 'UNKNOWN_USER',
+    message: 'there is no quota for user "nobody"',
+    user: 'nobody',
+  });
+  expect(await update({ id, quota: 'hal' })).toEqual({
+    __typename: 'WrongQuota',
+    code: 'WRONG_QUOTA',
+    message: `request ${id} belongs to quota "gus", not to "hal"`,
+  });
+  expect(await update({ id: 2_147_483_647, label: 'x' })).toEqual({
+    __typename: 'NotFound',
+    code: 'NOT_FOUND',
+    message: 'there is no request with id 2147483647',
+  });
+  expect(await update({ id, retention: '2020-01-01' })).toMatchObject({ state: 'EXPIRED', quota: { used: 0 } });
+  await made({ quota: 'gus', files: ['/m/1'] });
+  expect(await update({ id, retention: '2999-01-01' })).toMatchObject({
+    __typename: 'QuotaExceeded',
+    user: 'gus',
+    size: 2000,
+    used: 1000,
+    requested: 2000,
+  });
+});
+
+test('cancelRequest ends the request and gives its charge back, once', async () => {
+  await addQuota(app.ctx, 'ida', 10_000n);
+  const id = await made({ quota: 'ida', pattern: '/m/' });
+  expect(await cancel(id)).toMatchObject({ __typename: 'Request', state: 'CANCELLED', quota: { used: 0 } });
+  expect(await cancel(id)).toMatchObject({ __typename: 'Request', state: 'CANCELLED', quota: { used: 0 } });
+  expect(await cancel(2_147_483_647)).toEqual({
+    __typename: 'NotFound',
+    code: 'NOT_FOUND',
+    message: 'there is no request with id 2147483647',
+  });
+});
+
+test.each(['tomorrow', '2999-02-30', '2999-01-01T00:00:00Z', '2999-01-01T00:00:00+01:00'])(
+  'a DateTime of %j is refused before anything is done',
+  async (retention) => {
+    await addQuota(app.ctx, 'jan', 10_000n);
+    const query =
+      'mutation ($at: DateTime) { createRequest(input: { quota: "jan", pattern: "/m/", retention: $at }) { __typename } }';
+    expect(await askErrors(app, query, { at: retention })).toEqual([expect.stringContaining(`not "${retention}"`)]);
+    const inline = `mutation { createRequest(input: { quota: "jan", pattern: "/m/", retention: "${retention}" }) { __typename } }`;
+    expect(await askErrors(app, inline)).toEqual([expect.stringContaining(`not "${retention}"`)]);
+    expect(await askData(app, '{ requests(quota: "jan") { totalCount } }')).toEqual({ requests: { totalCount: 0 } });
+  },
+);
+
+test('a mutation is not made by GET', async () => {
+  const query = encodeURIComponent('mutation { cancelRequest(id: 1) { __typename } }');
+  const response = await fetch(`${app.url}/graphql?query=${query}`, { headers: { Accept: 'application/json' } });
+  expect(response.status).toBe(405);
+});
+
+test('an internal error says no more than that, and the log has it whole', async () => {
+  const broken = await startApp();
+  try {
+    await addQuota(broken.ctx, 'kim', 10_000n);
+    await addFiles(broken.ctx, [{ path: '/k/1' }]);
+    await broken.ctx.db.pool.query('ALTER TABLE recall RENAME TO recall_away');
+    const error = vi.spyOn(broken.ctx.log, 'error');
+    const query = 'mutation { createRequest(input: { quota: "kim", pattern: "/k/" }) { __typename } }';
+    expect(await ask(broken, query)).toEqual({
+      data: null,
+      errors: [
+        {
+          message: 'Internal error',
+          path: ['createRequest'],
+          locations: [{ line: 1, column: 12 }],
+          extensions: { code: 'INTERNAL_SERVER_ERROR' },
+        },
+      ],
+    });
+    const logged = error.mock.calls.map(([entry]) => (entry as unknown as { err: Error }).err.message);
+    expect(logged).toEqual([expect.stringContaining('relation "recall" does not exist')]);
+  } finally {
+    await broken.close();
+  }
+});
+
+test('GraphiQL is served to browsers, and needs no other host', async () => {
+  const response = await fetch(`${app.url}/graphql`, { headers: { Accept: 'text/html,application/xhtml+xml' } });
+  const page = await response.text();
+  expect(response.status).toBe(200);
+  expect(response.headers.get('content-type')).toMatch(/^text\/html/);
+  expect(page).toContain('<title>Tapegate</title>');
+  const loaded = [...page.matchAll(/<(?:script|link|img|iframe|style)\b[^>]*>/gi)].map(([tag]) => tag);
+  expect(loaded.length).toBeGreaterThan(0);
+  expect(loaded.filter((tag) => /\b(?:src|href)\s*=\s*["']?\s*(?:[a-z]+:)?\/\//i.test(tag))).toEqual([]);
+  expect(page).not.toMatch(/unpkg\.com|jsdelivr|esm\.sh|cdnjs/);
+  expect(page).not.toMatch(/@import\s+(?:url\()?["']?https?:|\bimport\(\s*["']https?:|\bfrom\s*["']https?:/);
+});

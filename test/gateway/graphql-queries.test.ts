@@ -1,0 +1,246 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { createRequest } from '../../src/operations/requests/requests.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { ask, askData, askErrors } from '../support/graphql.js';
+
+const BIG = 9_007_199_254_740_993n; // 2^53 + 1: no double has it
+const MAX = 2n ** 63n - 1n;
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp({ now: () => '2026-03-04T05:06:07.000089' });
+});
+afterAll(() => app.close());
+
+const relayId = (type: string, id: unknown) => Buffer.from(`${type}:${id}`).toString('base64');
+
+test('a tape file shows all that the catalogue knows, to the byte and to the microsecond', async () => {
+  await addFiles(app.ctx, [
+    {
+      path: '/file/one',
+      size: BIG,
+      stage: 'ONDISK',
+      verified: '2026-01-02T03:04:05.000006',
+      spotName: 'spot-7',
+      volume: 'V00042',
+      position: MAX,
+      checksum: 'adler32:0a1b2c3d',
+    },
+    { path: '/file/bare', verified: null, spotName: null, volume: null, position: null, checksum: null, size: 0n },
+    { path: '/file/even', verified: '2026-01-02T03:04:05' },
+  ]);
+  const fields =
+    'path size stage verified checksum spotName volume { name drive { name } } position disk { mountpoint } restoredPath';
+  const query = `{ one: tapeFile(path: "/file/one") { ${fields} } bare: tapeFile(path: "/file/bare") { ${fields} }
+    even: tapeFile(path: "/file/even") { verified } none: tapeFile(path: "/file/none") { path } }`;
+  expect(await ask(app, query)).toEqual({
+    data: {
+      one: {
+        path: '/file/one',
+        size: BIG,
+        stage: 'ONDISK',
+        verified: '2026-01-02T03:04:05.000006',
+        checksum: 'adler32:0a1b2c3d',
+        spotName: 'spot-7',
+        volume: { name: 'V00042', drive: null },
+        position: MAX,
+        disk: null,
+        restoredPath: null,
+      },
+      bare: {
+        path: '/file/bare',
+        size: 0,
+        stage: 'ONTAPE',
+        verified: null,
+        checksum: null,
+        spotName: null,
+        volume: null,
+        position: null,
+        disk: null,
+        restoredPath: null,
+      },
+      even: { verified: '2026-01-02T03:04:05' },
+      none: null,
+    },
+  });
+});
+
+test('a restored file says where it can be read', async () => {
+  await addFiles(app.ctx, [{ path: '/restored/one' }]);
+  const disk = await setDisk(app.ctx, { mountpoint: '/mnt/restore-1', size: 10n });
+  const put = `UPDATE tape_file SET stage = $2, disk_id = $1 WHERE path = '/restored/one'`;
+  const read = () => askData(app, '{ tapeFile(path: "/restored/one") { restoredPath disk { mountpoint } } }');
+  await app.ctx.db.pool.query(put, [disk.id, 'RESTORED']);
+  expect(await read()).toEqual({
+    tapeFile: { restoredPath: '/mnt/restore-1/restored/one', disk: { mountpoint: '/mnt/restore-1' } },
+  });
+  // a copy that is about to be removed is no copy to read
+  await app.ctx.db.pool.query(put, [disk.id, 'ONTAPE']);
+  expect(await read()).toMatchObject({ tapeFile: { restoredPath: null } });
+});
+
+test('a request shows its quota, its counts, its files, and what it waits for', async () => {
+  await addQuota(app.ctx, 'una', 3n * BIG);
+  await addFiles(app.ctx, [
+    { path: '/q/tape', size: BIG },
+    { path: '/q/disk', size: BIG, stage: 'ONDISK' },
+  ]);
+  const id = await createRequest(app.ctx, {
+    quota: 'una',
+    files: ['/q/tape', '/q/later', '/q/disk', '/q/never'],
+    retention: '2999-12-31T23:59:59.999999',
+    label: 'a label',
+    notifyOnFirstFile: '',
+    notifyOnLastFile: 'last@example.org',
+  });
+  await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // finds no room
+  const query = `{ request(id: ${id}) {
+    id requestId pattern label state requestDate retention notifyOnFirstFile notifyOnLastFile
+    tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
+    filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
+    quota { user size used email requests { edges { node { requestId } } } }
+    holds { edges { node { size state file { path } } } }
+    awaited { edges { node { path reason } } }
+  } }`;
+  const hold = (path: string, state: string) => ({ node: { size: BIG, state, file: { path } } });
+  expect(await ask(app, query)).toEqual({
+    data: {
+      request: {
+        id: relayId('Request', id),
+        requestId: id,
+        pattern: '',
+        label: 'a label',
+        state: 'QUEUED',
+        requestDate: '2026-03-04T05:06:07.000089',
+        retention: '2999-12-31T23:59:59.999999',
+        notifyOnFirstFile: 'una@example.org',
+        notifyOnLastFile: 'last@example.org',
+        tapestoreRequestStart: null,
+        tapestoreRequestEnd: null,
+        firstFilesOnDisk: '2026-03-04T05:06:07.000089',
+        lastFilesOnDisk: null,
+        filesTotal: 2,
+        filesOnDisk: 1,
+        filesFailed: 0,
+        filesUnknown: 1,
+        filesRefused: 1,
+        bytesTotal: 2n * BIG,
+        bytesOnDisk: BIG,
+        quota: {
+          user: 'una',
+          size: 3n * BIG,
+          used: 2n * BIG,
+          email: 'una@example.org',
+          requests: { edges: [{ node: { requestId: id } }] },
+        },
+        holds: { edges: [hold('/q/tape', 'WAITING'), hold('/q/disk', 'ON_DISK')] },
+        awaited: {
+          edges: [
+            { node: { path: '/q/later', reason: 'QUOTA_FULL' } },
+            { node: { path: '/q/never', reason: 'UNKNOWN' } },
+          ],
+        },
+      },
+    },
+  });
+  expect(await askData(app, '{ request(id: 2147483647) { id } }')).toEqual({ request: null });
+});
+
+test('a quota is exact, and does not count what is past its retention', async () => {
+  await setQuota(app.ctx, { user: 'vera', size: MAX, email: 'vera@example.org', notes: 'project ü' });
+  await addFiles(app.ctx, [{ path: '/v/1', size: BIG }]);
+  await createRequest(app.ctx, { quota: 'vera', pattern: '/v/1' });
+  const over = await createRequest(app.ctx, { quota: 'vera', pattern: '/v/1' });
+  const read = () =>
+    askData(app, '{ quota(user: "vera") { user size used email notes } none: quota(user: "x") { id } }');
+  const quota = { user: 'vera', size: MAX, email: 'vera@example.org', notes: 'project ü' };
+  expect(await read()).toEqual({ quota: { ...quota, used: 2n * BIG }, none: null });
+  await app.ctx.db.pool.query(`UPDATE request SET retention = '2026-03-04T05:06:07.000089' WHERE id = $1`, [over]);
+  expect(await read()).toEqual({ quota: { ...quota, used: BIG }, none: null });
+});
+
+test('node gives each kind of node by its id, and null for an id that nothing has', async () => {
+  await addQuota(app.ctx, 'walt', 1_000_000n);
+  await addFiles(app.ctx, [{ path: '/node/1', volume: 'NODE01' }]);
+  await createRequest(app.ctx, { quota: 'walt', pattern: '/node/' });
+  await app.ctx.db.pool.query(
+    `INSERT INTO drive (name, volume_id) SELECT 'drive-1', id FROM volume WHERE name = 'NODE01'`,
+  );
+  await setDisk(app.ctx, { mountpoint: '/mnt/node', size: BIG });
+  const ids = await askData<Record<string, { id: string }>>(
+    app,
+    '{ file: tapeFile(path: "/node/1") { id } quota(user: "walt") { id } }',
+  );
+  interface Lists {
+    [list: string]: { edges: { node: { id: string; name?: string; mountpoint?: string; label?: string } }[] };
+  }
+  const lists = await askData<Lists>(
+    app,
+    `{ requests(quota: "walt") { edges { node { id label } } } volumes { edges { node { id name } } }
+       drives { edges { node { id name } } } restoreDisks { edges { node { id mountpoint } } } }`,
+  );
+  const find = (list: string, value: string) =>
+    lists[list]?.edges.find(({ node }) => [node.name, node.mountpoint, node.label].includes(value))?.node.id;
+  const query = `query ($id: ID!) { node(id: $id) { __typename id
+    ... on TapeFile { path volume { name } } ... on Quota { user } ... on Request { label quota { user } }
+    ... on Volume { name drive { name } filesWaiting } ... on Drive { name volume { name } isClaimed filesRunning }
+    ... on RestoreDisk { mountpoint diskSize: size used reserved } } }`;
+  const cases: [string | undefined, object][] = [
+    [ids.file?.id, { __typename: 'TapeFile', path: '/node/1', volume: { name: 'NODE01' } }],
+    [ids.quota?.id, { __typename: 'Quota', user: 'walt' }],
+    [find('requests', '/node/'), { __typename: 'Request', label: '/node/', quota: { user: 'walt' } }],
+    [find('volumes', 'NODE01'), { __typename: 'Volume', name: 'NODE01', drive: { name: 'drive-1' }, filesWaiting: 1 }],
+    [
+      find('drives', 'drive-1'),
+      { __typename: 'Drive', name: 'drive-1', volume: { name: 'NODE01' }, isClaimed: false, filesRunning: 0 },
+    ],
+    [
+      find('restoreDisks', '/mnt/node'),
+      { __typename: 'RestoreDisk', mountpoint: '/mnt/node', diskSize: BIG, used: 0, reserved: 0 },
+    ],
+  ];
+  for (const [id, node] of cases) expect(await askData(app, query, { id })).toEqual({ node: { id, ...node } });
+  for (const [type, id] of [
+    ['Request', 2_147_483_647],
+    ['Request', 99_999_999_999],
+    ['Request', '1.5'],
+    ['Request', 'one'],
+    ['TapeFile', MAX],
+    ['TapeFile', MAX + 1n],
+    ['TapeFile', -1],
+    ['Quota', "1' OR true"],
+  ] as const) {
+    expect(await ask(app, query, { id: relayId(type, id) })).toEqual({ data: { node: null } });
+  }
+  expect(await askErrors(app, query, { id: 'no id' })).toEqual(['Invalid global ID: no id']);
+  expect(await askErrors(app, query, { id: relayId('Hold', 1) })).toEqual(['Hold does not support loading by id']);
+});
+
+test.each([
+  ['tapeFiles', 'after: "no cursor"', 'Invalid cursor: no cursor'],
+  ['tapeFiles', `after: "${Buffer.from('GPC:N:1').toString('base64')}"`, 'Invalid cursor: 1'],
+  ['requests', `after: "${Buffer.from('GPC:S:x').toString('base64')}"`, 'Invalid cursor: "x"'],
+  ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
+  ['volumes', 'first: -1', 'Argument "first" must be a non-negative integer'],
+  ['drives', 'last: -1', 'Argument "last" must be a non-negative integer'],
+])('%s(%s) is refused with what is wrong', async (field, args, message) => {
+  expect(await askErrors(app, `{ ${field}(${args}) { edges { cursor } } }`)).toEqual([message]);
+});
+
+test('a cursor of another list is refused', async () => {
+  await addQuota(app.ctx, 'xena', 1_000_000n);
+  const id = await createRequest(app.ctx, { quota: 'xena', files: ['/nothing'] });
+  const query = `{ request(id: ${id}) { holds(after: "a2V5OjE5OTk5OTk5OTk5OQ==") { edges { cursor } } } }`;
+  expect(await askErrors(app, query)).toEqual(['Invalid cursor: a2V5OjE5OTk5OTk5OTk5OQ==']);
+});
+
+test('what no path or user can be is told to the caller, and is not an internal error', async () => {
+  const nul = 'match must not hold the character NUL: "a\\u0000"';
+  expect(await ask(app, '{ tapeFiles(match: "a\\u0000") { totalCount } }')).toMatchObject({
+    errors: [{ message: nul, path: ['tapeFiles', 'totalCount'], extensions: { code: 'INVALID_INPUT' } }],
+  });
+  expect(await askData(app, '{ quota(user: "a\\u0000") { id } }')).toEqual({ quota: null });
+});

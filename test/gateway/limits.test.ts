@@ -1,0 +1,202 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { cancel, viewRequest } from '../support/engine-watch.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { create, made, release, update } from '../support/mutations.js';
+import { makeRequest, put, readUsed } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+});
+afterAll(() => app.close());
+
+const files = (prefix: string, sizes: Record<string, bigint>) =>
+  addFiles(
+    app.ctx,
+    Object.entries(sizes).map(([name, size]) => ({ path: `${prefix}${name}`, size, stage: 'ONDISK' as const })),
+  );
+const later = '2999-01-01T00:00:00';
+
+/** Which files the request has, and which stayed out, and why. */
+async function look(id: number) {
+  const { holds, awaited } = await viewRequest(app, id);
+  return {
+    held: holds.filter((hold) => hold.state !== 'RELEASED').map((hold) => hold.path.replace(/.*\//, '')),
+    out: Object.fromEntries(awaited.map(({ path, reason }) => [path.replace(/.*\//, ''), reason])),
+  };
+}
+
+test('a request for more than its limit is refused with both values, and nothing is stored', async () => {
+  await addQuota(app.ctx, 'much', 10_000n);
+  await files('/much/', { a: 100n, b: 200n, c: 300n });
+  const before = await dumpTables(app.ctx);
+  const paths = ['/much/a', '/much/b', '/much/c', '/much/unknown'];
+  for (const wish of [{ pattern: '/much/' }, { files: paths }]) {
+    expect(await create(app, { quota: 'much', ...wish, maxFiles: 2 })).toEqual({
+      __typename: 'InvalidInput',
+      field: 'maxFiles',
+      message: 'maxFiles is 2, and the request takes 3 files',
+    });
+    expect(await create(app, { quota: 'much', ...wish, maxBytes: 599 })).toEqual({
+      __typename: 'InvalidInput',
+      field: 'maxBytes',
+      message: 'maxBytes is 599, and the files of the request have 600 bytes',
+    });
+  }
+  expect(await dumpTables(app.ctx)).toEqual(before);
+});
+
+test('files that fill both limits fit, and paths that the catalogue does not know count once they appear', async () => {
+  await addQuota(app.ctx, 'even', 10_000n);
+  await files('/even/', { a: 100n, b: 200n });
+  const paths = ['/even/a', '/even/b', '/even/c'];
+  const full = await create(app, { quota: 'even', files: paths, maxFiles: 2, maxBytes: 300 });
+  expect(full).toMatchObject({
+    __typename: 'Request',
+    filesTotal: 2,
+    maxFiles: 2,
+    maxBytes: 300,
+  });
+  const wide = await made(app, { quota: 'even', files: paths, maxFiles: 3 });
+  expect(await create(app, { quota: 'even', pattern: '/even/' })).toMatchObject({ maxFiles: null, maxBytes: null });
+  await files('/even/', { c: 5n });
+  expect(await look(wide)).toEqual({ held: ['a', 'b', 'c'], out: {} });
+  expect(await look(full.requestId)).toEqual({ held: ['a', 'b'], out: { c: 'LIMIT' } });
+});
+
+test('later files join in order as far as they fit, and the rest stays out, visibly and not charged', async () => {
+  await addQuota(app.ctx, 'order', 10_000n);
+  await files('/order/', { m: 1n });
+  const byFiles = await made(app, { quota: 'order', pattern: '/order/', maxFiles: 3 });
+  const byBytes = await made(app, { quota: 'order', pattern: '/order/', maxBytes: 111 });
+  await files('/order/', { d: 1n, c: 500n, b: 10n, a: 100n });
+  expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
+  // after the first that does not fit nothing joins, though d would
+  expect(await look(byBytes)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
+  expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: 111, filesRefused: 0 });
+  expect(await update(app, { id: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });
+  expect(await readUsed(app, 'order')).toBe(222);
+  await joinAwaited(app.ctx);
+  expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
+  expect(await readUsed(app, 'order')).toBe(222);
+});
+
+test('what is beyond the limit of one request takes no room from the others of its user', async () => {
+  await addQuota(app.ctx, 'two', 40n);
+  const narrow = await made(app, { quota: 'two', pattern: '/two/', maxFiles: 1 });
+  const wide = await made(app, { quota: 'two', pattern: '/two/' });
+  await files('/two/', { a: 10n, b: 10n, c: 10n });
+  expect(await look(narrow)).toEqual({ held: ['a'], out: { b: 'LIMIT', c: 'LIMIT' } });
+  expect(await look(wide)).toEqual({ held: ['a', 'b', 'c'], out: {} });
+  expect(await readUsed(app, 'two')).toBe(40);
+});
+
+test('what fits the limit and not the quota is refused for the quota, and the other way round', async () => {
+  await addQuota(app.ctx, 'both', 15n);
+  const id = await made(app, { quota: 'both', pattern: '/both/', maxFiles: 3 });
+  await files('/both/', { a: 10n, b: 10n, c: 1n, d: 1n });
+  expect(await look(id)).toEqual({ held: ['a'], out: { b: 'QUOTA_FULL', c: 'QUOTA_FULL', d: 'LIMIT' } });
+  await addQuota(app.ctx, 'both', 1000n);
+  await joinAwaited(app.ctx);
+  expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT' } });
+  await addQuota(app.ctx, 'both', 21n);
+  await update(app, { id, maxFiles: 4 });
+  expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'QUOTA_FULL' } });
+  expect(await readUsed(app, 'both')).toBe(21);
+});
+
+test('a greater limit lets files join at once, and one below what is held only stops new ones', async () => {
+  await addQuota(app.ctx, 'grow', 10_000n);
+  const id = await made(app, { quota: 'grow', pattern: '/grow/', maxFiles: 1, maxBytes: 1000 });
+  await files('/grow/', { a: 100n, b: 100n, c: 100n, d: 100n });
+  expect(await look(id)).toEqual({ held: ['a'], out: { b: 'LIMIT', c: 'LIMIT', d: 'LIMIT' } });
+  expect(await update(app, { id, maxFiles: 2 })).toMatchObject({ filesTotal: 2, filesOverLimit: 2, maxBytes: 1000 });
+  expect(await update(app, { id, label: 'other' })).toMatchObject({ filesTotal: 2, maxFiles: 2, maxBytes: 1000 });
+  expect(await update(app, { id, maxFiles: null, maxBytes: 350 })).toMatchObject({
+    state: 'COMPLETED',
+    filesTotal: 3,
+    filesOverLimit: 1,
+    maxFiles: null,
+    maxBytes: 350,
+  });
+  expect(await update(app, { id, maxFiles: 0, maxBytes: 0 })).toMatchObject({ filesTotal: 3, bytesTotal: 300 });
+  await files('/grow/', { e: 0n });
+  await joinAwaited(app.ctx);
+  expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT', e: 'LIMIT' } });
+  expect(await readUsed(app, 'grow')).toBe(300);
+  expect(await update(app, { id, maxFiles: null, maxBytes: null })).toMatchObject({ filesTotal: 5, filesOverLimit: 0 });
+});
+
+test('a file that is released makes room for one that stayed out', async () => {
+  await addQuota(app.ctx, 'swap', 10_000n);
+  const id = await made(app, { quota: 'swap', pattern: '/swap/', maxFiles: 2 });
+  await files('/swap/', { a: 1n, b: 1n, c: 1n, d: 1n });
+  await release(app, { id, paths: ['/swap/a', '/swap/c'] });
+  await joinAwaited(app.ctx);
+  expect(await look(id)).toEqual({ held: ['b', 'd'], out: {} });
+});
+
+test('a request that is revived takes new files within its limits', async () => {
+  await addQuota(app.ctx, 'again', 10_000n);
+  await files('/again/', { a: 10n });
+  const id = await made(app, { quota: 'again', pattern: '/again/', maxFiles: 2 });
+  await cancel(app, id);
+  await files('/again/', { b: 10n, c: 10n });
+  expect((await put(app, id, { quota: 'again', retention: later })).status).toBe(200);
+  expect(await look(id)).toEqual({ held: ['a', 'b'], out: { c: 'LIMIT' } });
+  expect(await readUsed(app, 'again')).toBe(20);
+});
+
+test('a request that held more than its limit is revived only with a greater one', async () => {
+  await addQuota(app.ctx, 'over', 10_000n);
+  await files('/over/', { a: 10n, b: 10n, c: 10n });
+  const id = await made(app, { quota: 'over', pattern: '/over/' });
+  await update(app, { id, maxFiles: 2 });
+  await cancel(app, id);
+  const before = await dumpTables(app.ctx);
+  expect(await update(app, { id, retention: later })).toEqual({
+    __typename: 'InvalidInput',
+    field: 'maxFiles',
+    message: 'maxFiles is 2, and the request takes 3 files',
+  });
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  expect(await update(app, { id, retention: later, maxFiles: 3 })).toMatchObject({ filesTotal: 3, state: 'COMPLETED' });
+  expect(await readUsed(app, 'over')).toBe(30);
+});
+
+test('imports that race never bring a request beyond its limits, nor its user beyond the quota', async () => {
+  await addQuota(app.ctx, 'race', 1_000_000n);
+  const limited = await made(app, { quota: 'race', pattern: '/race/', maxFiles: 17 });
+  const small = await made(app, { quota: 'race', pattern: '/race/', maxBytes: 1234 });
+  await Promise.all(
+    Array.from({ length: 10 }, (_, n) =>
+      files(`/race/${n}-`, Object.fromEntries(Array.from({ length: 5 }, (_, i) => [String(i), 100n]))),
+    ),
+  );
+  expect(await viewRequest(app, limited)).toMatchObject({ filesTotal: 17, bytesTotal: 1700 });
+  expect(await viewRequest(app, small)).toMatchObject({ filesTotal: 12, bytesTotal: 1200 });
+  expect([(await look(limited)).held.length, (await look(small)).held.length]).toEqual([17, 12]);
+  expect(await update(app, { id: limited })).toMatchObject({ filesOverLimit: 33, filesRefused: 0 });
+  expect(await readUsed(app, 'race')).toBe(2900);
+});
+
+test('a limit that is none is refused, naming it', async () => {
+  await addQuota(app.ctx, 'bad', 1n);
+  const id = await makeRequest(app, { quota: 'bad', files: ['/bad/none'] });
+  for (const act of [
+    (limits: object) => create(app, { quota: 'bad', pattern: '/bad/', ...limits }),
+    (limits: object) => update(app, { id, ...limits }),
+  ]) {
+    expect(await act({ maxFiles: -1 })).toMatchObject({
+      field: 'maxFiles',
+      message: 'maxFiles must be from 0 to 2147483647 files, not -1',
+    });
+    expect(await act({ maxBytes: -1 })).toMatchObject({
+      field: 'maxBytes',
+      message: 'maxBytes must be from 0 to 9223372036854775807 bytes, not -1',
+    });
+  }
+});

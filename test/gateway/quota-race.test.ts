@@ -1,0 +1,99 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { graphql } from '../support/graphql-client.js';
+import { makeRequest, post, put, read, readUsed } from '../support/rest.js';
+
+const FILE_BYTES = 1_000_003n;
+const ROOM = 10;
+const RACERS = 50;
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+  await addFiles(
+    app.ctx,
+    Array.from({ length: RACERS }, (_, n) => ({ path: `/race/${n}.nc`, size: FILE_BYTES })),
+  );
+});
+afterAll(() => app.close());
+
+const CREATE = `mutation ($input: CreateRequestInput!) {
+  createRequest(input: $input) { __typename ... on Failure { message } } }`;
+
+type End = 'taken' | 'refused' | string;
+
+/** Every second one goes through GraphQL, and every other pair names the file by a pattern rather than a list. */
+async function race(quota: string, n: number): Promise<End> {
+  const path = `/race/${n}.nc`;
+  const isPattern = n % 4 > 1;
+  if (n % 2 === 0) {
+    const { status, text } = await post(app, { quota, ...(isPattern ? { patterns: path } : { files: [path] }) });
+    if (status === 200) return 'taken';
+    return status === 403 && text.includes('is full') ? 'refused' : text;
+  }
+  const input = { quota, ...(isPattern ? { pattern: path } : { files: [path] }) };
+  const { data, text } = await graphql(app, CREATE, { input });
+  const type = (data?.createRequest as { __typename: string } | undefined)?.__typename;
+  if (type === 'Request') return 'taken';
+  return type === 'QuotaExceeded' ? 'refused' : text;
+}
+
+const count = (ends: End[]) => ({
+  taken: ends.filter((end) => end === 'taken').length,
+  refused: ends.filter((end) => end === 'refused').length,
+});
+
+/** What the quota says, and what the requests that it lists hold. */
+async function readCharge(user: string) {
+  const { requests } = await read<{ requests: { id: number }[] }>(app, `/quota/${user}`);
+  const { rows } = await app.ctx.db.pool.query<{ held: bigint }>(
+    `SELECT coalesce(sum(h.size), 0)::bigint AS held FROM hold h
+     JOIN request r ON r.id = h.request_id JOIN quota q ON q.id = r.quota_id WHERE q."user" = $1`,
+    [user],
+  );
+  return { requests: requests.length, used: await readUsed(app, user), held: Number(rows[0]?.held) };
+}
+
+const FULL = { requests: ROOM, used: ROOM * Number(FILE_BYTES), held: ROOM * Number(FILE_BYTES) };
+
+test('of 50 requests at once, through REST and GraphQL, exactly the 10 that fit are taken', async () => {
+  // one byte less than an eleventh would need
+  await addQuota(app.ctx, 'alice', BigInt(ROOM + 1) * FILE_BYTES - 1n);
+  const ends = await Promise.all(Array.from({ length: RACERS }, (_, n) => race('alice', n)));
+  expect(count(ends)).toEqual({ taken: ROOM, refused: RACERS - ROOM });
+  expect(await readCharge('alice')).toEqual(FULL);
+});
+
+test('of 50 requests at once the 10 that fit to the last byte are taken, for one and the same file', async () => {
+  await addQuota(app.ctx, 'bob', BigInt(ROOM) * FILE_BYTES);
+  const ends = await Promise.all(Array.from({ length: RACERS }, (_, n) => race('bob', n % 4)));
+  expect(count(ends)).toEqual({ taken: ROOM, refused: RACERS - ROOM });
+  expect(await readCharge('bob')).toEqual(FULL);
+});
+
+test('two quotas that race for the same files are each filled', async () => {
+  for (const user of ['carol', 'dave']) await addQuota(app.ctx, user, BigInt(ROOM) * FILE_BYTES);
+  const users = Array.from({ length: RACERS }, (_, n) => (n % 3 === 0 ? 'carol' : 'dave'));
+  const ends = await Promise.all(users.map((user, n) => race(user, n)));
+  expect(count(ends)).toEqual({ taken: 2 * ROOM, refused: RACERS - 2 * ROOM });
+  expect([await readCharge('carol'), await readCharge('dave')]).toEqual([FULL, FULL]);
+});
+
+test('requests that are revived race for the last bytes as new ones do', async () => {
+  await addQuota(app.ctx, 'erin', BigInt(ROOM) * FILE_BYTES);
+  const ended: number[] = [];
+  for (let n = 0; n < ROOM; n++) {
+    const id = await makeRequest(app, { quota: 'erin', files: [`/race/${n}.nc`] });
+    await put(app, id, { quota: 'erin', retention: '2001-01-01' });
+    ended.push(id);
+  }
+  const revive = async (id: number): Promise<End> => {
+    const { status, text } = await put(app, id, { quota: 'erin', retention: '2999-01-01' });
+    if (status === 200) return 'taken';
+    return status === 403 && text.includes('is full') ? 'refused' : text;
+  };
+  const ends = await Promise.all([...ended.map(revive), ...ended.map((_, n) => race('erin', n))]);
+  expect(count(ends)).toEqual({ taken: ROOM, refused: ROOM });
+  expect(await readUsed(app, 'erin')).toBe(FULL.used);
+});

@@ -1,0 +1,115 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { buildClientSchema, type GraphQLSchema, getIntrospectionQuery, isObjectType, isUnionType } from 'graphql';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { printSorted } from '../../graphql/printed.js';
+import { packageRoot } from '../../src/package-root.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { askData } from '../support/graphql.js';
+
+let app: TestApp;
+let schema: GraphQLSchema;
+
+beforeAll(async () => {
+  app = await startApp();
+  schema = buildClientSchema(await askData(app, getIntrospectionQuery()));
+});
+afterAll(() => app.close());
+
+test('graphql/schema.graphql is the schema that is served; npm run schema prints it', () => {
+  expect(readFileSync(path.join(packageRoot, 'graphql/schema.graphql'), 'utf8')).toBe(printSorted(schema));
+});
+
+/** What clients rely on: name and type of each field, and of its arguments. Others may be there beside them. */
+const FIXED: Record<string, Record<string, string>> = {
+  Query: {
+    'request(id: Int!)': 'Request',
+    'requests(quota: String, states: [RequestState!], first: Int, after: String, last: Int, before: String)':
+      'QueryRequestsConnection!',
+    'tapeFile(path: String!)': 'TapeFile',
+    'tapeFiles(match: String, stages: [Stage!], first: Int, after: String, last: Int, before: String)':
+      'QueryTapeFilesConnection!',
+    'quota(user: String!)': 'Quota',
+    'node(id: ID!)': 'Node',
+  },
+  Mutation: {
+    'createRequest(input: CreateRequestInput!)': 'CreateRequestResult!',
+    'updateRequest(input: UpdateRequestInput!)': 'UpdateRequestResult!',
+    'cancelRequest(id: Int!)': 'CancelRequestResult!',
+  },
+  Subscription: {
+    'requestProgress(id: Int!, after: BigInt)': 'RequestProgress!',
+    'stageChanges(requestId: Int, match: String, after: BigInt)': 'StageChange!',
+  },
+  RequestProgress: {
+    state: 'RequestState!',
+    filesTotal: 'Int!',
+    filesOnDisk: 'Int!',
+    filesFailed: 'Int!',
+    bytesTotal: 'BigInt!',
+    bytesOnDisk: 'BigInt!',
+    eta: 'DateTime',
+    eventId: 'BigInt!',
+  },
+  StageChange: { path: 'String!', from: 'Stage', to: 'Stage!', at: 'DateTime!', eventId: 'BigInt!' },
+  QueryRequestsConnection: { totalCount: 'Int!', edges: '[QueryRequestsConnectionEdge!]!', pageInfo: 'PageInfo!' },
+  QueryTapeFilesConnection: { totalCount: 'Int!', edges: '[QueryTapeFilesConnectionEdge!]!', pageInfo: 'PageInfo!' },
+  Request: { id: 'ID!', requestId: 'Int!', quota: 'Quota!', state: 'RequestState!', retention: 'DateTime!' },
+  TapeFile: { id: 'ID!', path: 'String!', size: 'BigInt!', stage: 'Stage!', verified: 'DateTime' },
+  Quota: { id: 'ID!', user: 'String!', size: 'BigInt!', used: 'BigInt!' },
+  InvalidInput: { message: 'String!', field: 'String!' },
+  UnknownUser: { message: 'String!', user: 'String!' },
+  QuotaExceeded: { message: 'String!', user: 'String!', size: 'BigInt!', used: 'BigInt!', requested: 'BigInt!' },
+  NotFound: { message: 'String!' },
+};
+
+describe.each(Object.entries(FIXED))('%s', (typeName, fields) => {
+  test.each(Object.entries(fields))('has %s: %s', (signature, type) => {
+    const [, name = '', args = ''] = /^(\w+)(?:\((.*)\))?$/.exec(signature) ?? [];
+    const object = schema.getType(typeName);
+    const field = isObjectType(object) ? object.getFields()[name] : undefined;
+    expect(String(field?.type)).toBe(type);
+    const has = field?.args.map((arg) => `${arg.name}: ${arg.type}`);
+    expect(has).toEqual(expect.arrayContaining(args === '' ? [] : args.split(', ')));
+    // an argument that must be given would break those who do not know it
+    expect(field?.args.filter((arg) => String(arg.type).endsWith('!') && !args.includes(`${arg.name}:`))).toEqual([]);
+  });
+});
+
+test.each([
+  ['CreateRequestInput', ['quota: String!', 'pattern: String', 'files: [String!]', 'retention: DateTime']],
+  ['CreateRequestInput', ['label: String', 'notifyOnFirstFile: String', 'notifyOnLastFile: String']],
+  ['UpdateRequestInput', ['id: Int!', 'quota: String', 'retention: DateTime', 'label: String']],
+  ['UpdateRequestInput', ['notifyOnFirstFile: String', 'notifyOnLastFile: String']],
+])('%s has %s', (typeName, expected) => {
+  const type = schema.getType(typeName);
+  const fields = type && 'getFields' in type ? Object.values(type.getFields()) : [];
+  expect(fields.map((field) => `${field.name}: ${field.type}`)).toEqual(expect.arrayContaining(expected));
+});
+
+test.each([
+  ['RequestState', 'QUEUED RESTORING COMPLETED PARTIAL EXPIRED CANCELLED'],
+  ['Stage', 'UNVERIFIED ONDISK ONTAPE RESTORING RESTORED'],
+])('%s has exactly the values %s', (typeName, values) => {
+  const type = schema.getType(typeName);
+  const names = type && 'getValues' in type ? type.getValues().map((value) => value.name) : [];
+  expect(names.sort()).toEqual(values.split(' ').sort());
+});
+
+test.each([
+  ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded']],
+  ['UpdateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'WrongQuota', 'NotFound']],
+  ['CancelRequestResult', ['Request', 'NotFound']],
+  ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound']],
+  ['ResumeResult', ['Suspension', 'InvalidInput', 'NotFound']],
+  ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound']],
+])('%s is a union of %s', (typeName, members) => {
+  const type = schema.getType(typeName);
+  const names = isUnionType(type) ? type.getTypes().map((member) => member.name) : [];
+  expect(names.sort()).toEqual(members.sort());
+});
+
+test.each(['Request', 'TapeFile', 'Quota', 'Volume', 'Drive', 'RestoreDisk'])('%s is a Node', (typeName) => {
+  const type = schema.getType(typeName);
+  expect(isObjectType(type) ? type.getInterfaces().map(String) : []).toContain('Node');
+});

@@ -1,0 +1,193 @@
+/** What the streams of graphql-sse owe to slow, silent and vanished clients; the sources are made for it. */
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import express from 'express';
+import { buildSchema, type ExecutionArgs, execute, parse, subscribe as run, validate } from 'graphql';
+import { createClient } from 'graphql-sse';
+import { afterEach, expect, test } from 'vitest';
+import type { Pipeline } from '../../graphql/sse-operations.js';
+import { createStreamHandler } from '../../graphql/sse-stream.js';
+import { waitFor } from '../support/app.js';
+import { drain, readEvents, subscribe, take } from '../support/streams.js';
+
+const schema = buildSchema('type Query { ok: Boolean } type Subscription { items: String }');
+
+/** A source that says how often it was asked, and whether it was told to end. */
+function createSource(next: (n: number) => Promise<string | undefined>) {
+  const source = {
+    asked: 0,
+    hasEnded: false,
+    async *items() {
+      try {
+        for (;;) {
+          const items = await next(source.asked++);
+          if (items === undefined) return;
+          yield { items };
+        }
+      } finally {
+        source.hasEnded = true;
+      }
+    },
+  };
+  return source;
+}
+
+const never = () => new Promise<undefined>(() => {});
+const closers: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+async function serve(
+  source: ReturnType<typeof createSource>,
+  options: { contextFactory?: () => Promise<object>; reservationMs?: number } = {},
+): Promise<string> {
+  const prepare: Pipeline['prepare'] = () => ({
+    schema,
+    parse,
+    validate,
+    contextFactory: options.contextFactory ?? (() => ({})),
+    execute: (args: ExecutionArgs) => execute(args),
+    subscribe: (args: ExecutionArgs) => run({ ...args, rootValue: source }) as never,
+  });
+  const maskError = () => new Error('masked');
+  const { handler } = createStreamHandler({ prepare, maskError }, options);
+  const server = http.createServer(express().use(express.json(), handler)).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closers.push(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
+
+const ITEMS = { query: 'subscription { items }' };
+const token = (value: string) => ({ 'X-GraphQL-Event-Stream-Token': value });
+
+async function reserve(url: string): Promise<string> {
+  const response = await fetch(url, { method: 'PUT' });
+  expect(response.status).toBe(201);
+  return await response.text();
+}
+
+/** Begins an operation on a reserved stream. */
+async function begin(url: string, stream: string, operationId: string): Promise<number> {
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: { ...token(stream), 'Content-Type': 'application/json' },
+    body: JSON.stringify({ ...ITEMS, extensions: { operationId } }),
+  });
+  await response.arrayBuffer();
+  return response.status;
+}
+
+test('a reader that does not read makes the source wait, and loses nothing', async () => {
+  const total = 2000;
+  const source = createSource(async (n) => (n < total ? `${n} `.padEnd(64 * 1024, 'x') : undefined));
+  const url = await serve(source);
+  const request = http.request(url, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+  });
+  request.end(JSON.stringify(ITEMS));
+  const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+  response.pause();
+  // a source that need not wait would have run to its end before the server comes to another request
+  await (await fetch(url, { method: 'PUT' })).arrayBuffer();
+  expect(source.asked).toBeLessThan(total / 2);
+  const web = new Response(response as unknown as ReadableStream, { headers: { 'Content-Type': 'text/event-stream' } });
+  let count = 0;
+  for await (const { data } of readEvents<{ items: string }>(Promise.resolve(web))) {
+    expect(data?.items.startsWith(`${count} x`)).toBe(true);
+    count++;
+  }
+  expect(count).toBe(total);
+});
+
+test('a stream that is reserved and never opened is freed, with its operations', async () => {
+  const source = createSource(async (n) => (n < 500 ? 'item' : never()));
+  const url = await serve(source, { reservationMs: 200 });
+  const stream = await reserve(url);
+  expect(await begin(url, stream, 'one')).toBe(202);
+  await waitFor('the operation to be ended', async () => source.hasEnded);
+  expect(source.asked).toBeLessThan(500); // nobody reads, so it waits
+  expect(await begin(url, stream, 'two')).toBe(404);
+});
+
+test('a stream that was opened in time stays', async () => {
+  let letGo = () => {};
+  const gate = new Promise<void>((resolve) => {
+    letGo = resolve;
+  });
+  const source = createSource(async (n) => {
+    if (n === 1) await gate;
+    return n < 2 ? `item ${n}` : never();
+  });
+  const url = await serve(source, { reservationMs: 500 });
+  const client = createClient({ url, singleConnection: true, retryAttempts: 0 });
+  const results = subscribe<{ items: string }>(client, ITEMS);
+  expect(await take(results, 1)).toEqual([{ items: 'item 0' }]);
+  const later = await reserve(url);
+  await waitFor('a later reservation to have gone', async () => (await begin(url, later, randomUUID())) === 404);
+  letGo();
+  expect(await take(results, 1)).toEqual([{ items: 'item 1' }]);
+  client.dispose();
+});
+
+test('an operation whose stream goes away while it is prepared is ended', async () => {
+  let letGo = () => {};
+  let isPreparing = false;
+  const gate = new Promise<void>((resolve) => {
+    letGo = resolve;
+  });
+  const source = createSource(async (n) => (n === 0 ? 'item' : never()));
+  const url = await serve(source, {
+    contextFactory: async () => {
+      isPreparing = true;
+      await gate;
+      return {};
+    },
+  });
+  const stream = await reserve(url);
+  const controller = new AbortController();
+  const opened = await fetch(url, {
+    headers: { ...token(stream), Accept: 'text/event-stream' },
+    signal: controller.signal,
+  });
+  expect(opened.status).toBe(200);
+  const beginning = begin(url, stream, 'one');
+  await waitFor('the operation to be prepared', async () => isPreparing);
+  controller.abort();
+  await waitFor('the stream to be gone', async () => (await begin(url, stream, 'two')) === 404);
+  letGo();
+  await beginning;
+  expect(source.asked).toBe(0); // ended before it was begun
+});
+
+test.each([true, false])(
+  'a source that throws ends its own operation with the masked error (single: %s)',
+  async (single) => {
+    const source = createSource(async (n) => {
+      if (n === 1) throw new Error('secret');
+      return 'item';
+    });
+    const url = await serve(source);
+    const client = createClient({ url, singleConnection: single, retryAttempts: 0 });
+    const results = await drain(subscribe<{ items: string }>(client, ITEMS));
+    expect(results).toEqual([{ data: { items: 'item' } }, { data: null, errors: [{ message: 'masked' }] }]);
+    const query = await drain(subscribe(client, { query: '{ ok }' }));
+    expect(query).toEqual([{ data: { ok: null } }]);
+    client.dispose();
+  },
+);
+
+test('a client cannot choose the token of a stream', async () => {
+  const url = await serve(createSource(never));
+  const response = await fetch(url, { method: 'PUT', headers: token('__proto__') });
+  expect(response.status).toBe(201);
+  expect(await response.text()).toMatch(/^[0-9a-f-]{36}$/);
+  expect(await begin(url, '__proto__', 'one')).toBe(404);
+  expect(await begin(url, 'constructor', 'one')).toBe(404);
+});

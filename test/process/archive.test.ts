@@ -1,0 +1,318 @@
+import { execFileSync } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { type ArchiveInput, archiveTree } from '../../src/engine/archive.js';
+import { startEngine } from '../../src/engine/runner.js';
+import type { TapeBackend } from '../../src/tape/backend.js';
+import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { makeTempDir, startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readMoves, readRestored, readStage, waitForState } from '../support/engine-watch.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { asOrdinaryUser } from '../support/ordinary-user.js';
+import { makeRequest } from '../support/rest.js';
+import { resume, suspend } from '../support/suspend.js';
+import { dumpTables, emptyTables } from '../support/tables.js';
+
+let app: TestApp;
+let dir: string;
+
+beforeAll(async () => {
+  app = await startApp();
+});
+beforeEach(() => {
+  dir = makeTempDir();
+});
+afterEach(async () => {
+  expect(await findIllegalMoves(app)).toEqual([]);
+  await emptyTables(app.ctx);
+  rmSync(dir, { recursive: true, force: true });
+});
+afterAll(() => app.close());
+
+const never = new AbortController().signal;
+
+async function archive(backend: TapeBackend, input: Partial<ArchiveInput> = {}, signal = never) {
+  return await archiveTree(app.ctx, backend, { dir, volumeSize: 10n ** 9n, ...input }, { signal });
+}
+
+function writeTree(files: Record<string, Uint8Array | string>): void {
+  for (const [name, bytes] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });
+    writeFileSync(path.join(dir, name), bytes);
+  }
+}
+
+const sha256 = (bytes: Uint8Array | string) => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+
+/** Names, types, sizes, modification times and link targets of everything below the source. */
+const photograph = () =>
+  execFileSync('find', [dir, '-printf', '%P\\t%y\\t%s\\t%T@\\t%l\\0'], { encoding: 'utf8' }).split('\0').sort();
+
+async function readCatalogue() {
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT f.path, f.size, f.stage, f.checksum, f.spot_name AS spot, v.name AS volume, f.position,
+       f.verified IS NOT NULL AS "isVerified" FROM tape_file f JOIN volume v ON v.id = f.volume_id ORDER BY f.path`,
+  );
+  return rows;
+}
+
+const done = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
+
+test('the regular files of a tree go to tape and into the catalogue, and the source is not touched', async () => {
+  const big = randomBytes(3_000_000);
+  writeTree({ 'b/2.nc': 'two', 'a.nc': big, 'b/1.nc': 'one', 'b/inner/żółw\nx': 'odd', 'c/empty': '' });
+  mkdirSync(path.join(dir, 'no-files'));
+  symlinkSync('a.nc', path.join(dir, 'link-to-file'));
+  symlinkSync('b', path.join(dir, 'link-to-folder'));
+  symlinkSync('/nowhere', path.join(dir, 'b', 'link-to-nothing'));
+  execFileSync('mkfifo', [path.join(dir, 'pipe')]);
+  const before = photograph();
+  const library = path.join(app.dataDir, 'library-1');
+  const result = await archive(createDirectoryBackend(library), { prefix: '/badc//ocean/', spot: 'spot-7' });
+  expect(result).toEqual({ ...done, archived: 5, bytes: 3_000_009n, skipped: 4 });
+  expect(photograph()).toEqual(before);
+
+  const files: [string, Uint8Array | string][] = [
+    ['/badc/ocean/a.nc', big],
+    ['/badc/ocean/b/1.nc', 'one'],
+    ['/badc/ocean/b/2.nc', 'two'],
+    ['/badc/ocean/b/inner/żółw\nx', 'odd'],
+    ['/badc/ocean/c/empty', ''],
+  ];
+  const expected = files.map(([file, bytes], index) => ({
+    path: file,
+    size: BigInt(Buffer.byteLength(bytes)),
+    stage: 'ONTAPE',
+    checksum: sha256(bytes),
+    spot: 'spot-7',
+    volume: 'TG0001',
+    position: BigInt(index + 1),
+    isVerified: true,
+  }));
+  expect(await readCatalogue()).toEqual(expected);
+  for (const [index, [, bytes]] of files.entries()) {
+    const written = readFileSync(path.join(library, 'TG0001', `0000000${index + 1}`));
+    expect(written.equals(Buffer.from(bytes))).toBe(true);
+  }
+  expect(await readMoves(app, '/')).toEqual(
+    ['UD', 'DT'].flatMap((move) => files.map(([file]) => ({ path: file, move }))),
+  );
+});
+
+test('a volume takes what fits, and a file larger than a volume gets one of its own', async () => {
+  const sizes = [600, 400, 0, 1, 5000, 10, 990, 1];
+  writeTree(Object.fromEntries(sizes.map((size, index) => [`f${index}`, randomBytes(size)])));
+  const library = path.join(app.dataDir, 'library-2');
+  await archive(createDirectoryBackend(library), { volumeSize: 1000n });
+  const places = (await readCatalogue()).map(({ volume, position }) => `${volume}:${position}`);
+  expect(places).toEqual('TG0001:1 TG0001:2 TG0001:3 TG0002:1 TG0003:1 TG0004:1 TG0004:2 TG0005:1'.split(' '));
+  expect(readFileSync(path.join(library, 'TG0003', '00000001'))).toHaveLength(5000);
+});
+
+test('a second run writes nothing and changes nothing', async () => {
+  writeTree({ 'a/1': 'one', 'a/2': 'two', b: 'three' });
+  const backend = createMemoryBackend();
+  await archive(backend);
+  const before = await dumpTables(app.ctx);
+  const positions = [...(backend.volumes.get('TG0001') ?? []).keys()];
+  expect(await archive(backend)).toEqual({ ...done, unchanged: 3 });
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  expect([...(backend.volumes.get('TG0001') ?? []).keys()]).toEqual(positions);
+});
+
+test('a file that the tape has with other bytes is refused and named, and stays what it is on tape', async () => {
+  writeTree({ same: 'same', other: 'first' });
+  const backend = createMemoryBackend();
+  await archive(backend);
+  const before = await dumpTables(app.ctx);
+  writeTree({ other: 'later' });
+  const result = await archive(backend, { move: true });
+  expect(result).toEqual({
+    ...done,
+    unchanged: 1,
+    failed: [`${dir}/other: /other is on tape already, with other bytes`],
+  });
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  expect(existsSync(path.join(dir, 'same'))).toBe(false);
+  expect(readFileSync(path.join(dir, 'other'), 'utf8')).toBe('later');
+});
+
+test('a file whose tape copy has no checksum cannot be told to be the same, and is never removed', async () => {
+  writeTree({ unknown: 'abc' });
+  await addFiles(app.ctx, [{ path: '/unknown', size: 3n, checksum: null }]);
+  const result = await archive(createMemoryBackend(), { move: true });
+  expect(result).toEqual({
+    ...done,
+    failed: [`${dir}/unknown: /unknown is on tape already, and has no checksum to compare`],
+  });
+  expect(existsSync(path.join(dir, 'unknown'))).toBe(true);
+});
+
+test('moving removes the files that are safe on tape, and nothing else', async () => {
+  writeTree({ 'a/good': 'good', 'a/bad': 'bad', 'b/good': 'also good' });
+  symlinkSync('good', path.join(dir, 'a', 'link'));
+  const backend = createMemoryBackend();
+  backend.onRead = async (_volume, _position, bytes) => (bytes.toString() === 'bad' ? Buffer.from('BAD') : bytes);
+  const result = await archive(backend, { move: true });
+  expect(result).toEqual({
+    ...done,
+    archived: 2,
+    bytes: 13n,
+    skipped: 1,
+    failed: [`${dir}/a/bad: reading it back from tape gave another checksum`],
+  });
+  const left = photograph().map((line) => line.split('\t')[0]);
+  expect(left).toEqual(['', '', 'a', 'a/bad', 'a/link', 'b']);
+  expect([await readStage(app, '/a/good'), await readStage(app, '/a/bad')]).toEqual(['T', 'U']);
+
+  Object.assign(backend, { onRead: createMemoryBackend().onRead });
+  expect(await archive(backend, { move: true })).toEqual({ ...done, archived: 1, bytes: 3n, skipped: 1 });
+  expect(await readStage(app, '/a/bad')).toBe('T');
+  expect(existsSync(path.join(dir, 'a', 'bad'))).toBe(false);
+});
+
+test.each<[string, (file: string) => void, RegExp]>([
+  ['grows', (file) => appendFileSync(file, 'more'), /it changed from 2000000 to 2000004 bytes while it was read$/],
+  ['is written over', (file) => writeFileSync(file, randomBytes(2_000_000)), /it changed while it was read$/],
+  ['is cut short', (file) => writeFileSync(file, ''), /it changed from 2000000 to \d+ bytes while it was read$/],
+])('a file that %s while it is read is not registered, and the rest is', async (_what, change, reason) => {
+  writeTree({ '1-changing': randomBytes(2_000_000), '2-still': 'still' });
+  const file = path.join(dir, '1-changing');
+  utimesSync(file, 1_000_000, 1_000_000); // so that a change shows, however coarse the clock of the disk is
+  const memory = createMemoryBackend();
+  const changing = async function* (bytes: AsyncIterable<Uint8Array>) {
+    let isFirst = true;
+    for await (const chunk of bytes) {
+      if (isFirst && existsSync(file) && chunk.length > 100) change(file);
+      isFirst = false;
+      yield chunk;
+    }
+  };
+  const backend: TapeBackend = {
+    mount: memory.mount,
+    write: (volume, position, bytes, signal) => memory.write(volume, position, changing(bytes), signal),
+  };
+  const result = await archive(backend, { move: true });
+  expect(result).toEqual({ ...done, archived: 1, bytes: 5n, failed: [expect.stringMatching(reason)] });
+  expect((await readCatalogue()).map((row) => row.path)).toEqual(['/2-still']);
+  expect(existsSync(file)).toBe(true);
+});
+
+test('a source that changes after it was read is on tape as it was, and is not removed', async () => {
+  writeTree({ log: 'first line\n' });
+  utimesSync(path.join(dir, 'log'), 1_000_000, 1_000_000);
+  const backend = createMemoryBackend();
+  backend.onRead = async (_volume, _position, bytes) => {
+    appendFileSync(path.join(dir, 'log'), 'second line\n');
+    return bytes;
+  };
+  const result = await archive(backend, { move: true });
+  expect(result).toEqual({
+    ...done,
+    archived: 1,
+    bytes: 11n,
+    failed: [`${dir}/log: it changed since it was read`],
+  });
+  expect(readFileSync(path.join(dir, 'log'), 'utf8')).toBe('first line\nsecond line\n');
+});
+
+test.each([
+  ['writing', 'write'],
+  ['reading back', 'mount'],
+] as const)(
+  'a run that is stopped while %s is run again, goes on, and its files can be restored',
+  async (_what, step) => {
+    const contents = new Map(['a', 'b', 'c', 'd', 'e'].map((name) => [`/again/${step}/${name}`, randomBytes(100_000)]));
+    writeTree(Object.fromEntries(contents));
+    const directory = createDirectoryBackend(path.join(app.dataDir, `library-${step}`));
+    const abort = new AbortController();
+    let calls = 0;
+    const count = (what: string) => {
+      if (what === step && ++calls === 3) abort.abort(new Error('stopped here'));
+    };
+    const backend: TapeBackend = {
+      mount: (volume, drive, signal) => {
+        count('mount');
+        return directory.mount(volume, drive, signal);
+      },
+      write: (volume, position, bytes, signal) => {
+        count('write');
+        return directory.write(volume, position, bytes, signal);
+      },
+    };
+    const input = { volumeSize: 250_000n };
+    await expect(archive(backend, input, abort.signal)).rejects.toThrow('stopped here');
+    expect((await archive(backend, input)).archived).toBe(5);
+    expect(await archive(backend, input)).toEqual({ ...done, unchanged: 5 });
+    expect((await readCatalogue()).map(({ stage, checksum }) => [stage, checksum])).toEqual(
+      [...contents.values()].map((bytes) => ['ONTAPE', sha256(bytes)]),
+    );
+
+    await addQuota(app.ctx, 'alice', 10n ** 9n);
+    const engine = await startEngine(app.ctx, directory, { drainMs: 100 });
+    try {
+      const id = await makeRequest(app, { quota: 'alice', patterns: `/again/${step}/` });
+      await waitForState(app, id, 'COMPLETED');
+      for (const [file, bytes] of contents) expect(readRestored(app, file)?.equals(bytes)).toBe(true);
+    } finally {
+      await engine.stop();
+    }
+  },
+);
+
+test('what cannot be archived is named and holds up nothing', async () => {
+  const long = `${'x'.repeat(250)}/`.repeat(4);
+  writeTree({ 'a/ok': 'ok', 'closed/x': 'x', [`${long}too-long`]: 'y', 'z/ok': 'ok' });
+  chmodSync(path.join(dir, 'closed'), 0o000);
+  writeFileSync(path.join(dir, 'secret'), 'secret', { mode: 0o000 });
+  const prefix = `/${'p'.repeat(200)}`.repeat(6);
+  const result = await asOrdinaryUser(() => archive(createMemoryBackend(), { prefix }));
+  chmodSync(path.join(dir, 'closed'), 0o755);
+  expect(result).toEqual({
+    ...done,
+    archived: 2,
+    bytes: 4n,
+    failed: [
+      expect.stringMatching(/\/closed: EACCES/),
+      expect.stringMatching(/too-long: path has a path longer than 2048 bytes/),
+      expect.stringMatching(/\/secret: EACCES/),
+    ],
+  });
+});
+
+test('a directory that is not there is an error', async () => {
+  await expect(archive(createMemoryBackend(), { dir: path.join(dir, 'missing') })).rejects.toThrow('ENOENT');
+});
+
+test('nothing more is written to a volume that is out of service: a new one is begun', async () => {
+  const backend = createMemoryBackend();
+  writeTree({ one: '1' });
+  await archive(backend);
+  for (const mode of ['HELD', 'DRAINING'] as const) {
+    const [newest = ''] = [...backend.volumes.keys()].sort().reverse();
+    await suspend(app, { kind: 'VOLUME', name: newest, mode });
+    writeTree({ [`${mode}/1`]: 'a', [`${mode}/2`]: 'b' });
+    await archive(backend);
+    await resume(app, 'VOLUME', newest);
+  }
+  expect((await readCatalogue()).map(({ path: name, volume, position }) => [name, volume, position])).toEqual([
+    ['/DRAINING/1', 'TG0003', 1n],
+    ['/DRAINING/2', 'TG0003', 2n],
+    ['/HELD/1', 'TG0002', 1n],
+    ['/HELD/2', 'TG0002', 2n],
+    ['/one', 'TG0001', 1n],
+  ]);
+});

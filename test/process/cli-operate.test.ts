@@ -1,0 +1,209 @@
+/** What operators do to a running Tapegate from the command line, and what `show` tells users. */
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { createGate, waitForState } from '../support/engine-watch.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { cleanUp, type Result, runCli } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+import { readSuspensions, readTries } from '../support/suspend.js';
+
+const backend = createMemoryBackend();
+const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+let app: TestApp;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp({ backend, config: { drives: 1 } });
+  env = { TAPEGATE_URL: app.url };
+  await addQuota(app.ctx, 'ann', 10n ** 9n);
+});
+afterEach(() => {
+  Object.assign(backend, hooks);
+  backend.log.length = 0;
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const run = (...args: string[]): Promise<Result> => runCli(args, { env });
+const done = (stdout: string): Result => ({ code: 0, stdout, stderr: '' });
+const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
+const table = (stdout: string) => stdout.split('\n').map((line) => line.split(/ {2,}/));
+
+test('hold stops a recall that runs, drain lets it end, and resume lets what waits go on', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/hold/a', volume: 'H1' }]);
+  const gate = createGate();
+  backend.onRead = async (_volume, _position, bytes) => {
+    await gate.opened;
+    return bytes;
+  };
+  const isReading = () =>
+    waitFor('a read', async () => (await readTries(app, id))['/hold/a']?.recallState === 'RUNNING');
+  const id = await makeRequest(app, { quota: 'ann', files: ['/hold/a'] });
+  await isReading();
+  expect(await run('hold', 'volume', 'H1', '--reason', 'it squeaks')).toEqual(done('volume H1 is held: it squeaks\n'));
+  await waitFor('the stop', async () => (await readTries(app, id))['/hold/a']?.recallState === 'WAITING');
+  expect(await run('resume', 'volume', 'H1')).toEqual(done('volume H1 is in service again\n'));
+  await isReading();
+  expect(await run('drain', 'drive', 'drive-1')).toEqual(done('drive drive-1 is draining\n'));
+  gate.open();
+  await waitForState(app, id, 'COMPLETED');
+  expect(await run('resume', 'drive', 'drive-1')).toEqual(done('drive drive-1 is in service again\n'));
+});
+
+test('suspensions lists what is out of service, and --json tells the same of each command', async () => {
+  expect(await run('suspensions')).toEqual(done('everything is in service\n'));
+  expect(await run('suspensions', '--json')).toEqual(done(''));
+  const held = await run('hold', 'user', 'ann', '--reason', 'too\u202efast', '--json');
+  const { since, ...rest } = JSON.parse(held.stdout);
+  expect(rest).toEqual({ kind: 'USER', name: 'ann', mode: 'HELD', reason: 'too\u202efast' });
+  await run('drain', 'backend', 'directory');
+  expect(await run('drain', 'disk', app.restoreDir)).toEqual(done(`disk ${app.restoreDir} is draining\n`));
+  expect(table((await run('suspensions')).stdout)).toEqual([
+    ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
+    ['user', 'ann', 'HELD', since.slice(0, 19), 'too\uFFFDfast'],
+    ['backend', 'directory', 'DRAINING', expect.any(String)],
+    ['disk', app.restoreDir, 'DRAINING', expect.any(String)],
+    [''],
+  ]);
+  const json = await run('suspensions', '--json');
+  expect(json.stdout.split('\n')[0]).toBe(held.stdout.trimEnd());
+  expect(await run('resume', 'user', 'ann', '--json')).toEqual(held);
+  await run('resume', 'backend', 'directory');
+  await run('resume', 'disk', app.restoreDir);
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('what is not there, or in service, is told in one line', async () => {
+  expect(await run('hold', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
+  expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is neither held nor draining'));
+  expect(await run('hold', 'user', 'ann', '--reason', 'a\nb')).toEqual(
+    refused(1, 'reason must not hold control characters: "a\\nb"'),
+  );
+});
+
+test('the help of hold and of drain says what each of them does', async () => {
+  for (const command of ['hold', 'drain']) {
+    const { stdout } = await run(command, '--help');
+    expect(stdout).toContain('\nhold   stops the recalls that run: their files go back into the queue');
+    expect(stdout).toContain('\ndrain  lets the recalls that run end\n');
+    expect(stdout).toContain('Nothing new begins on what is held or draining');
+  }
+});
+
+test('show tells a request, and of each file that is not on disk its tries, its error and the next try', async () => {
+  await addTaped(app.ctx, backend, [
+    { path: '/show/1-good', volume: 'GOOD', size: 1500 },
+    { path: '/show/2-failed', volume: 'BAD', position: 1n },
+    { path: '/show/3-paused', volume: 'BAD', position: 2n },
+    { path: '/show/4-held', volume: 'RESTING' },
+  ]);
+  backend.onRead = async (_volume, position, bytes) => {
+    if (bytes.length === 1500) return bytes;
+    throw new TapeError(position === 1n ? 'PERMANENT' : 'TRANSIENT', position === 1n ? 'erased' : 'dust');
+  };
+  await run('hold', 'volume', 'RESTING', '--reason', 'it is being copied');
+  const id = await makeRequest(app, {
+    quota: 'ann',
+    files: ['/show/1-good', '/show/2-failed', '/show/3-paused', '/show/4-held', '/show/later'],
+    retention: '2999-01-02',
+    label: 'mine',
+  });
+  // held where it is, so that what is shown stays the same
+  const paused = await waitFor('the pause', async () => {
+    const tries = await readTries(app, id);
+    const now = tries['/show/3-paused'];
+    const isPaused = (now?.attempts ?? 0) > 1 && now?.nextTry !== null;
+    return tries['/show/1-good']?.state === 'ON_DISK' && isPaused && now;
+  });
+  await run('hold', 'user', 'ann', '--reason', 'a pause');
+  const [request, ...files] = (await run('show', String(id), '--json')).stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(request).toMatchObject({
+    requestId: id,
+    quota: { user: 'ann', suspension: { mode: 'HELD', reason: 'a pause' } },
+    state: 'RESTORING',
+    label: 'mine',
+    priority: 0,
+    filesTotal: 4,
+    filesOnDisk: 1,
+    filesFailed: 1,
+    filesUnknown: 1,
+    bytesOnDisk: 1500,
+  });
+  expect(files).toMatchObject([
+    {
+      file: { path: '/show/2-failed' },
+      state: 'FAILED',
+      attempts: null,
+      lastErrorClass: 'PERMANENT',
+      lastError: 'erased',
+    },
+    { file: { path: '/show/3-paused' }, state: 'WAITING', lastErrorClass: 'TRANSIENT', lastError: 'dust' },
+    { file: { path: '/show/4-held', volume: { name: 'RESTING' } }, state: 'WAITING', attempts: 0, nextTry: null },
+  ]);
+  expect(files[1].attempts).toBeGreaterThanOrEqual(paused.attempts ?? 0);
+  const text = table((await run('show', String(id))).stdout);
+  expect(text).toContainEqual([`REQUEST ${id}`, 'RESTORING']);
+  expect(text).toContainEqual(['USER', 'ann, held: a pause']);
+  expect(text).toContainEqual(['ON DISK', '1 of 4 files, 1.50 kB of 4.50 kB']);
+  expect(text).toContainEqual(['UNKNOWN', '1 paths']);
+  const from = text.findIndex(([first]) => first === 'FILE');
+  expect(text.slice(from)).toEqual([
+    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
+    ['/show/2-failed', 'FAILED', 'PERMANENT: erased'],
+    expect.arrayContaining(['/show/3-paused', 'WAITING', 'TRANSIENT: dust']),
+    ['/show/4-held', 'WAITING', '0', 'volume RESTING is held: it is being copied'],
+    [''],
+  ]);
+  const some = await run('show', String(id), '--limit', '1');
+  expect(some.stdout.split('\n').slice(-3)).toEqual([
+    expect.stringMatching(/^\/show\/2-failed /),
+    'the first 1 files that are not on disk; --limit shows more',
+    '',
+  ]);
+  expect((await run('show', String(id), '--limit', '0')).stdout).not.toContain('/show/2-failed');
+  for (const thing of [
+    ['user', 'ann'],
+    ['volume', 'RESTING'],
+  ]) {
+    await run('resume', ...thing);
+  }
+});
+
+test('show of what is no request is told in one line', async () => {
+  expect(await run('show', '99999')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('show', 'one')).toEqual(refused(2, 'the id of a request is a whole number, not "one"'));
+  expect(await run('show', '1', '--limit', 'ten')).toEqual(refused(2, '--limit must be a whole number, not "ten"'));
+});
+
+test('show goes through more than a page', async () => {
+  await addTaped(
+    app.ctx,
+    backend,
+    Array.from({ length: 2100 }, (_, n) => ({ path: `/many/${n}`, volume: 'MANY', size: 1 })),
+  );
+  await run('hold', 'volume', 'MANY');
+  const id = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
+  const { stdout } = await run('show', String(id), '--json', '--limit', '2050');
+  expect(stdout.trimEnd().split('\n')).toHaveLength(2051);
+  const all = await run('show', String(id), '--limit', '5000');
+  expect(all.stdout.match(/^\/many\//gm)).toHaveLength(2100);
+  expect(all.stdout).not.toContain('--limit shows more');
+});
+
+test('priority sets and tells the priority of a request', async () => {
+  const id = await makeRequest(app, { quota: 'ann', files: ['/no/such'] });
+  expect(await run('priority', String(id), '5')).toEqual(done(`request ${id} has priority 5\n`));
+  expect(await run('priority', String(id), '--json', '--', '-5')).toEqual(done(`{"requestId":${id},"priority":-5}\n`));
+  expect(await run('priority', String(id), '5000')).toEqual(
+    refused(1, 'priority must be a whole number from -1000 to 1000, not 5000'),
+  );
+  expect(await run('priority', String(id), 'high')).toEqual(refused(2, 'a priority is a whole number, not "high"'));
+  expect(await run('priority', '99999', '1')).toEqual(refused(1, 'there is no request with id 99999'));
+});

@@ -1,0 +1,310 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { cleanUp, type Result, runCli, startCli } from '../support/process.js';
+
+const backend = createMemoryBackend();
+let app: TestApp;
+let env: Record<string, string>;
+
+/** Reads of volumes whose name begins with HELD wait for this. */
+let letGo = () => {};
+const held = new Promise<void>((resolve) => {
+  letGo = resolve;
+});
+
+beforeAll(async () => {
+  app = await startApp({ backend });
+  env = { TAPEGATE_URL: `${app.url}/` };
+  backend.onRead = async (volume, _position, bytes) => {
+    if (volume.startsWith('HELD')) await held;
+    if (volume.startsWith('BAD')) throw new TapeError('PERMANENT', 'worn out');
+    return bytes;
+  };
+  await addQuota(app.ctx, 'ann', 100_000n);
+  await addQuota(app.ctx, 'small', 999n);
+  await addTaped(app.ctx, backend, [
+    { path: '/ocean/a.nc', size: 1500 },
+    { path: '/ocean/b.nc', size: 500 },
+  ]);
+});
+afterAll(async () => {
+  letGo();
+  await cleanUp();
+  await app.close();
+});
+
+const run = (...args: string[]): Promise<Result> => runCli(args, { env });
+const done = (stdout: string): Result => ({ code: 0, stdout, stderr: '' });
+const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
+const lines = (result: Result) =>
+  result.stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+
+test('ls lists files by substring and stage, up to a limit', async () => {
+  await addFiles(app.ctx, [
+    { path: '/ls/t', stage: 'ONTAPE', size: 9007199254740993n, verified: '2026-01-02T03:04:05.000006', spotName: null },
+    { path: '/ls/d', stage: 'ONDISK', size: 2n },
+    { path: '/ls/u', stage: 'UNVERIFIED', size: 0n, verified: null },
+  ]);
+  const d = 'D    2 bytes  /ls/d\n';
+  const t = 'T    9.01 PB  /ls/t\n';
+  const u = 'U    0 bytes  /ls/u\n';
+  expect(await run('ls', '/ls/')).toEqual(done(d + t + u));
+  expect(await run('ls', '/ls/', '--stages', 'tU')).toEqual(done(t + u));
+  expect(await run('ls', '/ls/', '--limit', '2')).toEqual(done(`${d}${t}2 of 3 files; --limit shows more\n`));
+  expect(await run('ls', '/ls/', '--limit', '0')).toEqual(done('0 of 3 files; --limit shows more\n'));
+  expect(await run('ls', '/LS/')).toEqual(done(''));
+  expect(await run('ls', '/ls/t', '--json')).toEqual(
+    done(
+      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006","spotName":null}\n',
+    ),
+  );
+  expect(lines(await run('ls', '/ls/', '--json', '--limit', '2')).map((file) => file.path)).toEqual(['/ls/d', '/ls/t']);
+});
+
+test('ls goes through more than a page', async () => {
+  await addFiles(
+    app.ctx,
+    Array.from({ length: 2500 }, (_, n) => ({ path: `/pages/${String(n).padStart(4, '0')}` })),
+  );
+  const all = (await run('ls', '/pages/', '--limit', '5000')).stdout.split('\n');
+  const some = (await run('ls', '/pages/')).stdout.split('\n');
+  expect(all.slice(0, -1).map((line) => line.slice(-4))).toEqual(
+    Array.from({ length: 2500 }, (_, n) => String(n).padStart(4, '0')),
+  );
+  expect(some.slice(-2)).toEqual(['1000 of 2500 files; --limit shows more', '']);
+  expect(some).toHaveLength(1002);
+});
+
+test('wrong options of ls are wrong usage', async () => {
+  expect(await run('ls', '--stages', 'TX')).toEqual(refused(2, '--stages takes letters of U, D, T, A, R, not "X"'));
+  for (const limit of ['ten', '-1', '1.5', '']) {
+    expect(await run('ls', `--limit=${limit}`)).toEqual(
+      refused(2, `--limit must be a whole number, not ${JSON.stringify(limit)}`),
+    );
+  }
+});
+
+test('request asks by pattern, and says what it made', async () => {
+  const result = await run('request', '--quota', 'ann', '--pattern', '/ocean/', '--retention', '2100-01-02');
+  expect(result).toEqual(
+    done(expect.stringMatching(/^request \d+: 2 files, 2\.00 kB, kept until 2100-01-02T00:00:00\n$/)),
+  );
+  const id = Number(/\d+/.exec(result.stdout)?.[0]);
+  expect(await run('watch', String(id))).toMatchObject({ code: 0 });
+  const stored = await app.ctx.db.prisma.request.findUnique({ where: { id } });
+  expect(stored).toMatchObject({ pattern: '/ocean/', label: '/ocean/', filesTotal: 2, state: 'COMPLETED' });
+});
+
+test('request takes paths, lists in files and a list on standard input together', async () => {
+  const list = path.join(app.dataDir, 'list.txt');
+  writeFileSync(list, '\uFEFF/ocean/b.nc\r\n\r\n/not/there é\n');
+  const args = ['request', '--quota', 'ann', '--file', '/ocean/a.nc', `@${list}`, '-', '--label', 'mixed'];
+  const mail = ['--notify-first', 'first@example.org', '--notify-last', 'last@example.org'];
+  const result = await runCli([...args, ...mail, '--json'], { env, stdin: '/from/stdin' });
+  const [made] = lines(result);
+  expect(made).toEqual({
+    requestId: expect.any(Number),
+    label: 'mixed',
+    state: expect.any(String),
+    filesTotal: 2,
+    bytesTotal: 2000,
+    filesUnknown: 2,
+    retention: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+  });
+  const [stored] = (await (await fetch(`${app.api}/requests/${made.requestId}`)).json()) as [object];
+  expect(stored).toMatchObject({
+    quota: 'ann',
+    label: 'mixed',
+    notify_on_first_file: 'first@example.org',
+    notify_on_last_file: 'last@example.org',
+    files: ['/ocean/a.nc', '/ocean/b.nc', '/not/there é', '/from/stdin'],
+  });
+});
+
+test('unknown paths are told, and a request for nothing else is no failure', async () => {
+  expect(await run('request', '--quota', 'ann', '--file', '/no/such')).toEqual(
+    done(expect.stringMatching(/^request \d+: 0 files, 0 bytes, 1 paths unknown to the catalogue, kept until \S+\n$/)),
+  );
+});
+
+test('what a request cannot be is told in one line', async () => {
+  const latin = path.join(app.dataDir, 'latin.txt');
+  writeFileSync(latin, Buffer.from([0x2f, 0xe9, 0x0a]));
+  const ann = ['request', '--quota', 'ann'];
+  const cases: [string[], Result][] = [
+    [['request', '--quota', 'nobody', '--pattern', 'x'], refused(1, 'there is no quota for user "nobody"')],
+    [
+      ['request', '--quota', 'small', '--pattern', '/ocean/'],
+      refused(1, 'the quota of user "small" is full: the files need 2000 bytes, and of 999 bytes 0 are used'),
+    ],
+    [ann, refused(2, 'give either --pattern or --file')],
+    [[...ann, '--pattern', 'a', '--file', '/b'], refused(2, 'give either --pattern or --file')],
+    [[...ann, '--file', 'b'], refused(1, 'files has a path that does not begin with "/": "b"')],
+    [[...ann, '--file', '@/none'], refused(1, "--file @/none: ENOENT: no such file or directory, open '/none'")],
+    [[...ann, '--file', `@${latin}`], refused(1, `--file @${latin}: the list is not valid UTF-8`)],
+    [
+      [...ann, '--pattern', 'x', '--retention', 'tomorrow'],
+      refused(2, '--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not "tomorrow"'),
+    ],
+    [
+      [...ann, '--pattern', 'x', '--notify-last', 'nobody'],
+      refused(1, 'notifyOnLastFile must be an e-mail address, not "nobody"'),
+    ],
+  ];
+  const before = await app.ctx.db.prisma.request.count();
+  for (const [args, expected] of cases) expect(await run(...args)).toEqual(expected);
+  expect(await app.ctx.db.prisma.request.count()).toBe(before);
+});
+
+test('request takes limits, and a request for more than them is refused', async () => {
+  const ocean = ['request', '--quota', 'ann', '--pattern', '/ocean/'];
+  const [made] = lines(await run(...ocean, '--max-files', '2', '--max-bytes', '10T', '--json'));
+  const stored = await app.ctx.db.prisma.request.findUnique({ where: { id: made.requestId } });
+  expect(stored).toMatchObject({ maxFiles: 2, maxBytes: 10n ** 13n, filesTotal: 2 });
+  expect(await run(...ocean, '--max-files', '1')).toEqual(refused(1, 'maxFiles is 1, and the request takes 2 files'));
+  expect(await run(...ocean, '--max-files', '1.5')).toEqual(
+    refused(2, '--max-files must be a whole number, not "1.5"'),
+  );
+  expect(await run(...ocean, '--max-bytes', 'much')).toEqual(
+    refused(2, '--max-bytes must be bytes, such as 500000000, 500M or 10T, not "much"'),
+  );
+});
+
+test('release lets single files of a request go, by name, by lists and by a part of their names', async () => {
+  await addFiles(
+    app.ctx,
+    ['a', 'b', 'c', 'd', 'e'].map((name) => ({ path: `/let-go/${name}`, stage: 'ONDISK' as const, size: 500n })),
+  );
+  const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--pattern', '/let-go/', '--json'));
+  const id = String(requestId);
+  const is = (text: string) => done(`request ${id} is completed: ${text}\n`);
+  expect(await run('release', id, '--match', 'go/a')).toEqual(is('1 files released, 4 left, 2.00 kB'));
+  const list = path.join(app.dataDir, 'released.txt');
+  writeFileSync(list, '/let-go/b\n');
+  expect(await runCli(['release', id, '--file', `@${list}`, '/let-go/c', '-'], { env, stdin: '/let-go/d\n' })).toEqual(
+    is('4 files released, 1 left, 500 bytes'),
+  );
+  expect(await run('release', id, '--file', '/let-go/a', '--json')).toEqual(
+    done(`{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesTotal":1,"bytesTotal":500}\n`),
+  );
+  expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
+    refused(1, `paths has what request ${id} does not hold: "/ocean/a.nc"`),
+  );
+  for (const args of [[], ['--file', '/x', '--match', 'x']]) {
+    expect(await run('release', id, ...args)).toEqual(refused(2, 'give either --file or --match'));
+  }
+  expect(await run('release', '99999', '--match', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('release', 'one', '--match', 'x')).toMatchObject({ code: 2 });
+});
+
+test('requests lists those of a user, and ended ones only when asked', async () => {
+  await addQuota(app.ctx, 'lister', 10_000n);
+  await addTaped(app.ctx, backend, [{ path: '/lister/x', size: 1000, volume: 'LISTER' }]);
+  for (const label of ['one', 'two']) {
+    await run(
+      'request',
+      '--quota',
+      'lister',
+      '--pattern',
+      '/lister/',
+      '--label',
+      label,
+      '--watch',
+      '--retention',
+      '2100-01-02',
+    );
+  }
+  const [one, two] = lines(await run('requests', '--quota', 'lister', '--json'));
+  expect(await run('cancel', String(one.requestId))).toEqual(done(`request ${one.requestId} is cancelled\n`));
+  expect(await run('cancel', String(one.requestId), '--json')).toEqual(
+    done(`{"requestId":${one.requestId},"state":"CANCELLED"}\n`),
+  );
+  const left = await run('requests', '--quota', 'lister');
+  const all = await run('requests', '--quota', 'lister', '--all');
+  expect(two).toEqual({
+    requestId: two.requestId,
+    label: 'two',
+    state: 'COMPLETED',
+    requestDate: expect.any(String),
+    retention: '2100-01-02T00:00:00',
+    filesTotal: 1,
+    filesOnDisk: 1,
+    filesFailed: 0,
+    bytesTotal: 1000,
+    quota: { user: 'lister' },
+  });
+  const table = (result: Result) =>
+    result.stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split(/ {2,}/));
+  const row = [String(two.requestId), 'lister', 'COMPLETED', '1', '0', '1', '1.00 kB', '2100-01-02T00:00:00', 'two'];
+  expect(table(left)).toEqual([['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'], row]);
+  expect(
+    table(all)
+      .slice(1)
+      .map((cells) => [cells[0], cells[2]]),
+  ).toEqual([
+    [String(one.requestId), 'CANCELLED'],
+    [String(two.requestId), 'COMPLETED'],
+  ]);
+});
+
+test('request --watch ends with 3 when a file has failed, and tells what is on disk', async () => {
+  await addTaped(app.ctx, backend, [
+    { path: '/partly/good', size: 1000, volume: 'GOOD' },
+    { path: '/partly/bad', size: 1000, volume: 'BAD' },
+  ]);
+  const result = await run('request', '--quota', 'ann', '--pattern', '/partly/', '--watch');
+  const id = /\d+/.exec(result.stdout)?.[0];
+  expect({ ...result, stderr: result.stderr.split('\n').slice(-2) }).toEqual({
+    code: 3,
+    stdout: expect.stringContaining(`\nrequest ${id} is partial: 1 files on disk, 1.00 kB, 1 failed\n`),
+    stderr: [`tapegate: request ${id} is partial`, ''],
+  });
+});
+
+test('watch --json prints each step, and the last one is the end', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/steps/x', size: 1000, volume: 'HELD1' }]);
+  const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--pattern', '/steps/', '--json'));
+  const watching = startCli(['watch', String(requestId), '--json'], { env });
+  await watching.waitForOutput(/RESTORING/);
+  letGo();
+  const result = await watching.ended;
+  const steps = lines(result);
+  expect(result).toMatchObject({ code: 0, stderr: '' });
+  expect(steps.at(-1)).toMatchObject({
+    requestId,
+    state: 'COMPLETED',
+    filesTotal: 1,
+    filesOnDisk: 1,
+    bytesOnDisk: 1000,
+  });
+  const ids = steps.map((step) => step.eventId);
+  expect(ids).toEqual([...new Set(ids)].sort((a, b) => a - b));
+});
+
+test('watch of a request that was cancelled, or is unknown, or has no number', async () => {
+  const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--file', '/nowhere', '--json'));
+  await run('cancel', String(requestId));
+  expect(await run('watch', String(requestId))).toMatchObject({
+    code: 3,
+    stdout: `request ${requestId} is cancelled: 0 files on disk, 0 bytes\n`,
+  });
+  for (const command of ['watch', 'cancel']) {
+    expect(await run(command, '99999')).toEqual(refused(1, 'there is no request with id 99999'));
+    for (const id of ['one', '1.5', '2147483648', '']) {
+      expect(await run(command, id)).toEqual(
+        refused(2, `the id of a request is a whole number, not ${JSON.stringify(id)}`),
+      );
+    }
+  }
+});

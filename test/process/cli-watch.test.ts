@@ -1,0 +1,163 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { formatDuration } from '../../src/commands/watch.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { createDatabase } from '../support/database.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import {
+  cleanUp,
+  cliFile,
+  makeDataDir,
+  type Running,
+  runCli,
+  startCli,
+  startProcess,
+  startServer,
+  stop,
+} from '../support/process.js';
+
+const backend = createMemoryBackend();
+let app: TestApp;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp({ backend });
+  env = { TAPEGATE_URL: app.url, TERM: 'xterm' };
+  await addQuota(app.ctx, 'ann', 100_000_000n);
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+/** Puts files on tape, of which the first and the others can be restored when it is said so. */
+async function addHeld(top: string, count: number): Promise<{ letFirstGo(): void; letAllGo(): void }> {
+  const [first, others] = [createGate(), createGate()];
+  const { onRead } = backend;
+  backend.onRead = async (volume, position, bytes) => {
+    if (volume === `FIRST${top}`) await first.opened;
+    if (volume === `OTHERS${top}`) await others.opened;
+    return await onRead(volume, position, bytes);
+  };
+  const files = Array.from({ length: count }, (_, n) => ({ path: `${top}/${n}`, size: 1000 }));
+  await addTaped(
+    app.ctx,
+    backend,
+    files.map((file, n) => ({ ...file, volume: `${n === 0 ? 'FIRST' : 'OTHERS'}${top}` })),
+  );
+  const letAllGo = () => {
+    first.open();
+    others.open();
+  };
+  return { letFirstGo: first.open, letAllGo };
+}
+
+function createGate(): { opened: Promise<void>; open(): void } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open: () => open() };
+}
+
+/** Runs the command in a terminal of 120 columns. */
+function startInTerminal(args: string): Running {
+  const command = `stty cols 120; "${process.execPath}" "${cliFile}" ${args}`;
+  return startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });
+}
+
+const SHOW_CURSOR = '\u001b[?25h';
+const HIDE_CURSOR = '\u001b[?25l';
+
+test('in a terminal, request --watch draws a bar that grows, and leaves the cursor as it was', async () => {
+  const { letFirstGo, letAllGo } = await addHeld('/bar', 4);
+  const running = startInTerminal('request --quota ann --pattern /bar/ --watch');
+  await running.waitForOutput(/0\/4 files/);
+  letFirstGo();
+  await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}\w+ left/);
+  letAllGo();
+  const { code, stdout } = await running.ended;
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+\r\n/);
+  expect(stdout).toMatch(/\u2588+\u2591+ 25% {2}1\/4 files/);
+  expect(stdout).toMatch(/\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}done/);
+  expect(stdout).toMatch(/\r\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\r\n$/);
+  expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
+});
+
+test.each([
+  [0, '0s'],
+  [59, '59s'],
+  [60, '1m00s'],
+  [187, '3m07s'],
+  [3600, '1h00m'],
+  [7530, '2h05m'],
+  [86_400, '1d00h'],
+  [356_400, '4d03h'],
+])('%i seconds left are written as %s', (seconds, text) => {
+  expect(formatDuration(seconds)).toBe(text);
+});
+
+test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the request alone', async () => {
+  const { letAllGo } = await addHeld('/interrupt', 2);
+  const running = startInTerminal('request --quota ann --pattern /interrupt/ --watch');
+  await running.waitForOutput(/0\/2 files/);
+  running.child.stdin?.write('\u0003');
+  const { code, stdout } = await running.ended;
+  expect(code).toBe(130);
+  expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
+  letAllGo();
+  const [, id = ''] = /request (\d+)/.exec(stdout) ?? [];
+  expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
+});
+
+test('without a terminal, a watch writes plain lines', async () => {
+  const { letAllGo } = await addHeld('/plain', 2);
+  const running = startCli(['request', '--quota', 'ann', '--pattern', '/plain/', '--watch'], { env });
+  await waitFor(
+    'the bar',
+    async () => running.stderr().includes('0/2 files') || running.stderr().includes('1/2 files'),
+  );
+  letAllGo();
+  const { code, stdout, stderr } = await running.ended;
+  expect(code).toBe(0);
+  expect(stdout).toMatch(
+    /^request (\d+): 2 files, 2\.00 kB, kept until \S+\nrequest \1 is completed: 2 files on disk, 2\.00 kB\n$/,
+  );
+  expect(stderr).toContain('100%  2/2 files  2.00 kB of 2.00 kB');
+  expect(stderr).not.toContain('\u001b');
+});
+
+test('a request for files that are all there already is done at once', async () => {
+  const { letAllGo } = await addHeld('/there', 1);
+  letAllGo();
+  const first = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
+  const second = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
+  const none = await runCli(['request', '--quota', 'ann', '--pattern', '/no/such/file', '--watch'], { env });
+  expect([first.code, second.code, none.code]).toEqual([0, 0, 0]);
+  expect(second.stdout).toMatch(/ is completed: 1 files on disk, 1\.00 kB\n$/);
+  expect(none.stdout).toMatch(/ is completed: 0 files on disk, 0 bytes\n$/);
+});
+
+test('a watch survives a server that goes away and comes back', async () => {
+  const database = await createDatabase();
+  const dataDir = makeDataDir();
+  mkdirSync(path.join(dataDir, 'tree'));
+  writeFileSync(path.join(dataDir, 'tree/a'), 'bytes');
+  const server = { DATABASE_URL: database.url, DATA_DIR: dataDir };
+  await runCli(['archive', path.join(dataDir, 'tree')], { env: server });
+  await runCli(['quota', 'set', 'ann', '--size', '1G'], { env: server });
+  const first = await startServer('serve', { env: server });
+  const at = { TAPEGATE_URL: first.url };
+  const watching = startCli(['request', '--quota', 'ann', '--pattern', '/a', '--watch'], { env: at });
+  await waitFor('the bar', async () => watching.stderr().includes('0/1 files'));
+  await stop(first);
+
+  const second = await startServer('start', { env: { ...server, PORT: new URL(first.url).port } });
+  const result = await watching.ended;
+  await stop(second);
+  await database.drop();
+  expect(result).toMatchObject({ code: 0, stdout: expect.stringMatching(/is completed: 1 files on disk, 5 bytes\n$/) });
+});

@@ -1,0 +1,221 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+import { makeTempDir, startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
+
+let app: TestApp;
+let closedUrl: string;
+
+beforeAll(async () => {
+  app = await startApp();
+  const server = net.createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  closedUrl = `http://127.0.0.1:${(server.address() as net.AddressInfo).port}`;
+  await new Promise((resolve) => server.close(resolve));
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
+
+test('--version tells the version of the package', async () => {
+  const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  expect(await runCli(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+});
+
+const commands = {
+  start: [],
+  serve: [],
+  work: [],
+  migrate: ['--json'],
+  import: ['--json'],
+  archive: ['--json', '--prefix', '--spot', '--volume-size', '--move'],
+  'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
+  'quota list': ['--json'],
+  'quota show': ['--json'],
+  'disk add': ['--json', '--size', '--mark'],
+  'disk list': ['--json'],
+  'volume set': ['--json', '--medium', '--all'],
+  'volume list': ['--json'],
+  doctor: ['--json', '--repair', '--checksums'],
+  simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
+  ls: ['--json', '--stages', '--limit'],
+  request: [
+    '--json',
+    '--quota',
+    '--pattern',
+    '--file',
+    '--retention',
+    '--label',
+    '--max-files',
+    '--max-bytes',
+    '--notify-first',
+    '--notify-last',
+    '--watch',
+    '--dry-run',
+  ],
+  plan: ['--json', '--limit'],
+  verify: ['--json', '--again', '--limit'],
+  requests: ['--json', '--quota', '--all'],
+  watch: ['--json'],
+  cancel: ['--json'],
+  show: ['--json', '--limit'],
+  hold: ['--json', '--reason'],
+  drain: ['--json', '--reason'],
+  resume: ['--json'],
+  suspensions: ['--json'],
+  priority: ['--json'],
+  release: ['--json', '--file', '--match'],
+};
+
+test('--help lists every command', async () => {
+  const { code, stdout } = await runCli(['--help']);
+  const names = new Set(Object.keys(commands).map((name) => name.split(' ')[0]));
+  const listed = [...stdout.matchAll(/^ {2}([a-z]+) /gm)].map((match) => match[1]);
+  expect(code).toBe(0);
+  expect(new Set(listed)).toEqual(new Set([...names, 'help']));
+  expect(stdout).toContain('Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files.');
+});
+
+test.each(Object.entries(commands))('help of %s tells its options', async (name, options) => {
+  const { code, stdout, stderr } = await runCli([...name.split(' '), '--help']);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(new RegExp(`^Usage: tapegate ${name}( |\\n)`));
+  const listed = [...stdout.matchAll(/^ {2}(?:-h, )?(--[a-z-]+)/gm)].map((match) => match[1]);
+  expect(listed).toEqual([...options, '--help']);
+});
+
+test.each([
+  [['frobnicate'], "unknown command 'frobnicate'"],
+  [['quota', 'frobnicate'], "unknown command 'frobnicate'"],
+  [['ls', '--frobnicate'], "unknown option '--frobnicate'"],
+  [['ls', 'a', 'b'], "too many arguments for 'ls'. Expected 1 argument but got 2."],
+  [['watch'], "missing required argument 'id'"],
+  [
+    ['hold', 'tape', 'x'],
+    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, user, disk, backend.",
+  ],
+  [['drain', 'volume'], "missing required argument 'name'"],
+  [['import'], "missing required argument 'file'"],
+  [['quota', 'set', 'ann'], "required option '--size <size>' not specified"],
+  [['request', '--pattern', 'x'], "required option '--quota <user>' not specified"],
+])('%j is wrong usage', async (args, problem) => {
+  expect(await runCli(args)).toEqual(refused(2, `${problem}\n(--help shows what there is)`));
+});
+
+test('no command, or half of one, shows the help and is wrong usage', async () => {
+  for (const args of [[], ['quota'], ['disk']]) {
+    const { code, stdout, stderr } = await runCli(args);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+    expect(stderr).toMatch(/^Usage: tapegate/);
+  }
+});
+
+test.each([
+  ['ls'],
+  ['request', '--quota', 'a', '--pattern', 'b'],
+  ['request', '--quota', 'a', '--pattern', 'b', '--watch'],
+  ['requests'],
+  ['watch', '1'],
+  ['cancel', '1'],
+  ['show', '1'],
+  ['hold', 'volume', 'x'],
+  ['resume', 'volume', 'x'],
+  ['suspensions'],
+  ['priority', '1', '2'],
+])('%s %s without a server ends with one line', async (...args) => {
+  expect(await runCli(args, { env: { TAPEGATE_URL: closedUrl } })).toEqual(
+    refused(1, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`),
+  );
+});
+
+test('a TAPEGATE_URL that is none is wrong usage', async () => {
+  expect(await runCli(['ls'], { env: { TAPEGATE_URL: 'localhost:8080' } })).toEqual(
+    refused(
+      2,
+      'the environment has a fault:\n  TAPEGATE_URL must be a URL that begins with http:// or https://, not "localhost:8080"',
+    ),
+  );
+});
+
+test('a server that is no Tapegate is told so', async () => {
+  const result = await runCli(['ls'], { env: { TAPEGATE_URL: `${app.url}/somewhere` } });
+  expect(result).toEqual(refused(1, `${app.url}/somewhere answers 404`));
+});
+
+test('a reader that has seen enough is no error', async () => {
+  await addFiles(
+    app.ctx,
+    Array.from({ length: 20_000 }, (_, n) => ({ path: `/pipe/${'x'.repeat(200)}/${n}` })),
+  );
+  await addQuota(app.ctx, 'piper', 1n);
+  const env = { TAPEGATE_URL: app.url, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  const cli = `"${process.execPath}" "${cliFile}"`;
+  const pipe = async (args: string) => {
+    const script = `set -o pipefail; ${cli} ${args} | head -n 1`;
+    return await startProcess('/bin/bash', ['--norc', '-c', script], { env }).ended;
+  };
+  const list = await pipe('ls /pipe/ --limit 100000');
+  expect(list).toMatchObject({ code: 0, stderr: '' });
+  expect(list.stdout).toMatch(/^T {4}1\.00 kB {2}\/pipe\/x+\/\d+\n$/);
+  expect(await pipe('quota list')).toMatchObject({ code: 0, stderr: '' });
+  expect(await pipe('--help')).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('control characters, and those that turn the direction of writing, do not reach the terminal', async () => {
+  const path = '/ctl/\u001b]0;title\u0007\u009b31m\u202egnp.exe\r\n\t\u0085end';
+  const label = 'a\u202eb';
+  await addFiles(app.ctx, [{ path, size: 10n }]);
+  await addQuota(app.ctx, 'eve', 100n);
+  const env = { TAPEGATE_URL: app.url };
+  const ls = await runCli(['ls', '/ctl/'], { env });
+  const json = await runCli(['ls', '/ctl/', '--json'], { env });
+  await runCli(['request', '--quota', 'eve', '--pattern', '/ctl/', '--label', label], { env });
+  const requests = await runCli(['requests', '--quota', 'eve'], { env });
+  const failed = await runCli(['request', '--quota', `\u001b[2J\u009b`, '--pattern', 'x'], { env });
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  const unsafe = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/;
+  for (const { stdout, stderr } of [ls, json, requests, failed]) {
+    expect(stdout).not.toMatch(unsafe);
+    expect(stderr).not.toMatch(unsafe);
+  }
+  expect(ls.stdout).toBe('T   10 bytes  /ctl/\uFFFD]0;title\uFFFD\uFFFD31m\uFFFDgnp.exe\uFFFD\uFFFD\uFFFD\uFFFDend\n');
+  expect(JSON.parse(json.stdout).path).toBe(path);
+  expect(requests.stdout.split('\n')[1]).toMatch(/ {2}a\uFFFDb$/);
+  expect(failed.code).toBe(1);
+});
+
+test('LOG_LEVEL=debug shows where an error comes from, and else no stack is shown', async () => {
+  const env = { TAPEGATE_URL: closedUrl };
+  const plain = await runCli(['ls'], { env });
+  const debug = await runCli(['ls'], { env: { ...env, LOG_LEVEL: 'debug' } });
+  expect(plain.stderr.split('\n')).toHaveLength(2);
+  expect(debug.stderr).toMatch(/\n {4}at /);
+  expect(debug.code).toBe(1);
+});
+
+test('simulate compares the strategies on a trace, over all and by user', async () => {
+  const dir = makeTempDir();
+  const trace = path.join(dir, 'trace.csv');
+  writeFileSync(trace, 'at,user,volume,start,size\n0,ann,A,0,1000000000\n5,ben,B,0,1000000000\n5,ben,A,5000,1000\n');
+  const { code, stdout } = await runCli(['simulate', trace, '--json', '--drives', '1']);
+  rmSync(dir, { recursive: true });
+  const { rows, boundHours } = JSON.parse(stdout);
+  expect(code).toBe(0);
+  expect(rows).toHaveLength(6);
+  for (const row of rows) {
+    expect(Object.keys(row.users).sort()).toEqual(['ann', 'ben']);
+    expect(row.driveHours).toBeGreaterThanOrEqual(boundHours);
+    expect(row.users.ben.worst).toBeGreaterThanOrEqual(row.users.ben.median);
+  }
+  const mounts = Object.fromEntries(
+    rows.map((row: { strategy: string; mounts: number }) => [row.strategy, row.mounts]),
+  );
+  expect(mounts).toMatchObject({ 'arrival order': 3, tapegate: 2 });
+});

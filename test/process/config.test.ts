@@ -1,0 +1,157 @@
+import { afterAll, expect, test } from 'vitest';
+import { type Config, ConfigError, isDebug, readConfig, readServerUrl } from '../../src/config.js';
+import { backendNames } from '../../src/tape/index.js';
+import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+
+afterAll(cleanUp);
+
+const read = (env: Record<string, string | undefined>): Config => readConfig(env, backendNames);
+
+const defaults: Config = {
+  port: 8080,
+  host: '127.0.0.1',
+  databaseUrl: undefined,
+  dataDir: './data',
+  demo: true,
+  engine: true,
+  drives: 2,
+  tapeBackend: 'directory',
+  smtpUrl: undefined,
+  mailFrom: 'tapegate@localhost',
+  logLevel: 'info',
+};
+
+const names = [
+  'PORT',
+  'HOST',
+  'DATABASE_URL',
+  'DATA_DIR',
+  'DEMO',
+  'ENGINE',
+  'DRIVES',
+  'TAPE_BACKEND',
+  'SMTP_URL',
+  'MAIL_FROM',
+  'LOG_LEVEL',
+];
+
+/** What is wrong with an environment. */
+function faultsOf(env: Record<string, string>): string[] {
+  try {
+    read(env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.faults;
+    throw error;
+  }
+  return [];
+}
+
+test('an empty environment gives the defaults, and an empty variable is none', () => {
+  expect(read({})).toEqual(defaults);
+  expect(read(Object.fromEntries(names.map((name) => [name, ''])))).toEqual(defaults);
+  expect(Object.keys(defaults)).toHaveLength(names.length);
+});
+
+test.each<[string, string, Partial<Config>]>([
+  ['PORT', '0', { port: 0 }],
+  ['PORT', '65535', { port: 65_535 }],
+  ['HOST', '0.0.0.0', { host: '0.0.0.0' }],
+  ['HOST', '::1', { host: '::1' }],
+  ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
+  ['DATABASE_URL', 'postgres://db', { databaseUrl: 'postgres://db' }],
+  ['DATABASE_URL', 'postgresql:///tapes?host=/run', { databaseUrl: 'postgresql:///tapes?host=/run' }],
+  ['DATA_DIR', '/srv/tapes and disks', { dataDir: '/srv/tapes and disks' }],
+  ['DEMO', 'off', { demo: false }],
+  ['DEMO', 'on', { demo: true }],
+  ['ENGINE', 'off', { engine: false }],
+  ['ENGINE', 'on', { engine: true }],
+  ['DRIVES', '1', { drives: 1 }],
+  ['DRIVES', '256', { drives: 256 }],
+  ['TAPE_BACKEND', 'memory', { tapeBackend: 'memory' }],
+  ['SMTP_URL', 'smtp://mail.example.org:2525', { smtpUrl: 'smtp://mail.example.org:2525' }],
+  ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
+  ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
+  ...['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'].map((level): [string, string, Partial<Config>] => [
+    'LOG_LEVEL',
+    level,
+    { logLevel: level },
+  ]),
+])('%s=%s is taken', (name, value, changed) => {
+  expect(read({ [name]: value })).toEqual({ ...defaults, ...changed });
+});
+
+const database = 'DATABASE_URL must be a URL that begins with postgresql:// or postgres://, not';
+const smtp = 'SMTP_URL must be a URL that begins with smtp:// or smtps://, not';
+
+test.each([
+  ...['-1', '65536', '80.5', '1e3', '0x50', ' 80', 'http', '99999999999'].map((value) => [
+    'PORT',
+    value,
+    `PORT must be a whole number from 0 to 65535, not ${JSON.stringify(value)}`,
+  ]),
+  ...['0', '257', '-2', 'two'].map((value) => [
+    'DRIVES',
+    value,
+    `DRIVES must be a whole number from 1 to 256, not ${JSON.stringify(value)}`,
+  ]),
+  ...['On', 'true', '1', 'yes'].flatMap((value) => [
+    ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
+    ['ENGINE', value, `ENGINE must be one of on, off, not ${JSON.stringify(value)}`],
+  ]),
+  ['TAPE_BACKEND', 'lto', `TAPE_BACKEND must be one of ${backendNames.join(', ')}, not "lto"`],
+  ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"'],
+  ['LOG_LEVEL', 'toString', 'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "toString"'],
+  ['DATABASE_URL', 'tapes', `${database} "tapes"`],
+  ['DATABASE_URL', 'mysql://u:secret@db/tapes', `${database} "mysql://…@db/tapes"`],
+  ['DATABASE_URL', 'postgresql:tapes', `${database} "postgresql:tapes"`],
+  ['SMTP_URL', 'mail.example.org', `${smtp} "mail.example.org"`],
+  ['SMTP_URL', 'smtp:mail.example.org', `${smtp} "smtp:mail.example.org"`],
+  ['SMTP_URL', 'smtp://', `${smtp} "smtp://"`],
+  ['SMTP_URL', 'http://u:secret@mail', `${smtp} "http://…@mail"`],
+  ['MAIL_FROM', 'nobody', 'MAIL_FROM must be an e-mail address, not "nobody"'],
+  ['MAIL_FROM', 'a@b\r\nBcc: c@d', 'MAIL_FROM must be an e-mail address, not "a@b\\r\\nBcc: c@d"'],
+])('%s=%j is refused', (name, value, fault) => {
+  expect(faultsOf({ [name]: value })).toEqual([fault]);
+});
+
+const bad = { PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' };
+const all = { ...bad, MAIL_FROM: 'x', LOG_LEVEL: 'x' };
+
+test('all faults are told at once, one a line', () => {
+  const faults = faultsOf(all);
+  expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
+  expect(new ConfigError(faults).message.split('\n')).toEqual([
+    'the environment has 9 faults:',
+    ...faults.map((fault) => `  ${fault}`),
+  ]);
+  expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');
+});
+
+test.each(['start', 'serve', 'work', 'migrate'])(
+  '%s with faults ends with 2, tells them all and starts nothing',
+  async (command) => {
+    const dataDir = `${makeDataDir()}/data`;
+    const result = await runCli([command], { env: { ...all, DATA_DIR: dataDir } });
+    expect(result).toEqual({
+      code: 2,
+      stdout: '',
+      stderr: `tapegate: ${new ConfigError(faultsOf(all)).message}\n`,
+    });
+  },
+);
+
+test('TAPEGATE_URL is where the commands of users look, by default where start listens by default', () => {
+  expect(readServerUrl({})).toBe('http://127.0.0.1:8080');
+  expect(readServerUrl({ TAPEGATE_URL: '' })).toBe(`http://${defaults.host}:${defaults.port}`);
+  expect(readServerUrl({ TAPEGATE_URL: 'https://tapes.example.org/below//' })).toBe('https://tapes.example.org/below');
+  for (const TAPEGATE_URL of ['tapes', 'localhost:8080', 'ftp://tapes', 'http://', 'http:tapes']) {
+    expect(() => readServerUrl({ TAPEGATE_URL })).toThrow(
+      `TAPEGATE_URL must be a URL that begins with http:// or https://, not ${JSON.stringify(TAPEGATE_URL)}`,
+    );
+  }
+});
+
+test('stacks are wanted at the levels debug and trace', () => {
+  const levels = ['debug', 'trace', 'info', '', undefined];
+  expect(levels.map((level) => isDebug({ LOG_LEVEL: level }))).toEqual([true, true, false, false, false]);
+});

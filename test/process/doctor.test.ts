@@ -1,0 +1,441 @@
+/** `tapegate doctor`: each fault is planted, found with both values, mended, and gone. */
+import { appendFileSync, existsSync, lstatSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Report } from '../../src/engine/doctor/doctor.js';
+import { type Engine, startEngine } from '../../src/engine/runner.js';
+import type { Finding } from '../../src/operations/doctor/findings.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import {
+  cancel,
+  createGate,
+  findIllegalMoves,
+  readDisks,
+  readRestored,
+  readStage,
+  viewRequest,
+  waitForState,
+} from '../support/engine-watch.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { cleanUp, runCli } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+
+let app: TestApp;
+const backend = createMemoryBackend();
+const onRead = backend.onRead;
+let volumes = 0;
+
+// an engine runs only where a test starts one, so that what is planted stays as it is until the doctor comes
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+});
+beforeEach(() => {
+  backend.onRead = onRead;
+});
+afterAll(async () => {
+  // but for the file whose stage a test changes by hand
+  expect((await findIllegalMoves(app)).filter((move) => !move.startsWith('/queue/ahead:'))).toEqual([]);
+  await cleanUp();
+  await app.close();
+});
+
+const place = (file: string) => path.join(app.restoreDir, file);
+const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
+const fileId = `(SELECT id FROM tape_file WHERE path = $1)`;
+
+async function tape(...files: string[]): Promise<Map<string, Uint8Array>> {
+  const volume = `V${++volumes}`;
+  return await addTaped(
+    app.ctx,
+    backend,
+    files.map((file, index) => ({ path: file, volume, position: BigInt(index + 1) })),
+  );
+}
+
+const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files, retention: '2099-01-01' });
+
+async function withEngine<T>(work: (engine: Engine) => Promise<T>): Promise<T> {
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+  try {
+    return await work(engine);
+  } finally {
+    await engine.stop();
+  }
+}
+
+/** Restores files, and returns the request that holds them and their bytes. */
+async function restore(...files: string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
+  const contents = await tape(...files);
+  const id = await ask(...files);
+  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  return { id, contents };
+}
+
+interface Outcome {
+  code: number | null;
+  findings: Finding[];
+  report: Report;
+}
+
+async function doctor(...args: string[]): Promise<Outcome> {
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'silent' };
+  const { code, stdout, stderr } = await runCli(['doctor', '--json', ...args], { env });
+  expect(stderr).toBe('');
+  const lines = stdout.trimEnd().split('\n');
+  const report = JSON.parse(lines.pop() ?? '');
+  return { code, findings: lines.map((line) => JSON.parse(line)), report };
+}
+
+/** Finds the planted faults and no other, leaves them as they are, mends them when asked to, and finds nothing any more. */
+async function expectMended(faults: Omit<Finding, 'isRepaired'>[], ...args: string[]): Promise<void> {
+  const sorted = (findings: Finding[]) => findings.sort((a, b) => (a.kind < b.kind ? -1 : 1));
+  const due = (isRepaired: boolean) => sorted(faults.map((fault) => ({ ...fault, isRepaired })));
+  const { code, findings } = await doctor(...args);
+  expect({ code, findings: sorted(findings) }).toEqual({ code: 1, findings: due(false) });
+  const mended = await doctor('--repair', ...args);
+  expect({ code: mended.code, findings: sorted(mended.findings) }).toEqual({ code: 0, findings: due(true) });
+  expect(await doctor('--repair', ...args)).toMatchObject({ code: 0, findings: [] });
+}
+
+test('where all is well it says what it looked at, and changes nothing', async () => {
+  const { id } = await restore('/well/a', '/well/b');
+  expect(await doctor('--checksums')).toEqual({
+    code: 0,
+    findings: [],
+    report: {
+      lookedAt: {
+        quotas: 1,
+        requests: 1,
+        holds: 2,
+        recalls: 0,
+        disks: 1,
+        copies: 2,
+        checksums: 2,
+        notCompared: 0,
+        files: 2,
+        folders: 2,
+      },
+      found: 0,
+      repaired: 0,
+    },
+  });
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  expect((await runCli(['doctor', '--repair'], { env })).stdout).toBe(
+    'looked at 1 quotas, 1 requests, 2 holds, 0 recalls, 1 disks, 2 noted copies (0 of them read), 2 files in 2 folders: nothing is wrong\n',
+  );
+  await cancel(app, id);
+});
+
+test('counters that are wrong are found and reckoned anew', async () => {
+  const { id } = await restore('/count/a', '/count/b');
+  const { rows } = await sql('SELECT used FROM restore_disk');
+  const used = rows[0].used as bigint;
+  await sql(`UPDATE quota SET used = used + 5 WHERE "user" = 'alice'`);
+  await sql('UPDATE restore_disk SET used = used + 7, reserved = reserved + 9');
+  await sql('UPDATE request SET files_total = 3, bytes_on_disk = 1000 WHERE id = $1', [id]);
+  const counts = await doctor();
+  expect(counts.findings.map(({ kind }) => kind)).toEqual([
+    'disk-used',
+    'disk-reserved',
+    'request-counts',
+    'request-state', // since it counts a file that is still to come
+    'quota-used',
+  ]);
+  await sql(`UPDATE request SET state = 'RESTORING' WHERE id = $1`, [id]);
+  await expectMended([
+    {
+      kind: 'disk-used',
+      thing: app.restoreDir,
+      expected: `${used} bytes of noted copies`,
+      found: `${used + 7n} bytes used`,
+    },
+    {
+      kind: 'disk-reserved',
+      thing: app.restoreDir,
+      expected: '0 bytes of running recalls',
+      found: '9 bytes reserved',
+    },
+    {
+      kind: 'request-counts',
+      thing: `request ${id}`,
+      expected: '2 files, 2 on disk, 0 failed, 2000 bytes, 2000 bytes on disk',
+      found: '3 files, 2 on disk, 0 failed, 2000 bytes, 1000 bytes on disk',
+    },
+    { kind: 'quota-used', thing: 'user alice', expected: '2000 bytes held', found: '2005 bytes used' },
+  ]);
+  expect((await viewRequest(app, id)).state).toBe('COMPLETED');
+  await sql(`UPDATE request SET state = 'RESTORING' WHERE id = $1`, [id]);
+  await expectMended([{ kind: 'request-state', thing: `request ${id}`, expected: 'COMPLETED', found: 'RESTORING' }]);
+  await cancel(app, id);
+});
+
+test('a queue that does not agree with the holds is put in order, and the files come', async () => {
+  const { id: first } = await restore('/queue/ahead');
+  const contents = await tape('/queue/unserved', '/queue/orphan', '/queue/lost', '/queue/astray', '/queue/nobody');
+  const second = await ask('/queue/unserved', '/queue/orphan', '/queue/lost', '/queue/astray');
+  await sql(`UPDATE tape_file SET stage = 'ONTAPE' WHERE path = $1`, ['/queue/ahead']);
+  rmSync(place('/queue/ahead'));
+  await sql(`DELETE FROM recall WHERE file_id = ${fileId}`, ['/queue/unserved']);
+  await sql(`UPDATE tape_file SET stage = 'RESTORING' WHERE path = $1`, ['/queue/orphan']);
+  await sql(`UPDATE tape_file SET stage = 'RESTORING' WHERE path = $1`, ['/queue/lost']);
+  const run = `UPDATE recall SET state = 'RUNNING', drive_id = d.id, epoch = d.epoch - $2::int,
+    started_at = created_at, disk_id = k.id FROM drive d, restore_disk k WHERE d.name = 'drive-1' AND file_id = ${fileId}`;
+  await sql(run, ['/queue/lost', 1]);
+  await sql(run, ['/queue/astray', 0]);
+  await sql(`UPDATE drive SET engine_id = gen_random_uuid(), lease_until = '2020-01-01' WHERE name = 'drive-1'`);
+  await sql('UPDATE restore_disk SET reserved = 2000');
+  await sql(
+    `INSERT INTO recall (file_id, size, created_at) SELECT id, size, '2026-01-02' FROM tape_file WHERE path = $1`,
+    ['/queue/nobody'],
+  );
+  const { rows } = await sql(`SELECT name, epoch FROM drive WHERE name = 'drive-1'`);
+  const epoch = rows[0].epoch as bigint;
+  const due = [
+    {
+      kind: 'recall-lost',
+      thing: '/queue/lost',
+      expected: `a drive that runs the recall in epoch ${epoch - 1n}`,
+      found: `drive-1 in epoch ${epoch}`,
+    },
+    {
+      kind: 'recall-lost',
+      thing: '/queue/astray',
+      expected: `a drive that runs the recall in epoch ${epoch}`,
+      found: 'drive-1, whose lease ran out at 2020-01-01T00:00:00',
+    },
+    {
+      kind: 'restoring-without-recall',
+      thing: '/queue/orphan',
+      expected: 'a recall that runs, the file being RESTORING',
+      found: 'one that is WAITING',
+    },
+    { kind: 'recall-astray', thing: '/queue/astray', expected: 'RESTORING, since its recall runs', found: 'ONTAPE' },
+    {
+      kind: 'hold-ahead',
+      thing: '/queue/ahead',
+      expected: `on disk, as the holds of request ${first} say`,
+      found: 'ONTAPE',
+    },
+    {
+      kind: 'hold-without-recall',
+      thing: '/queue/unserved',
+      expected: `a recall, since request ${second} wait`,
+      found: 'none, and the file is ONTAPE',
+    },
+    {
+      kind: 'recall-without-hold',
+      thing: '/queue/nobody',
+      expected: 'a live hold that its recall is for',
+      found: 'none, and a recall made at 2026-01-02T00:00:00',
+    },
+    {
+      kind: 'note-without-copy',
+      thing: place('/queue/ahead'),
+      expected: 'a copy of 1000 bytes, to be removed, the file being ONTAPE',
+      found: 'nothing',
+    },
+  ].map((fault) => ({ ...fault, isRepaired: false }));
+  const sorted = (findings: Finding[]) => findings.sort((a, b) => (a.kind + a.thing < b.kind + b.thing ? -1 : 1));
+  expect(sorted((await doctor()).findings)).toEqual(sorted(due));
+  const mended = await doctor('--repair');
+  expect(mended.code).toBe(0);
+  // taking over the drive of the one that is astray puts it in order, too
+  const left = due.filter(({ kind }) => kind !== 'recall-astray');
+  expect(sorted(mended.findings)).toEqual(sorted(left.map((fault) => ({ ...fault, isRepaired: true }))));
+  expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [] });
+  expect(await viewRequest(app, first)).toMatchObject({ filesOnDisk: 0, bytesOnDisk: 0 });
+  await withEngine(() => Promise.all([first, second].map((id) => waitForState(app, id, 'COMPLETED'))));
+  for (const [file, bytes] of contents) {
+    expect(readRestored(app, file)).toEqual(file === '/queue/nobody' ? undefined : Buffer.from(bytes));
+  }
+  expect(await doctor('--checksums')).toMatchObject({ code: 0, findings: [] });
+  for (const id of [first, second]) await cancel(app, id);
+});
+
+test('a copy that is missing is recalled again for everybody who holds it', async () => {
+  const { id, contents } = await restore('/missing/a', '/missing/b');
+  const second = await ask('/missing/a');
+  expect((await viewRequest(app, second)).state).toBe('COMPLETED');
+  const { rows } = await sql('SELECT disk_mtime_ns AS ns FROM tape_file WHERE path = $1', ['/missing/a']);
+  const time = new Date(Number(rows[0].ns / 1_000_000n)).toISOString().slice(0, 19);
+  rmSync(place('/missing/a'));
+  const fault = {
+    kind: 'copy-missing',
+    thing: place('/missing/a'),
+    expected: expect.stringContaining(`1000 bytes of ${time}.`),
+    found: 'nothing',
+  };
+  const { used } = await readDisks(app);
+  await expectMended([fault]);
+  expect((await readDisks(app)).used).toBe(used - 1000n);
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: 1000 });
+  expect(await viewRequest(app, second)).toMatchObject({
+    filesOnDisk: 0,
+    holds: [{ state: 'WAITING', stage: 'ONTAPE' }],
+  });
+  await withEngine(() => Promise.all([id, second].map((request) => waitForState(app, request, 'COMPLETED'))));
+  for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(Buffer.from(bytes));
+  for (const request of [id, second]) await cancel(app, request);
+});
+
+test('a copy that was changed by hand stays, and is UNVERIFIED once nobody holds it', async () => {
+  const { id } = await restore('/changed/a');
+  appendFileSync(place('/changed/a'), 'by hand');
+  const fault = {
+    kind: 'copy-changed',
+    thing: place('/changed/a'),
+    expected: expect.stringContaining('1000 bytes of '),
+    found: expect.stringContaining('1007 bytes of '),
+  };
+  for (const args of [[], ['--repair']]) {
+    const held = await doctor(...args);
+    expect(held).toMatchObject({ code: 1, findings: [{ ...fault, isRepaired: false }] });
+  }
+  expect(await readStage(app, '/changed/a')).toBe('R');
+  await cancel(app, id);
+  await expectMended([fault]);
+  expect(await readStage(app, '/changed/a')).toBe('U');
+  expect(readRestored(app, '/changed/a')).toHaveLength(1007);
+});
+
+test('other bytes in a copy of the same size and time are found by --checksums, and by nothing else', async () => {
+  const { id, contents } = await restore('/damaged/a');
+  writeFileSync(place('/damaged/a'), Buffer.alloc(1000));
+  const { mtimeNs } = lstatSync(place('/damaged/a'), { bigint: true });
+  await sql('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', ['/damaged/a', mtimeNs]);
+  expect(await doctor()).toMatchObject({ code: 0, findings: [] });
+  const { rows } = await sql('SELECT checksum FROM tape_file WHERE path = $1', ['/damaged/a']);
+  const zeros = 'sha256:541b3e9daa09b20bf85fa273e5cbd3e80185aa4ec298e765db87742b70138a53';
+  const fault = { kind: 'copy-damaged', thing: place('/damaged/a'), expected: rows[0].checksum, found: zeros };
+  for (const args of [['--checksums'], ['--checksums', '--repair']]) {
+    expect(await doctor(...args)).toMatchObject({ code: 1, findings: [{ ...fault, isRepaired: false }] });
+  }
+  // whoever takes the bad copy away gets a good one
+  rmSync(place('/damaged/a'));
+  expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing' }] });
+  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  expect(readRestored(app, '/damaged/a')).toEqual(Buffer.from(contents.get('/damaged/a') ?? []));
+  await cancel(app, id);
+});
+
+test('files that Tapegate left are removed; files of others, and those of other bytes, stay', async () => {
+  const contents = await tape('/left/copy', '/left/other', '/left/deep/copy');
+  await withEngine(async () => {}); // nothing of earlier tests is left to be removed
+  mkdirSync(place('/left/deep'), { recursive: true });
+  writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
+  writeFileSync(place('/left/deep/copy'), contents.get('/left/deep/copy') ?? '');
+  writeFileSync(place('/left/other'), 'other bytes');
+  writeFileSync(place('/left/foreign'), 'foreign');
+  writeFileSync(place('/left/.tapegate-999999-1-3.part'), 'half');
+  const orphan = (file: string, found: string) => ({
+    kind: 'orphan-copy',
+    thing: place(file),
+    expected: 'nothing, the file of 1000 bytes being ONTAPE',
+    found,
+  });
+  const stay = [
+    orphan('/left/other', '11 bytes'),
+    { kind: 'unknown-file', thing: place('/left/foreign'), expected: 'a path of the catalogue', found: 'a file' },
+  ];
+  const go = [
+    orphan('/left/copy', '1000 bytes'),
+    orphan('/left/deep/copy', '1000 bytes'),
+    {
+      kind: 'partial-file',
+      thing: place('/left/.tapegate-999999-1-3.part'),
+      expected: 'a recall of file 999999 that runs on drive 1 in epoch 3',
+      found: 'none, and 4 bytes',
+    },
+  ];
+  const sorted = (findings: object[]) => findings.map((finding) => JSON.stringify(finding)).sort();
+  const as = (faults: object[], isRepaired: boolean) => faults.map((fault) => ({ ...fault, isRepaired }));
+  const { code, findings } = await doctor();
+  expect({ code, findings: sorted(findings) }).toEqual({ code: 1, findings: sorted(as([...stay, ...go], false)) });
+  const mended = await doctor('--repair');
+  expect(mended.code).toBe(1);
+  expect(sorted(mended.findings)).toEqual(sorted([...as(stay, false), ...as(go, true)]));
+  const again = await doctor('--repair');
+  expect(sorted(again.findings)).toEqual(sorted(as(stay, false)));
+  expect(existsSync(place('/left/deep'))).toBe(false);
+  expect(readFileSync(place('/left/foreign'), 'utf8')).toBe('foreign');
+  expect(readFileSync(place('/left/other'), 'utf8')).toBe('other bytes');
+  rmSync(place('/left'), { recursive: true });
+});
+
+test('a restored file that nobody holds, and that no engine would come to, leaves', async () => {
+  const { id } = await restore('/unheld/a');
+  await cancel(app, id);
+  expect(await doctor()).toMatchObject({ code: 0, findings: [] }); // an engine is about to do it
+  await sql('UPDATE request SET is_released = true WHERE id = $1', [id]);
+  await expectMended([
+    {
+      kind: 'restored-without-hold',
+      thing: '/unheld/a',
+      expected: 'a live hold on a file that is RESTORED',
+      found: 'none, and a copy of 1000 bytes',
+    },
+  ]);
+  expect(await readStage(app, '/unheld/a')).toBe('T');
+  expect(readRestored(app, '/unheld/a')).toBeUndefined();
+});
+
+test('copies on a disk without its marker are not judged, and no repair makes the marker', async () => {
+  const { id } = await restore('/marker/a');
+  rmSync(place('.tapegate-disk'));
+  rmSync(place('/marker/a')); // as where nothing is mounted
+  for (const args of [[], ['--repair', '--checksums']]) {
+    const { code, findings, report } = await doctor(...args);
+    expect(code).toBe(1);
+    expect(findings).toMatchObject([{ kind: 'disk-unavailable', thing: app.restoreDir, isRepaired: false }]);
+    expect(findings[0]?.found).toContain(`is not mounted, or lost its marker: there is no ${place('.tapegate-disk')}`);
+    expect(report.lookedAt).toMatchObject({ copies: 0, notCompared: 1, files: 0 });
+  }
+  expect(await readStage(app, '/marker/a')).toBe('R');
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  const add = ['disk', 'add', app.restoreDir, '--size', '1G'];
+  expect((await runCli(add, { env })).stderr).toContain('none of the copies that should be on it');
+  expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
+  expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing', isRepaired: true }] });
+  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  await cancel(app, id);
+});
+
+test('while engines work and users come and go, nothing is found and nothing is in the way', async () => {
+  const files = Array.from({ length: 60 }, (_, n) => `/busy/${n}`);
+  const contents = await tape(...files);
+  const gate = createGate();
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position === 30n) await gate.opened;
+    return bytes;
+  };
+  await withEngine(async () => {
+    const id = await ask(...files);
+    await waitFor('a recall in hand', async () => backend.log.some(({ position }) => position === 30n));
+    // one recall has its partial file, others wait, and meanwhile requests are made and end
+    let isOver = false;
+    const users = (async () => {
+      while (!isOver) await cancel(app, await ask(...files.slice(0, 20)));
+    })();
+    try {
+      for (const args of [['--checksums'], ['--repair'], []]) {
+        expect(await doctor(...args)).toMatchObject({ code: 0, findings: [] });
+      }
+      gate.open();
+      await waitForState(app, id, 'COMPLETED');
+      for (const args of [['--repair'], ['--checksums']]) {
+        expect(await doctor(...args)).toMatchObject({ code: 0, findings: [] });
+      }
+    } finally {
+      isOver = true;
+      gate.open();
+      await users;
+    }
+    for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(Buffer.from(bytes));
+    await cancel(app, id);
+    for (let look = 1; look <= 2; look++) expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [] });
+    await waitFor('the copies to go', async () => (await readDisks(app)).used === 0n);
+  });
+  expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
+});

@@ -1,0 +1,320 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { afterAll, expect, test } from 'vitest';
+import { findServerUser } from '../../src/database/binaries.js';
+import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { isRunning } from '../../src/database/postmaster.js';
+import { waitFor } from '../support/app.js';
+import { cleanUp, makeDataDir, readServerLog, runCli, serverPid } from '../support/process.js';
+
+const isRoot = process.getuid?.() === 0;
+const NOBODY = 65_534;
+
+afterAll(cleanUp);
+
+const startIn = (dataDir: string): Promise<Embedded> => startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
+
+async function query(server: Embedded, text: string): Promise<Record<string, unknown>[]> {
+  const client = new pg.Client(server.config('postgres'));
+  await client.connect();
+  try {
+    return (await client.query(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** What a server is killed with leaves its lock file behind. */
+async function killServer(dataDir: string): Promise<number> {
+  const pid = serverPid(dataDir);
+  if (pid === undefined) throw new Error('no server runs');
+  process.kill(pid, 'SIGKILL');
+  await waitFor('the server to be gone', async () => serverPid(dataDir) !== pid);
+  return pid;
+}
+
+test('a cluster is made, served over a Unix socket only, and stopped by the one who leaves', async () => {
+  const dataDir = makeDataDir();
+  const server = await startIn(dataDir);
+  const settings = await query(
+    server,
+    `SELECT name, setting FROM pg_settings WHERE name IN ('listen_addresses', 'TimeZone')`,
+  );
+  const [{ datcollate, encoding } = {}] = await query(
+    server,
+    `SELECT datlocale AS datcollate, pg_encoding_to_char(encoding) AS encoding FROM pg_database WHERE datname = 'postgres'`,
+  );
+  await server.close();
+  expect(settings).toEqual([
+    { name: 'listen_addresses', setting: '' },
+    { name: 'TimeZone', setting: 'UTC' },
+  ]);
+  expect({ datcollate, encoding }).toEqual({ datcollate: 'C.UTF-8', encoding: 'UTF8' });
+  expect(serverPid(dataDir)).toBeUndefined();
+  expect(existsSync(path.join(dataDir, 'postgres/postmaster.pid'))).toBe(false);
+  expect(readServerLog(dataDir)).toContain('database system is shut down');
+});
+
+test('of several who attach, only the last one to leave stops the server', async () => {
+  const dataDir = makeDataDir();
+  const first = await startIn(dataDir);
+  const second = await startIn(dataDir);
+  const pid = serverPid(dataDir);
+  await first.close();
+  expect(serverPid(dataDir)).toBe(pid);
+  expect(await query(second, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+  await second.close();
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test('of several who leave at once, one stops the server', async () => {
+  const dataDir = makeDataDir();
+  for (let round = 0; round < 5; round++) {
+    const all = await Promise.all(Array.from({ length: 4 }, () => startIn(dataDir)));
+    await Promise.all(all.map((server) => server.close()));
+    expect(serverPid(dataDir)).toBeUndefined();
+  }
+});
+
+test('a server that is asked to end gently is there again, though its clients stay', async () => {
+  const dataDir = makeDataDir();
+  const server = await startIn(dataDir);
+  const pid = serverPid(dataDir);
+  if (pid === undefined) throw new Error('no server runs');
+  process.kill(pid, 'SIGTERM');
+  await waitFor('another server', async () => ![pid, undefined].includes(serverPid(dataDir)));
+  const later = await startIn(dataDir);
+  await later.close();
+  await waitFor('its first client to be back', async () => serverPid(dataDir) !== undefined);
+  await server.close();
+  expect({ first: isRunning(pid), second: serverPid(dataDir) }).toEqual({ first: false, second: undefined });
+});
+
+test('connections that are closing do not keep the server alive', async () => {
+  const dataDir = makeDataDir();
+  const server = await startIn(dataDir);
+  const pool = new pg.Pool({ ...server.config('postgres'), max: 10 });
+  pool.on('connect', (client) => client.on('error', () => {})); // it may be told that the server ends
+  await Promise.all(Array.from({ length: 10 }, () => pool.query('SELECT pg_sleep(0.05)')));
+  await pool.end();
+  await server.close();
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test('who comes while the last one leaves gets a server', async () => {
+  const dataDir = makeDataDir();
+  let server = await startIn(dataDir);
+  for (let round = 0; round < 5; round++) {
+    const leaving = server.close();
+    server = await startIn(dataDir);
+    await leaving;
+    expect(await query(server, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+  }
+  await server.close();
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test.each([2, 4])('%i processes that start at once on an empty folder share one cluster', async (count) => {
+  const dataDir = makeDataDir();
+  const env = { DATA_DIR: dataDir, LOG_LEVEL: 'warn' };
+  const results = await Promise.all(Array.from({ length: count }, () => runCli(['migrate', '--json'], { env })));
+  expect(results.map(({ code, stderr }) => ({ code, stderr }))).toEqual(
+    Array.from({ length: count }, () => ({ code: 0, stderr: '' })),
+  );
+  const applied = results.flatMap(({ stdout }) => JSON.parse(stdout).migrated as string[]);
+  expect(applied).toEqual(readdirSync('prisma/migrations').filter((name) => /^\d/.test(name)));
+  expect(serverPid(dataDir)).toBeUndefined();
+  expect(readdirSync(dataDir)).toEqual(['postgres']);
+});
+
+test('a server that was killed is started again, and what was committed is there', async () => {
+  const dataDir = makeDataDir();
+  const server = await startIn(dataDir);
+  await query(server, 'CREATE TABLE kept AS SELECT 1 AS one');
+  const killed = await killServer(dataDir);
+  const rows = await waitFor('an answer', () => query(server, 'SELECT one FROM kept').catch(() => undefined));
+  expect(rows).toEqual([{ one: 1 }]);
+  expect(serverPid(dataDir)).not.toBe(killed);
+  await server.close();
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test('a server that is killed while its only process leaves is not left behind again', async () => {
+  const dataDir = makeDataDir();
+  for (let round = 0; round < 5; round++) {
+    const server = await startIn(dataDir);
+    await killServer(dataDir);
+    await server.close();
+    expect(serverPid(dataDir)).toBeUndefined();
+  }
+});
+
+/** As a killed server leaves it and that of its socket, with the number of a process of our choice. */
+async function leaveLockFile(dataDir: string, pid: number): Promise<void> {
+  const file = path.join(dataDir, 'postgres/postmaster.pid');
+  const server = await startIn(dataDir);
+  await server.close();
+  const lines = [
+    pid,
+    path.join(dataDir, 'postgres'),
+    1_700_000_000,
+    5432,
+    path.join(dataDir, 'postgres'),
+    '',
+    '0 0',
+    'ready',
+  ];
+  const { uid, gid } = statSync(path.dirname(file));
+  for (const lock of [file, path.join(dataDir, 'postgres/.s.PGSQL.5432.lock')]) {
+    writeFileSync(lock, `${lines.join('\n')}\n`, { mode: 0o600 });
+    chownSync(lock, uid, gid);
+  }
+}
+
+const runs = async (dataDir: string) => {
+  const server = await startIn(dataDir);
+  const rows = await query(server, 'SELECT 1 AS one');
+  await server.close();
+  return rows;
+};
+
+test('a lock file of a process that is gone is passed over', async () => {
+  const dataDir = makeDataDir();
+  const child = spawn('true');
+  await new Promise((resolve) => child.on('exit', resolve));
+  await leaveLockFile(dataDir, child.pid ?? 0);
+  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+});
+
+test('a lock file whose number is now another program is passed over', async () => {
+  const dataDir = makeDataDir();
+  await leaveLockFile(dataDir, process.pid);
+  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+});
+
+/** A process that has ended and whose parent never asks how, as below an init that does not wait for orphans. */
+async function startUndead(dataDir: string): Promise<{ pid: number; bury: () => void }> {
+  // as a process of its own user, PostgreSQL takes it for a server
+  const user = findServerUser(dataDir);
+  // ends when its parent is no shell any more, which would ask
+  const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 600'], {
+    ...user,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const [said] = await once(parent.stdout, 'data');
+  const pid = Number(String(said));
+  await waitFor('it to end', async () => readFileSync(`/proc/${pid}/cmdline`, 'utf8') === '');
+  return { pid, bury: () => void parent.kill() };
+}
+
+test('a lock file of a process that nobody has waited for is passed over', async () => {
+  const dataDir = makeDataDir();
+  const { pid, bury } = await startUndead(dataDir);
+  await leaveLockFile(dataDir, pid);
+  expect(isRunning(pid)).toBe(true);
+  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+  bury();
+});
+
+test('processes that find the lock files of a dead server at once share one server', async () => {
+  const dataDir = makeDataDir();
+  const env = { DATA_DIR: dataDir, LOG_LEVEL: 'warn' };
+  const { pid, bury } = await startUndead(dataDir);
+  await leaveLockFile(dataDir, pid);
+  expect(isRunning(pid)).toBe(true);
+  const results = await Promise.all(Array.from({ length: 4 }, () => runCli(['migrate', '--json'], { env })));
+  expect(results.map(({ code, stderr }) => ({ code, stderr }))).toEqual(
+    Array.from({ length: 4 }, () => ({ code: 0, stderr: '' })),
+  );
+  expect(serverPid(dataDir)).toBeUndefined();
+  bury();
+});
+
+test('a lock file whose number is now the server of another folder is passed over', async () => {
+  const dataDir = makeDataDir();
+  const otherDir = makeDataDir();
+  const other = await startIn(otherDir);
+  const pid = serverPid(otherDir) ?? 0;
+  await leaveLockFile(dataDir, pid);
+  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+  expect(isRunning(pid)).toBe(true);
+  await other.close();
+});
+
+test('what a killed process left of a half-made cluster is removed', async () => {
+  const dataDir = makeDataDir();
+  mkdirSync(path.join(dataDir, 'postgres.init-abcdef/base'), { recursive: true });
+  await (await startIn(dataDir)).close();
+  expect(readdirSync(dataDir)).toEqual(['postgres']);
+});
+
+test.each([200, 700, 1500])('a folder whose path has %i bytes and more works', async (length) => {
+  const dataDir = makeDataDir();
+  let deep = dataDir;
+  while (deep.length < length) deep = path.join(deep, 'x'.repeat(100));
+  mkdirSync(deep, { recursive: true });
+  expect(await runs(deep)).toEqual([{ one: 1 }]);
+});
+
+test('a folder with quotes, spaces and letters of other scripts in its name works', async () => {
+  const dataDir = path.join(makeDataDir(), `it's "mine" = данные`);
+  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
+});
+
+test.runIf(isRoot)('root may keep its data in a folder that nobody else can search', async () => {
+  const dataDir = makeDataDir();
+  chmodSync(dataDir, 0o700);
+  const server = await startIn(dataDir);
+  await query(server, 'CREATE TABLE kept AS SELECT 1 AS one');
+  await killServer(dataDir);
+  const rows = await waitFor('an answer', () => query(server, 'SELECT one FROM kept').catch(() => undefined));
+  await server.close();
+  expect(rows).toEqual([{ one: 1 }]);
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test.runIf(isRoot)('another user than root may run it, and root afterwards on the same data', async () => {
+  const dataDir = makeDataDir();
+  chownSync(dataDir, NOBODY, NOBODY);
+  const env = { DATA_DIR: dataDir, LOG_LEVEL: 'warn' };
+  const asNobody = { env, uid: NOBODY, gid: NOBODY };
+  expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], asNobody)).toMatchObject({ code: 0, stderr: '' });
+  expect(await runCli(['quota', 'set', 'ben', '--size', '1T'], { env })).toMatchObject({ code: 0, stderr: '' });
+  const { stdout } = await runCli(['quota', 'list', '--json'], asNobody);
+  const users = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line).user);
+  expect(users).toEqual(['ann', 'ben']);
+});
+
+test.runIf(isRoot)("another user's data are refused in one line", async () => {
+  const dataDir = makeDataDir();
+  await runs(dataDir);
+  const result = await runCli(['quota', 'list'], { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY });
+  expect(result).toMatchObject({ code: 1, stdout: '' });
+  expect(result.stderr).toMatch(/^tapegate: \S+ belongs to another user \(uid \d+\)\n$/);
+});
+
+test('a server that cannot start is told with the place of its log', async () => {
+  const dataDir = makeDataDir();
+  await runs(dataDir);
+  const cluster = path.join(dataDir, 'postgres');
+  writeFileSync(path.join(cluster, 'postgresql.conf'), 'nonsense = 1\n');
+  await expect(startEmbedded({ dataDir: cluster, startTimeoutMs: 2000 })).rejects.toThrow(
+    `PostgreSQL did not start within 2 seconds; see ${cluster}/server.log`,
+  );
+  expect(readServerLog(dataDir)).toContain('unrecognized configuration parameter "nonsense"');
+});

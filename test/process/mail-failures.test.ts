@@ -1,0 +1,237 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import type { SMTPServerOptions } from 'smtp-server';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { secondsBetween } from '../../src/time.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { createClock, ring, waitForState } from '../support/engine-watch.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { Refusal, startMailServer } from '../support/mail-server.js';
+import { makeRequest } from '../support/rest.js';
+
+let app: TestApp;
+const clock = createClock();
+const backend = createMemoryBackend();
+/** Ended after each test, last first. */
+const closers: (() => Promise<unknown>)[] = [];
+
+beforeEach(async () => {
+  app = await startApp({ now: clock.now });
+  closers.push(() => app.close());
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+});
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function startMailing(smtpUrl: string | undefined): Promise<Engine> {
+  const ctx = { ...app.ctx, config: { ...app.ctx.config, smtpUrl } };
+  const engine = await startEngine(ctx, backend, { drainMs: 100 });
+  closers.push(() => engine.stop());
+  return engine;
+}
+
+async function startServer(options: SMTPServerOptions = {}, port = 0) {
+  const server = await startMailServer(port, options);
+  closers.push(() => server.close());
+  return server;
+}
+
+/** A server that does what it likes with each connection. */
+async function startRaw(onConnection: Parameters<typeof createServer>[1]): Promise<{ server: Server; port: number }> {
+  const server = createServer(onConnection as never);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { server, port: (server.address() as AddressInfo).port };
+}
+
+/** A request that finds nothing, so that its last mail is due at once. */
+function askForMail(name: string): Promise<number> {
+  const fields = { files: [`/${name}`], notify_on_last_file: `${name}@example.org`, retention: '2099-01-01' };
+  return makeRequest(app, { quota: 'alice', ...fields });
+}
+
+interface Letter {
+  state: string;
+  attempts: number;
+  last_error: string | null;
+  message_id: string;
+  next_try_at: string;
+  sent_at: string | null;
+}
+
+async function readLetter(requestId: number): Promise<Letter> {
+  const { rows } = await app.ctx.db.pool.query<Letter>('SELECT * FROM notification WHERE request_id = $1', [requestId]);
+  const [letter] = rows;
+  if (!letter) throw new Error(`request ${requestId} has no letter`);
+  return letter;
+}
+
+async function waitForLetter(requestId: number, is: (letter: Letter) => boolean, pass = false): Promise<Letter> {
+  return await waitFor(`the letter of request ${requestId}`, async () => {
+    if (pass) clock.advance(3600);
+    if (pass) await ring(app, 'notification');
+    const letter = await readLetter(requestId);
+    return is(letter) && letter;
+  });
+}
+
+test('while the server is down mail waits, longer from try to try, and goes out later as the same letter', async () => {
+  const { server: broken, port } = await startRaw((socket) => socket.destroy());
+  await startMailing(`smtp://127.0.0.1:${port}`);
+  const id = await askForMail('down');
+  const pauses: number[] = [];
+  for (let attempt = 1; attempt <= 7; attempt++) {
+    const letter = await waitForLetter(id, ({ attempts }) => attempts === attempt);
+    expect(letter).toMatchObject({ state: 'PENDING', sent_at: null });
+    expect(letter.last_error).not.toBeNull();
+    const pause = secondsBetween(clock.now(), letter.next_try_at);
+    pauses.push(Math.ceil(pause / 5) * 5);
+    clock.advance(pause + 0.001);
+    if (attempt < 7) await ring(app, 'notification');
+  }
+  expect(pauses).toEqual([5, 15, 60, 300, 900, 3600, 3600]);
+  const { message_id } = await readLetter(id);
+  await new Promise((resolve) => broken.close(resolve));
+  const server = await startServer({}, port);
+  const sent = await waitForLetter(id, ({ state }) => state === 'SENT', true);
+  expect(sent).toMatchObject({ attempts: 8, last_error: null, message_id });
+  expect(sent.sent_at).not.toBeNull();
+  expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id]);
+});
+
+test('a letter whose answer got lost is sent again under the same Message-ID', async () => {
+  const server = await startServer();
+  server.onMail = () => {
+    if (server.mails.length === 1) throw new Refusal(421, 'closing in the middle of it');
+  };
+  await startMailing(server.url);
+  const id = await askForMail('lost');
+  await waitForLetter(id, ({ state }) => state === 'SENT', true);
+  const { message_id } = await readLetter(id);
+  expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id, message_id]);
+});
+
+test('a recipient that is refused for now is tried again', async () => {
+  let refusals = 0;
+  const server = await startServer({
+    onRcptTo: (_address, _session, callback) => callback(refusals++ < 2 ? new Refusal(450, 'greylisted') : null),
+  });
+  await startMailing(server.url);
+  const id = await askForMail('grey');
+  const first = await waitForLetter(id, ({ attempts }) => attempts === 1);
+  expect(first).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('greylisted') });
+  expect(await waitForLetter(id, ({ state }) => state === 'SENT', true)).toMatchObject({ attempts: 3 });
+  expect(server.mails).toHaveLength(1);
+});
+
+test.each([
+  [
+    'a recipient',
+    { onRcptTo: (_address, _session, callback) => callback(new Refusal(550, 'no such user')) } as SMTPServerOptions,
+    'no such user',
+  ],
+  [
+    'a letter',
+    {
+      onData: (stream, _session, callback) => {
+        stream.resume().on('end', () => callback(new Refusal(554, 'looks like spam')));
+      },
+    } as SMTPServerOptions,
+    'looks like spam',
+  ],
+])('%s that is refused for good is given up, and why is noted', async (_what, options, reason) => {
+  const server = await startServer(options);
+  await startMailing(server.url);
+  const id = await askForMail('refused');
+  const given = await waitForLetter(id, ({ state }) => state === 'REJECTED');
+  expect(given).toMatchObject({ attempts: 1, sent_at: null, last_error: expect.stringContaining(reason) });
+  const other = await askForMail('other');
+  await waitForLetter(other, ({ state }) => state === 'REJECTED', true); // the outbox has been gone through again
+  expect(await readLetter(id)).toEqual(given);
+});
+
+test('a sender that the server refuses costs no mail: it goes out once that is mended', async () => {
+  let isMended = false;
+  const server = await startServer({
+    onMailFrom: (_address, _session, callback) => callback(isMended ? null : new Refusal(550, 'not from here')),
+  });
+  await startMailing(server.url);
+  const id = await askForMail('sender');
+  const waiting = await waitForLetter(id, ({ attempts }) => attempts === 1);
+  expect(waiting).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('not from here') });
+  isMended = true;
+  await waitForLetter(id, ({ state }) => state === 'SENT', true);
+});
+
+test('a login that the server refuses costs no mail, and user and password are taken from SMTP_URL', async () => {
+  const seen: string[] = [];
+  const server = await startServer({
+    authOptional: false,
+    disabledCommands: ['STARTTLS'],
+    allowInsecureAuth: true,
+    onAuth: ({ username, password }, _session, callback) => {
+      seen.push(`${username} ${password}`);
+      callback(seen.length > 1 ? null : new Refusal(535, 'wrong password'), { user: username });
+    },
+  });
+  await startMailing(server.url.replace('//', '//us%40er:p%3Ass%2F@'));
+  const id = await askForMail('login');
+  const waiting = await waitForLetter(id, ({ attempts }) => attempts === 1);
+  expect(waiting).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('wrong password') });
+  await waitForLetter(id, ({ state }) => state === 'SENT', true);
+  expect(seen).toEqual(['us@er p:ss/', 'us@er p:ss/']);
+});
+
+test('a server with TLS and a certificate of its own house takes mail', async () => {
+  const isSecure: boolean[] = [];
+  const server = await startServer({
+    disabledCommands: ['AUTH'],
+    logger: false,
+    onMailFrom: (_address, session, callback) => {
+      isSecure.push(session.secure);
+      callback();
+    },
+  });
+  await startMailing(server.url);
+  const id = await askForMail('tls');
+  await waitForLetter(id, ({ state }) => state === 'SENT');
+  expect(isSecure).toEqual([true]);
+});
+
+test('a server that never answers holds up no restore, and an engine that stops gives the letter up for later', async () => {
+  const sockets = new Set<{ destroy(): void }>();
+  const { server: silent, port } = await startRaw((socket) => sockets.add(socket));
+  const engine = await startMailing(`smtp://127.0.0.1:${port}`);
+  const id = await askForMail('silent');
+  await waitFor('the connection', async () => sockets.size > 0);
+  await addTaped(app.ctx, backend, [{ path: '/silent/a', volume: 'SILENT' }]);
+  await waitForState(app, await makeRequest(app, { quota: 'alice', patterns: '/silent/' }), 'COMPLETED');
+  await engine.stop();
+  const left = await readLetter(id);
+  expect(left).toMatchObject({ state: 'PENDING', last_error: expect.stringMatching(/abort/i) });
+  for (const socket of sockets) socket.destroy();
+  await new Promise((resolve) => silent.close(resolve));
+  const server = await startServer();
+  await startMailing(server.url);
+  expect(await waitForLetter(id, ({ state }) => state === 'SENT')).toMatchObject({ message_id: left.message_id });
+});
+
+test('without SMTP_URL mail is written to the log, and kept', async () => {
+  await startMailing(undefined);
+  const id = await askForMail('logged');
+  const letter = await waitForLetter(id, ({ state }) => state === 'LOGGED');
+  expect(letter).toMatchObject({ attempts: 1, last_error: null, sent_at: null });
+});
+
+test('two engines send each letter once', async () => {
+  const server = await startServer();
+  const ids = [];
+  for (let n = 0; n < 20; n++) ids.push(await askForMail(`both-${n}`));
+  await Promise.all([startMailing(server.url), startMailing(server.url)]);
+  for (const id of ids) await waitForLetter(id, ({ state }) => state === 'SENT');
+  expect(new Set(server.mails.map((mail) => mail.headers.get('message-id'))).size).toBe(20);
+  expect(server.mails).toHaveLength(20);
+});

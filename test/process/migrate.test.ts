@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { migrate } from '../../src/database/migrate.js';
+import { packageRoot } from '../../src/package-root.js';
+import { waitFor } from '../support/app.js';
+import { createDatabase, type TestDatabase } from '../support/database.js';
+import { cleanUp, kill, makeDataDir, type Result, runCli, startCli } from '../support/process.js';
+
+const dir = path.join(packageRoot, 'prisma/migrations');
+const names = readdirSync(dir, { withFileTypes: true })
+  .filter((entry) => entry.isDirectory())
+  .map((entry) => entry.name)
+  .sort();
+
+let database: TestDatabase;
+let client: pg.Client;
+let env: Record<string, string>;
+
+beforeEach(async () => {
+  database = await createDatabase({ empty: true });
+  client = new pg.Client(database.connection);
+  await client.connect();
+  env = { DATABASE_URL: database.url, DATA_DIR: makeDataDir() };
+});
+afterEach(async () => {
+  await client.end();
+  await database.drop();
+});
+afterAll(cleanUp);
+
+async function query(text: string): Promise<Record<string, unknown>[]> {
+  return (await client.query(text)).rows;
+}
+
+const runMigrate = (): Promise<Result> => runCli(['migrate'], { env });
+
+test('the records are those that `prisma migrate deploy` writes', async () => {
+  expect(await migrate(database.connection)).toEqual(names);
+  const records = await query('SELECT * FROM _prisma_migrations ORDER BY migration_name');
+  expect(records).toEqual(
+    names.map((name) => ({
+      id: expect.stringMatching(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/),
+      checksum: createHash('sha256')
+        .update(readFileSync(path.join(dir, name, 'migration.sql')))
+        .digest('hex'),
+      finished_at: expect.any(Date),
+      migration_name: name,
+      logs: null,
+      rolled_back_at: null,
+      started_at: expect.any(Date),
+      applied_steps_count: 1,
+    })),
+  );
+  const columns = await query(
+    `SELECT column_name AS name, data_type AS type, character_maximum_length AS length, is_nullable AS nullable, column_default AS default
+     FROM information_schema.columns WHERE table_name = '_prisma_migrations' ORDER BY ordinal_position`,
+  );
+  const time = 'timestamp with time zone';
+  expect(columns.map((c) => [c.name, c.type, c.length, c.nullable, c.default])).toEqual([
+    ['id', 'character varying', 36, 'NO', null],
+    ['checksum', 'character varying', 64, 'NO', null],
+    ['finished_at', time, null, 'YES', null],
+    ['migration_name', 'character varying', 255, 'NO', null],
+    ['logs', 'text', null, 'YES', null],
+    ['rolled_back_at', time, null, 'YES', null],
+    ['started_at', time, null, 'NO', 'now()'],
+    ['applied_steps_count', 'integer', null, 'NO', '0'],
+  ]);
+});
+
+test('a second run applies nothing', async () => {
+  const first = await runMigrate();
+  const before = await query('SELECT * FROM _prisma_migrations');
+  const second = await runMigrate();
+  expect(first).toEqual({ code: 0, stdout: `applied: ${names.join(', ')}\n`, stderr: '' });
+  expect(second).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
+  expect(await query('SELECT * FROM _prisma_migrations')).toEqual(before);
+});
+
+test('of several processes that migrate one empty database at once, one applies each migration', async () => {
+  const results = await Promise.all(
+    Array.from({ length: 4 }, () => runCli(['migrate', '--json'], { env: { ...env, DATA_DIR: makeDataDir() } })),
+  );
+  expect(results.map(({ code, stderr }) => ({ code, stderr }))).toEqual(Array(4).fill({ code: 0, stderr: '' }));
+  expect(results.flatMap(({ stdout }) => JSON.parse(stdout).migrated)).toEqual(names);
+  expect(await query('SELECT migration_name AS name FROM _prisma_migrations ORDER BY 1')).toEqual(
+    names.map((name) => ({ name })),
+  );
+});
+
+test('of many at once in one process, too', async () => {
+  const applied = await Promise.all(Array.from({ length: 8 }, () => migrate(database.connection)));
+  expect(applied.flat()).toEqual(names);
+});
+
+test('a process that is killed while it waits for another one is no hindrance', async () => {
+  await query('SELECT pg_advisory_lock(72707369)'); // as another migrating process holds it
+  const waiting = startCli(['migrate'], { env });
+  await waitFor('it to wait', async () => {
+    const [row] = await query(`SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`);
+    return row?.n === 1;
+  });
+  await kill(waiting);
+  await query('SELECT pg_advisory_unlock(72707369)');
+  expect(await runMigrate()).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('a migration that fails leaves nothing of itself, says why, and is tried again', async () => {
+  await query('CREATE TABLE restore_disk ()'); // in the way
+  const failed = await runMigrate();
+  expect(failed).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `tapegate: migration ${names[0]}: relation "restore_disk" already exists\n`,
+  });
+  expect(await query('SELECT * FROM _prisma_migrations')).toEqual([]);
+  expect(await query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1`)).toEqual([
+    { tablename: '_prisma_migrations' },
+    { tablename: 'restore_disk' },
+  ]);
+  await query('DROP TABLE restore_disk');
+  expect(await runMigrate()).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('a migration that was changed after it was applied is refused', async () => {
+  await migrate(database.connection);
+  await query(`UPDATE _prisma_migrations SET checksum = repeat('0', 64) WHERE migration_name = '${names[0]}'`);
+  expect(await runMigrate()).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `tapegate: migration ${names[0]} was changed after it was applied\n`,
+  });
+});
+
+test('one that failed in Prisma is refused until it is resolved there', async () => {
+  await migrate(database.connection);
+  await query(`UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = '${names[0]}'`);
+  const refused = await runMigrate();
+  await query(`UPDATE _prisma_migrations SET finished_at = now() WHERE migration_name = '${names[0]}'`);
+  expect(refused).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `tapegate: migration ${names[0]} failed earlier: see "prisma migrate resolve"\n`,
+  });
+  expect(await runMigrate()).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('one that Prisma has rolled back is applied', async () => {
+  await client.query(
+    `CREATE TABLE _prisma_migrations (id VARCHAR(36) PRIMARY KEY NOT NULL, checksum VARCHAR(64) NOT NULL,
+       finished_at TIMESTAMPTZ, migration_name VARCHAR(255) NOT NULL, logs TEXT, rolled_back_at TIMESTAMPTZ,
+       started_at TIMESTAMPTZ NOT NULL DEFAULT now(), applied_steps_count INTEGER NOT NULL DEFAULT 0)`,
+  );
+  await client.query(
+    `INSERT INTO _prisma_migrations (id, checksum, migration_name, rolled_back_at) VALUES ('1', 'x', $1, now())`,
+    [names[0]],
+  );
+  expect(await migrate(database.connection)).toEqual(names);
+});

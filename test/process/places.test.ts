@@ -1,0 +1,78 @@
+/** Where and as whom the program can be started, and what it says where it cannot. */
+import { chmodSync, chownSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { cleanUp, makeDataDir, runCli, serverPid, startServer, stop } from '../support/process.js';
+import { DEMO, hashTree, hashVolumes, post, waitForEnd } from '../support/server.js';
+
+const isRoot = process.getuid?.() === 0;
+const NOBODY = 65_534;
+
+afterAll(cleanUp);
+
+test('a taken port is told in one line, and nothing is left running', async () => {
+  const dataDir = makeDataDir();
+  const taken = net.createServer();
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
+  const { port } = taken.address() as net.AddressInfo;
+  const env = { DATA_DIR: dataDir, DEMO: 'off', PORT: String(port), LOG_LEVEL: 'warn' };
+  const result = await runCli(['start'], { env });
+  taken.close();
+  expect(result).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process has the port\n`,
+  });
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test('a database that does not answer is told in one line', async () => {
+  const free = net.createServer();
+  await new Promise<void>((resolve) => free.listen(0, '127.0.0.1', resolve));
+  const { port } = free.address() as net.AddressInfo;
+  await new Promise((resolve) => free.close(resolve));
+  const env = { DATABASE_URL: `postgresql://me:secret@localhost:${port}/none`, DATA_DIR: makeDataDir() };
+  const result = await runCli(['work'], { env });
+  expect(result).toMatchObject({ code: 1, stdout: '' });
+  expect(result.stderr).toMatch(/^tapegate: the database does not answer: connect ECONNREFUSED [^\n]*\n$/);
+  expect(result.stderr).not.toContain('secret');
+});
+
+test.runIf(isRoot)('another user than root can start it, in a folder of its own', async () => {
+  const dataDir = makeDataDir();
+  chownSync(dataDir, NOBODY, NOBODY);
+  const server = await startServer('start', { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY });
+  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
+  const onTape = await hashVolumes(server.url, dataDir, DEMO);
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
+  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test.runIf(isRoot)('root can start it in a folder that nobody else can search', async () => {
+  const dataDir = makeDataDir();
+  chmodSync(dataDir, 0o700);
+  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
+  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server.url, dataDir, DEMO));
+  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test('a folder with a very long path works', async () => {
+  const dataDir = path.join(makeDataDir(), 'x'.repeat(200), 'y'.repeat(200), 'z'.repeat(200));
+  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
+  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server.url, dataDir, DEMO));
+  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
+  expect(serverPid(dataDir)).toBeUndefined();
+});
+
+test('a DATA_DIR that cannot be made is told in one line', async () => {
+  const file = path.join(makeDataDir(), 'file');
+  writeFileSync(file, '');
+  const result = await runCli(['migrate'], { env: { DATA_DIR: path.join(file, 'data') } });
+  expect(result).toMatchObject({ code: 1, stdout: '' });
+  expect(result.stderr).toMatch(/^tapegate: ENOTDIR: [^\n]*\n$/);
+});

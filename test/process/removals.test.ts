@@ -1,0 +1,169 @@
+import { mkdirSync, renameSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { startEngine } from '../../src/engine/runner.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { findUnreleased, letGo, markReleased, readUnheld, removeNext } from '../../src/operations/disks/removals.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import {
+  cancel,
+  createGate,
+  findIllegalMoves,
+  readDisks,
+  readMoves,
+  readRestored,
+  readStage,
+  waitForState,
+} from '../support/engine-watch.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { makeRequest, put } from '../support/rest.js';
+
+let app: TestApp;
+const backend = createMemoryBackend();
+const never = new AbortController().signal;
+const PAGE = { after: 0n, limit: 10 };
+
+// an engine runs only while files are restored, so that each step of a removal can be taken by hand
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+});
+afterEach(async () => {
+  await removeUnheld(app.ctx, never);
+  expect(await findIllegalMoves(app)).toEqual([]);
+});
+afterAll(() => app.close());
+
+async function restore(...files: string[]): Promise<number> {
+  const volume = `V${files[0]?.replaceAll('/', '-')}`;
+  await addTaped(
+    app.ctx,
+    backend,
+    files.map((file, index) => ({ path: file, volume, position: BigInt(index + 1) })),
+  );
+  const id = await makeRequest(app, { quota: 'alice', files, retention: '2099-01-01' });
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+  try {
+    await waitForState(app, id, 'COMPLETED');
+    return id;
+  } finally {
+    await engine.stop();
+  }
+}
+
+test('a copy that one engine is removing is left to it by the others', async () => {
+  const id = await restore('/busy/a', '/busy/b');
+  await cancel(app, id);
+  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  const [begun, gate] = [createGate(), createGate()];
+  const first = removeNext(app.ctx, { after: 0n, limit: 1 }, async () => {
+    begun.open();
+    await gate.opened;
+    return true;
+  });
+  await begun.opened;
+  const others: string[] = [];
+  const second = await removeNext(app.ctx, PAGE, async (copy) => {
+    others.push(copy.path);
+    return true;
+  });
+  gate.open();
+  expect([others, second.removed, (await first).removed]).toEqual([['/busy/b'], 1, 1]);
+  expect((await readDisks(app)).used).toBe(0n);
+});
+
+test('a file whose copy is still to be removed is not recalled before that copy is gone', async () => {
+  const id = await restore('/still/a');
+  await cancel(app, id);
+  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  const [begun, gate] = [createGate(), createGate()];
+  const removing = removeNext(app.ctx, PAGE, async () => {
+    begun.open();
+    await gate.opened;
+    return false;
+  });
+  await begun.opened;
+  const again = await makeRequest(app, { quota: 'alice', files: ['/still/a'], retention: '2099-01-01' });
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+  try {
+    await waitFor('a drive to wait for the file', async () => {
+      const { rowCount } = await app.ctx.db.pool.query(
+        `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+      );
+      return (rowCount ?? 0) > 0;
+    });
+    gate.open();
+    await removing;
+    await waitForState(app, again, 'COMPLETED');
+  } finally {
+    await engine.stop();
+  }
+  expect((await readMoves(app, '/still/')).map(({ move }) => move)).toEqual(['TA', 'AR', 'RT', 'TA', 'AR']);
+  expect(await readDisks(app)).toEqual({ used: 1000n, reserved: 0n });
+  await cancel(app, again);
+});
+
+test('a copy that could not be removed stays on record and is tried again', async () => {
+  const id = await restore('/stays/a');
+  await cancel(app, id);
+  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  expect(await removeNext(app.ctx, PAGE, async () => false)).toMatchObject({ seen: 1, removed: 0 });
+  expect((await readDisks(app)).used).toBe(1000n);
+  expect(await removeUnheld(app.ctx, never)).toBe(1);
+  expect(readRestored(app, '/stays/a')).toBeUndefined();
+  expect((await readDisks(app)).used).toBe(0n);
+});
+
+test('a request that is revived and ends once more while its files are looked at is looked at again', async () => {
+  const id = await restore('/twice/a');
+  const end = { quota: 'alice', retention: '2020-01-01' };
+  await put(app, id, end);
+  const found = await findUnreleased(app.ctx, 0);
+  expect(found).toBe(id);
+  await put(app, id, { ...end, retention: '2099-01-01' });
+  expect(await readUnheld(app.ctx, { requestId: id, ...PAGE })).toEqual([]); // held again just now
+  await put(app, id, end);
+  await markReleased(app.ctx, id);
+  expect(await findUnreleased(app.ctx, 0)).toBe(id);
+  expect(await removeUnheld(app.ctx, never)).toBe(1);
+  expect(await readStage(app, '/twice/a')).toBe('T');
+  expect(await findUnreleased(app.ctx, 0)).toBeUndefined();
+});
+
+test('a file that is held again when it should be let go stays', async () => {
+  const id = await restore('/again/a');
+  await cancel(app, id);
+  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  const second = await makeRequest(app, { quota: 'alice', files: ['/again/a'], retention: '2099-01-01' });
+  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  expect(copies).toHaveLength(1);
+  expect(await readStage(app, '/again/a')).toBe('R');
+  expect(await removeUnheld(app.ctx, never)).toBe(0);
+  expect(readRestored(app, '/again/a')).toHaveLength(1000);
+  await cancel(app, second);
+});
+
+test('copies on a disk that is away hold up the removal of no other, and go once it is back', async () => {
+  const other = path.join(app.dataDir, 'other');
+  mkdirSync(other);
+  await setDisk(app.ctx, { mountpoint: other, size: 10n ** 15n }); // the most room
+  const away = await restore('/away/a');
+  await setDisk(app.ctx, { mountpoint: other, size: 0n });
+  const here = await restore('/here/a');
+  renameSync(other, `${other}-away`);
+  await cancel(app, away);
+  await cancel(app, here);
+  expect(await removeUnheld(app.ctx, never)).toBe(1);
+  expect([await readStage(app, '/away/a'), await readStage(app, '/here/a')]).toEqual(['R', 'T']);
+  expect(readRestored(app, '/here/a')).toBeUndefined();
+  expect((await readDisks(app)).used).toBe(1000n);
+  renameSync(`${other}-away`, other);
+  expect(await removeUnheld(app.ctx, never)).toBe(1);
+  expect((await readDisks(app)).used).toBe(0n);
+  expect(await readStage(app, '/away/a')).toBe('T');
+});

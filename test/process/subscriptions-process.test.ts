@@ -1,0 +1,63 @@
+import { spawn } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createRequest } from '../../src/operations/requests/requests.js';
+import { packageRoot } from '../../src/package-root.js';
+import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { drain, take, transports } from '../support/streams.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+});
+afterAll(() => app.close());
+
+test('a gateway tells what an engine in another process does', async () => {
+  const library = createDirectoryBackend(path.join(app.dataDir, 'library'));
+  const files = await Promise.all(
+    [1, 2, 3].map(async (n) => {
+      const bytes = randomBytes(1000 * n);
+      await library.write(
+        `P${n}`,
+        1n,
+        (async function* chunks() {
+          yield bytes;
+        })(),
+        new AbortController().signal,
+      );
+      const checksum = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+      return { path: `/process/${n}`, size: BigInt(bytes.length), volume: `P${n}`, position: 1n, checksum };
+    }),
+  );
+  await addFiles(app.ctx, files);
+  await addQuota(app.ctx, 'xia', 10_000n);
+  const id = await createRequest(app.ctx, { quota: 'xia', pattern: '/process/' });
+  const query = 'subscription ($id: Int!) { requestProgress(id: $id) { state filesOnDisk bytesOnDisk } }';
+  const streams = transports.map(([, open]) =>
+    open<{ requestProgress: { state: string } }>(app, { query, variables: { id } }),
+  );
+  for (const stream of streams) {
+    expect(await take(stream, 1)).toEqual([{ requestProgress: { state: 'QUEUED', filesOnDisk: 0, bytesOnDisk: 0 } }]);
+  }
+  const engine = spawn(process.execPath, [path.join(packageRoot, 'dist/src/cli.js'), 'work'], {
+    env: { ...process.env, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn' },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const complaints = text(engine.stderr);
+  try {
+    for (const stream of streams) {
+      const results = (await drain(stream)).map(({ data }) => data?.requestProgress);
+      expect(results[0]?.state).toBe('RESTORING');
+      expect(results.at(-1)).toEqual({ state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: 6000 });
+    }
+  } finally {
+    engine.kill('SIGTERM');
+    await once(engine, 'exit');
+  }
+  expect(await complaints).toBe('');
+});

@@ -1,0 +1,113 @@
+import { execFileSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { makeTempDir } from '../support/app.js';
+import { asOrdinaryUser } from '../support/ordinary-user.js';
+import { describeBackend, mount, put, readAll } from '../support/tape-backend.js';
+
+const dirs: string[] = [];
+
+/** A directory with an empty folder for a library and a file beside it that is no part of it. */
+function makeSite() {
+  const dir = makeTempDir();
+  dirs.push(dir);
+  const root = path.join(dir, 'library');
+  writeFileSync(path.join(dir, 'secret'), 'secret');
+  return { dir, root, backend: createDirectoryBackend(root) };
+}
+
+afterAll(() => {
+  for (const dir of dirs) rmSync(dir, { recursive: true, force: true });
+});
+
+describeBackend('directory', () => makeSite().backend);
+
+test('a volume is a folder, and a position a file in it', async () => {
+  const { root, backend } = makeSite();
+  await put(backend, 'V 1', 1n, Buffer.from('one'));
+  await put(backend, 'V 1', 123_456_789_012n, Buffer.from('two'));
+  expect(readdirSync(path.join(root, 'V 1'))).toEqual(['00000001', '123456789012']);
+});
+
+test('a write that fails leaves no file of any name', async () => {
+  const { root, backend } = makeSite();
+  await put(backend, 'V1', 1n, Buffer.from('one'));
+  await expect(put(backend, 'V1', 1n, Buffer.from('two'))).rejects.toMatchObject({ errorClass: 'PERMANENT' });
+  await expect(
+    backend.write(
+      'V1',
+      2n,
+      (async function* () {
+        yield Buffer.from('three');
+        throw new Error('the source broke');
+      })(),
+      new AbortController().signal,
+    ),
+  ).rejects.toThrow('the source broke');
+  expect(readdirSync(path.join(root, 'V1'))).toEqual(['00000001']);
+});
+
+test('a volume name that leads out of the library is PERMANENT, and nothing is read or written there', async () => {
+  const { dir, root, backend } = makeSite();
+  await put(backend, 'V1', 1n, Buffer.from('one'));
+  mkdirSync(path.join(dir, 'other'));
+  writeFileSync(path.join(dir, 'other', '00000001'), 'other');
+  for (const volume of ['', '.', '..', '../other', '/etc', `${dir}/other`, 'V1/../../other', '.hidden', 'V\u00001']) {
+    await expect(mount(backend, volume)).rejects.toMatchObject({ errorClass: 'PERMANENT' });
+    await expect(put(backend, volume, 9n, Buffer.from('x'))).rejects.toMatchObject({ errorClass: 'PERMANENT' });
+  }
+  expect(readdirSync(dir).sort()).toEqual(['library', 'other', 'secret']);
+  expect(readdirSync(path.join(dir, 'other'))).toEqual(['00000001']);
+  expect(readdirSync(root)).toEqual(['V1']);
+});
+
+test('a name that is longer than a disk takes, or belongs to a file, is no volume', async () => {
+  const { root, backend } = makeSite();
+  mkdirSync(root);
+  writeFileSync(path.join(root, 'file'), 'x');
+  for (const volume of ['file', 'V'.repeat(300)]) {
+    await expect(mount(backend, volume)).rejects.toMatchObject({ errorClass: 'MEDIA' });
+  }
+});
+
+test.each([
+  ['a link to a file', (place: string, dir: string) => symlinkSync(path.join(dir, 'secret'), place)],
+  ['a link to nothing', (place: string) => symlinkSync('nowhere', place)],
+  ['a folder', (place: string) => mkdirSync(place)],
+  ['a pipe', (place: string) => execFileSync('mkfifo', [place])],
+])('%s instead of a file is PERMANENT to read and is not written through', async (_what, make) => {
+  const { dir, root, backend } = makeSite();
+  await put(backend, 'V1', 1n, Buffer.from('one'));
+  make(path.join(root, 'V1', '00000002'), dir);
+  await expect(readAll(await mount(backend, 'V1'), 2n)).rejects.toMatchObject({ errorClass: 'PERMANENT' });
+  await expect(put(backend, 'V1', 2n, Buffer.from('x'))).rejects.toMatchObject({ errorClass: 'PERMANENT' });
+  expect(readdirSync(dir).sort()).toEqual(['library', 'secret']);
+  expect(readdirSync(path.join(root, 'V1'))).toEqual(['00000001', '00000002']);
+});
+
+test('a volume that vanishes while it is mounted is MEDIA, so that its files are tried again', async () => {
+  const { root, backend } = makeSite();
+  await put(backend, 'V1', 1n, Buffer.from('one'));
+  const volume = await mount(backend, 'V1');
+  rmSync(path.join(root, 'V1'), { recursive: true });
+  await expect(readAll(volume, 1n)).rejects.toMatchObject({ errorClass: 'MEDIA' });
+});
+
+test('what the system forbids is POLICY', async () => {
+  const { dir, root, backend } = makeSite();
+  await put(backend, 'V1', 1n, Buffer.from('one'));
+  await put(backend, 'V2', 1n, Buffer.from('one'));
+  chmodSync(path.join(root, 'V1', '00000001'), 0o000);
+  chmodSync(path.join(root, 'V2'), 0o555);
+  const failures = await asOrdinaryUser(async () => [
+    await readAll(await mount(backend, 'V1'), 1n).catch((error: unknown) => error),
+    await put(backend, 'V2', 2n, Buffer.from('x')).catch((error: unknown) => error),
+  ]);
+  chmodSync(root, 0o000);
+  failures.push(await asOrdinaryUser(() => mount(backend, 'V1').catch((error: unknown) => error)));
+  chmodSync(root, 0o755);
+  expect(failures).toMatchObject([{ errorClass: 'POLICY' }, { errorClass: 'POLICY' }, { errorClass: 'POLICY' }]);
+  expect(existsSync(path.join(dir, 'library', 'V2', '00000002'))).toBe(false);
+});

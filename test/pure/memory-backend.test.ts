@@ -1,0 +1,51 @@
+import { expect, test } from 'vitest';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { describeBackend, mount, put, quiet, readAll } from '../support/tape-backend.js';
+
+describeBackend('memory', () => createMemoryBackend());
+describeBackend('slow memory', () => createMemoryBackend({ delayMs: 1 }));
+
+const never = new Promise<never>(() => {});
+
+test('a mount that takes for ever ends with its signal', async () => {
+  const backend = createMemoryBackend();
+  backend.onMount = () => never;
+  const abort = new AbortController();
+  const mounting = backend.mount('V1', 'drive-1', abort.signal);
+  const reason = new Error('stop');
+  abort.abort(reason);
+  expect(await mounting.catch((error: unknown) => error)).toBe(reason);
+});
+
+test('a read that takes for ever ends with its signal', async () => {
+  const backend = createMemoryBackend();
+  await put(backend, 'V1', 1n, Buffer.from('a'));
+  backend.onRead = () => never;
+  const volume = await mount(backend, 'V1');
+  const abort = new AbortController();
+  const reading = volume.read(1n, abort.signal)[Symbol.asyncIterator]().next();
+  const reason = new Error('stop');
+  abort.abort(reason);
+  expect(await reading.catch((error: unknown) => error)).toBe(reason);
+});
+
+test('faults and wrong bytes come on demand, and everything asked for is on record', async () => {
+  const backend = createMemoryBackend();
+  await put(backend, 'V1', 1n, Buffer.from('right'));
+  const volume = await mount(backend, 'V1', 'drive-7');
+  expect((await readAll(volume, 1n)).toString()).toBe('right');
+  backend.onRead = async (name, position, bytes) => Buffer.from(`${name} ${position} ${bytes.length}`);
+  expect((await readAll(volume, 1n)).toString()).toBe('V1 1 5');
+  await volume.unmount();
+  backend.onMount = async (name) => {
+    throw new Error(`no ${name} today`);
+  };
+  await expect(backend.mount('V1', 'drive-8', quiet())).rejects.toThrow('no V1 today');
+  expect(backend.log).toEqual([
+    { what: 'mount', volume: 'V1', drive: 'drive-7' },
+    { what: 'read', volume: 'V1', drive: 'drive-7', position: 1n },
+    { what: 'read', volume: 'V1', drive: 'drive-7', position: 1n },
+    { what: 'unmount', volume: 'V1', drive: 'drive-7' },
+    { what: 'mount', volume: 'V1', drive: 'drive-8' },
+  ]);
+});

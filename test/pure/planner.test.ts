@@ -1,0 +1,217 @@
+/** The planner under the virtual clock of the simulator, and its pure choices. */
+import { describe, expect, test } from 'vitest';
+import { planAhead } from '../../src/planner/ahead.js';
+import type { UserQueue, VolumeQueue } from '../../src/planner/backlog.js';
+import { estimateReading, findMedium, locateSeconds, pointAt } from '../../src/planner/media.js';
+import { orderReads } from '../../src/planner/order.js';
+import {
+  chooseNext as chooseFrom,
+  defaultPolicy,
+  firstUsers,
+  isTimeToLeave as isTimeFor,
+  openBacklog,
+  type ScheduleState,
+} from '../../src/planner/schedule.js';
+import { findLongestPart } from '../../src/simulator/bound.js';
+import { compareStrategies } from '../../src/simulator/compare.js';
+import { createPlanned, type PlannedOptions } from '../../src/simulator/planned.js';
+import { simulate } from '../../src/simulator/simulate.js';
+import { type Arrival, createRandom, makeBatch, makeCrowd, parseTrace } from '../../src/simulator/workload.js';
+
+const lto8 = findMedium('lto-8');
+
+const chooseNext = (queues: VolumeQueue[], state: ScheduleState) => chooseFrom(openBacklog(queues, state), state);
+const isTimeToLeave = (mounted: Parameters<typeof isTimeFor>[0], others: VolumeQueue[], state: ScheduleState) =>
+  isTimeFor(mounted, openBacklog(others, state), state);
+
+describe('the order on a volume', () => {
+  const random = createRandom(3);
+  const extents = Array.from({ length: 600 }, () => ({ start: Math.floor(random() * 11e12), size: 2.5e9 }));
+
+  test.each([0, 1, 2, 100, 600])('of %i files holds each of them once', (count) => {
+    const { order } = orderReads(lto8, 0, extents.slice(0, count));
+    expect([...order].sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, n) => n));
+  });
+
+  test('costs what it says, and no less than its bound', () => {
+    const files = extents.slice(0, 100);
+    const result = orderReads(lto8, 0, files);
+    let at = pointAt(lto8, 0);
+    let seconds = 0;
+    for (const index of result.order) {
+      const file = files[index] ?? { start: 0, size: 0 };
+      seconds += locateSeconds(lto8, at, pointAt(lto8, file.start));
+      at = pointAt(lto8, file.start + file.size);
+    }
+    expect(result.locateSeconds).toBeCloseTo(seconds, 6);
+    expect(result.boundSeconds).toBeLessThanOrEqual(seconds);
+    expect(seconds).toBeLessThan((result.boundSeconds ?? 0) * 1.05);
+  });
+
+  test('on a medium without wraps ascends from the head on, and then takes what lies behind it', () => {
+    const files = [30, 10, 20].map((start) => ({ start, size: 1 }));
+    expect(orderReads(findMedium('linear'), 15, files).order).toEqual([2, 0, 1]);
+  });
+});
+
+const queue = (volume: string, ...users: Partial<UserQueue>[]): VolumeQueue => ({
+  volume,
+  medium: lto8,
+  users: users.map((user) => ({ user: 'ann', files: 1, bytes: 1e9, oldest: 1000, priority: 0, ...user })),
+});
+
+describe('the next volume', () => {
+  const state = { shares: new Map<string, number>(), now: 2000, policy: defaultPolicy };
+
+  test('is that of the user who has had the least drive time', () => {
+    const shares = new Map([['heavy', 5000]]);
+    const queues = [queue('A', { user: 'heavy', files: 999, bytes: 1e12 }), queue('B', { user: 'light' })];
+    expect(chooseNext(queues, { ...state, shares })?.queue.volume).toBe('B');
+  });
+
+  test('is, among volumes of that user, the one that brings most for its mount', () => {
+    const queues = [queue('A', {}), queue('B', { files: 10, bytes: 1e10 })];
+    expect(chooseNext(queues, state)?.queue.volume).toBe('B');
+  });
+
+  const late = 1000 + defaultPolicy.maxWaitSeconds + 1;
+
+  test('is that of a higher priority, until the other one has waited too long', () => {
+    const queues = [queue('A', { files: 10, bytes: 1e10 }), queue('B', { user: 'ben', files: 10, priority: 1 })];
+    const shares = new Map([['ben', 1]]);
+    expect(chooseNext(queues, { ...state, shares })?.queue.volume).toBe('B');
+    const again = [queues[0] ?? queue('A'), queue('B', { user: 'ben', oldest: late - 200, priority: 1 })];
+    expect(chooseNext(again, { ...state, shares, now: late })?.queue.volume).toBe('A');
+  });
+
+  test('is, of what has waited too long, still that of the user who has had less', () => {
+    const queues = [queue('A', { user: 'heavy' }), queue('B', { user: 'light', oldest: late - 200 })];
+    const shares = new Map([['heavy', 5000]]);
+    expect(chooseNext(queues, { ...state, now: late, shares })?.queue.volume).toBe('B');
+  });
+
+  test('is, once a file of the user has waited too long, the one with that file', () => {
+    const queues = [queue('A', {}), queue('B', { oldest: 1500, files: 10, bytes: 1e10 })];
+    expect(chooseNext(queues, { ...state })?.queue.volume).toBe('B');
+    expect(chooseNext(queues, { ...state, now: late })?.queue.volume).toBe('A');
+  });
+
+  test('waits a while for more when there is little, and a mount costs something', () => {
+    const young = { ...state, now: 1000 + defaultPolicy.collectSeconds - 1 };
+    expect(chooseNext([queue('A', {})], young)).toBeUndefined();
+    expect(chooseNext([queue('A', {})], { ...young, now: young.now + 1 })?.queue.volume).toBe('A');
+    expect(chooseNext([queue('A', { files: defaultPolicy.collectFiles })], young)?.queue.volume).toBe('A');
+    expect(chooseNext([queue('A', { bytes: defaultPolicy.collectBytes })], young)?.queue.volume).toBe('A');
+    expect(chooseNext([{ ...queue('A', {}), medium: findMedium('linear') }], young)?.queue.volume).toBe('A');
+  });
+});
+
+test('a drive leaves a volume after its time only for somebody who has had less', () => {
+  const heavy = { user: 'heavy', files: 9, bytes: 9e9, oldest: 0, priority: 0 };
+  const shares = new Map([['heavy', 5000]]);
+  const state = { shares, now: 10_000, policy: defaultPolicy };
+  const others = [queue('B', { user: 'light' })];
+  expect(isTimeToLeave({ since: 9_999, here: [heavy] }, others, state)).toBe(false);
+  expect(isTimeToLeave({ since: 0, here: [heavy] }, others, state)).toBe(true);
+  expect(isTimeToLeave({ since: 0, here: [heavy] }, [queue('B', { user: 'heavy' })], state)).toBe(false);
+  expect(isTimeToLeave({ since: 0, here: [heavy] }, [], state)).toBe(false);
+});
+
+test('a drive that is kept busy by one user leaves for what the same user has waited for too long', () => {
+  const now = 2 * defaultPolicy.maxWaitSeconds;
+  const here = [{ user: 'ann', files: 9, bytes: 9e9, oldest: now - 60, priority: 0 }];
+  const state = { shares: new Map<string, number>(), now, policy: defaultPolicy };
+  expect(isTimeToLeave({ since: 0, here }, [queue('B', { oldest: 0 })], state)).toBe(true);
+  expect(isTimeToLeave({ since: 0, here }, [queue('B', { oldest: now - 600 })], state)).toBe(false);
+});
+
+test('users whose turn comes about the same time are read together, the others later', () => {
+  const here = queue('A', { user: 'ann' }, { user: 'ben' }, { user: 'cy' }).users;
+  const shares = new Map([
+    ['ben', 500],
+    ['cy', 5000],
+  ]);
+  expect(firstUsers(here, { shares, now: 2000, policy: defaultPolicy })).toEqual(['ann', 'ben']);
+});
+
+test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest first, and an eighth of arrival order', () => {
+  const arrivals = makeBatch(lto8, { user: 'ann', at: 0, files: 2000, volumes: 20, sizeBytes: 2.5e9, seed: 7 });
+  const { rows, boundHours = 0 } = compareStrategies(arrivals, { drives: 2, medium: lto8 });
+  const hours = Object.fromEntries(rows.map((row) => [row.strategy, row.driveHours]));
+  const planned = hours.tapegate ?? Number.NaN;
+  expect(planned / (hours['grouped, nearest first'] ?? 0)).toBeLessThanOrEqual(0.945);
+  expect(planned / (hours['arrival order'] ?? 0)).toBeLessThanOrEqual(1 / 8);
+  expect(planned).toBeGreaterThanOrEqual(boundHours);
+  expect(new Set(rows.map((row) => row.strategy)).size).toBe(6);
+});
+
+test('ten users with ten files each do not wait for one who asked for very many', () => {
+  const { heavy, others } = makeCrowd(lto8, { files: 5000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
+  const waitOf = (arrivals: Arrival[], options: PlannedOptions) => {
+    const outcome = simulate(createPlanned(lto8, options), arrivals, { drives: 2, medium: lto8 });
+    const light = outcome.waits.filter(({ user }) => user !== 'heavy');
+    expect(light).toHaveLength(100);
+    return light.reduce((sum, { seconds }) => sum + seconds, 0) / 100;
+  };
+  const alone = waitOf(others, {});
+  expect(waitOf([...heavy, ...others], {})).toBeLessThan(3 * alone);
+  expect(waitOf([...heavy, ...others], { isFair: false })).toBeGreaterThan(10 * alone);
+});
+
+describe('no file waits longer than its bound', () => {
+  const drives = 2;
+  // for four days somebody asks for a little more than the drives can read
+  const flood = Array.from({ length: 96 }, (_, hour) =>
+    makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 90, volumes: 20, sizeBytes: 25e9, seed: hour }),
+  ).flat();
+  const drop = makeBatch(lto8, { user: 'drop', at: 3600, files: 20, volumes: 20, sizeBytes: 2.5e9, seed: 1 });
+  const arrivals = [...flood, ...drop].sort((a, b) => a.at - b.at);
+  const longestOf = (options: PlannedOptions) =>
+    findLongestPart(simulate(createPlanned(lto8, options), arrivals, { drives, medium: lto8 }), {
+      drives,
+      medium: lto8,
+    });
+
+  test('though others go before it by their priority', () => {
+    expect(longestOf({ priorities: new Map([['flood', 10]]) })).toBeLessThanOrEqual(1);
+  });
+
+  test('and the check sees a planner that lets it', () => {
+    const policy = { ...defaultPolicy, maxWaitSeconds: Number.POSITIVE_INFINITY };
+    const priorities = new Map([['flood', 10]]);
+    expect(longestOf({ priorities, policy })).toBeGreaterThan(1);
+  });
+});
+
+test('the plan ahead reads every file once, those of the user who has had less first', () => {
+  const users = (name: string) => ({ user: name, files: 20, bytes: 50e9, oldest: 0, priority: 0 });
+  const queues = ['A', 'B', 'C'].map((volume, index) => ({
+    volume,
+    volumeId: index + 1,
+    medium: lto8,
+    isMounted: false,
+    users: [users(volume === 'C' ? 'light' : 'heavy')],
+  }));
+  const drives = ['one', 'two'].map((name) => ({ name, volumeId: null, runningBytes: 0 }));
+  const shares = new Map([['heavy', 9000]]);
+  const { stays, turnOf } = planAhead({ queues, drives, shares, now: 1000, policy: defaultPolicy });
+  expect(stays.map(({ volume, drive, files }) => ({ volume, drive, files: Math.round(files) }))).toEqual([
+    { volume: 'C', drive: 'one', files: 20 },
+    { volume: 'A', drive: 'two', files: 20 },
+    { volume: 'B', drive: 'one', files: 20 },
+  ]);
+  const seconds = estimateReading(lto8, 20, 50e9);
+  expect(turnOf(3, 'light')?.end).toBeCloseTo(1000 + lto8.mountSeconds + seconds, 3);
+  expect(turnOf(2, 'heavy')?.start).toBeCloseTo(1000 + seconds + 2 * lto8.mountSeconds + lto8.unmountSeconds, 3);
+  expect(turnOf(3, 'heavy')).toBeUndefined();
+});
+
+test('a trace is read line by line, and a fault names its line', () => {
+  const header = 'at,user,volume,start,size';
+  expect(parseTrace(`${header}\n5,ann,V1,0,10\n1,bob,V2,20,30\n`)).toEqual([
+    { at: 1, user: 'bob', volume: 'V2', start: 20, size: 30 },
+    { at: 5, user: 'ann', volume: 'V1', start: 0, size: 10 },
+  ]);
+  expect(() => parseTrace('at,user\n')).toThrow(/^line 1: /);
+  expect(() => parseTrace(`${header}\n1,ann,V1,0,10\n1,ann,V1,x,10\n`)).toThrow(/^line 3: /);
+});

@@ -1,0 +1,89 @@
+/** Tapegate in the test's process: real HTTP, a database of its own, an engine on the back end that is given. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { pino } from 'pino';
+import { type Gateway, startGateway } from '../../src/app.js';
+import { type Config, readConfig } from '../../src/config.js';
+import type { Context } from '../../src/context.js';
+import { openDatabase } from '../../src/database/client.js';
+import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
+import { EventFeed } from '../../src/events.js';
+import { installExactJson } from '../../src/json.js';
+import type { TapeBackend } from '../../src/tape/backend.js';
+import { backendNames } from '../../src/tape/index.js';
+import { currentTime } from '../../src/time.js';
+import { createDatabase } from './database.js';
+
+export interface TestApp {
+  ctx: Context;
+  /** `http://127.0.0.1:port` */
+  url: string;
+  /** Of the REST contract. */
+  api: string;
+  dataDir: string;
+  restoreDir: string;
+  databaseUrl: string;
+  close(): Promise<void>;
+}
+
+export interface TestAppOptions {
+  /** Without one, no engine runs. */
+  backend?: TapeBackend;
+  engine?: EngineOptions;
+  config?: Partial<Config>;
+  /** The clock; the real one unless given. */
+  now?: () => string;
+}
+
+export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
+  installExactJson();
+  const dataDir = makeTempDir();
+  const database = await createDatabase();
+  const db = openDatabase(database.connection);
+  const events = new EventFeed(db);
+  await events.open();
+  const config = { ...readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames), ...options.config };
+  const log = pino({ level: process.env.TEST_LOG ?? 'silent' });
+  const ctx: Context = { config, db, events, log, now: options.now ?? currentTime };
+  const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
+  const gateway: Gateway = await startGateway(ctx);
+  return {
+    ctx,
+    url: gateway.url,
+    api: `${gateway.url}/tape_control/api/v1`,
+    dataDir,
+    restoreDir: path.join(dataDir, 'restore'),
+    databaseUrl: database.url,
+    close: async () => {
+      await gateway.close();
+      await engine?.stop();
+      await events.close();
+      await db.close();
+      await database.drop();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** A new directory that other users may search, since PostgreSQL may run as one. */
+export function makeTempDir(): string {
+  const dir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-test-'));
+  chmodSync(dir, 0o755);
+  return dir;
+}
+
+/** Waits until `look` gives something, and fails with what was waited for when it takes too long. */
+export async function waitFor<T>(
+  what: string,
+  look: () => Promise<T | undefined | false>,
+  timeoutMs = 30_000,
+): Promise<T> {
+  const deadline = Date.now() + timeoutMs;
+  for (;;) {
+    const found = await look();
+    if (found !== undefined && found !== false) return found as T;
+    if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

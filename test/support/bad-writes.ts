@@ -1,0 +1,142 @@
+/** Bad bodies, and bad values in each of their fields. */
+import { MAX_BODY_BYTES } from '../../src/http-body.js';
+import { ask, type BadInput, CREATE, graphql, NAMES, rest, writers } from './bad-input-forms.js';
+
+const deep = (inner = '') => `${'['.repeat(100_000)}${inner}${']'.repeat(100_000)}`;
+const tooLong = () => Buffer.alloc(MAX_BODY_BYTES + 1, ' ');
+const NOT_UTF8 = Buffer.from([0x5b, 0x7b, 0x22, 0xff, 0xfe, 0x22, 0x3a, 0x31, 0x7d, 0x5d]);
+
+const bodies: BadInput[] = [
+  rest('an empty body', /^the body is not JSON: /, { body: '' }),
+  rest('truncated JSON', /^the body is not JSON: /, { body: '[{"quota":"alice","patterns":"/a' }),
+  rest('malformed JSON', /^the body is not JSON: /, { body: '[{quota: alice}]' }),
+  rest('two JSON texts', /^the body is not JSON: /, { body: '[{}] [{}]' }),
+  rest('a body that is not UTF-8', /^the body is not JSON: /, { body: NOT_UTF8 }),
+  rest('100,000 nested arrays', /an array holding one object, not an array holding an array of one$/, { body: deep() }),
+  rest('100,000 nested arrays around a long integer', /too deeply$/, { body: deep('12345678901234567890') }),
+  rest('100,000 nested arrays in a field', /^quota must be a string, not an array of one$/, {
+    body: `{"quota":${deep()}}`,
+  }),
+  rest('a number of a million digits', /a number has more than 1000 characters$/, { body: `{"x":${'9'.repeat(1e6)}}` }),
+  rest('no object', /^the body must be an array holding one object, not an array of 0$/, { body: '[]' }),
+  rest('a body of over 32 MB', /^the body must have at most 33554432 bytes$/, { body: tooLong(), status: 413 }),
+  rest('a gzip body', /^the body must be sent without Content-Encoding, not as "gzip"$/, {
+    body: Buffer.from([31, 139, 8, 0]),
+    headers: { 'Content-Encoding': 'gzip' },
+    status: 415,
+  }),
+  graphql('an empty body', /^the body is not JSON: /, '', 400),
+  graphql('truncated JSON', /^the body is not JSON: /, '{"query":"{ quota', 400),
+  graphql('a body that is not UTF-8', /^the body is not JSON: /, NOT_UTF8, 400),
+  graphql('100,000 nested arrays', /./, deep(), 400),
+  graphql('100,000 nested objects', /too deeply|JSON/, `${'{"a":'.repeat(100_000)}12345678901234567890`, 400),
+  graphql('a query that is no string', /query/, { query: 5 }, 400),
+  graphql('variables that are no object', /variables/, { query: CREATE, variables: 'x' }, 400),
+  graphql('a body of over 32 MB', /^the body must have at most 33554432 bytes$/, tooLong(), 413),
+  {
+    ...graphql('a gzip body', /^the body must be sent without Content-Encoding, not as "gzip"$/, '{}', 415),
+    headers: { 'Content-Encoding': 'gzip' },
+  },
+];
+
+const FIELDS = ['quota', 'patterns', 'label', 'retention', 'notify_on_first_file', 'notify_on_last_file'];
+const named = (field: string) => `(${field}|${NAMES[field] ?? field})`;
+
+const types: BadInput[] = [...FIELDS, 'files'].flatMap((field) =>
+  [5, 1e300, true, {}, [['/a']]].flatMap((value) =>
+    writers(`${field} ${JSON.stringify(value)}`, field, value, new RegExp(named(field)), 400),
+  ),
+);
+
+const texts: BadInput[] = [
+  ...FIELDS.flatMap((field) =>
+    ['a\0b', 'a\ud800b', '\udc00'].flatMap((text) => {
+      const says = field === 'retention' ? /without a zone, not "/ : new RegExp(`^${named(field)} must .*"`);
+      return writers(`${field} ${JSON.stringify(text)}`, field, text, says, field === 'retention' ? 400 : 200);
+    }),
+  ),
+  ...['a\nb', 'a\u001b[2J', 'x'.repeat(2001)].flatMap((text) =>
+    ['quota', 'label'].flatMap((field) =>
+      writers(`${field} ${text.length}`, field, text, new RegExp(`^${field} must `)),
+    ),
+  ),
+  ...writers(
+    'a pattern of 2,049 bytes',
+    'patterns',
+    'x'.repeat(2049),
+    /^patterns? must have at most 2048 bytes, not 2049$/,
+  ),
+];
+
+const times: BadInput[] = [
+  ...['2027-02-29', '2027-02-30T00:00:00', '2027-13-01', '2027-01-01T24:00:00', '2027-01-01T00:00:60', '0000-01-01'],
+  ...['2027-01-01T00:00:00Z', '2027-01-01T00:00:00+01:00', '2027-01-01T00:00:00.1234567', '99999-01-01', 'tomorrow'],
+  ...["2027-01-01'; DROP TABLE request; --", 'infinity'],
+].flatMap((time) => writers(`retention ${time}`, 'retention', time, /without a zone, not "/, 400));
+
+const addresses: BadInput[] = ['notify_on_first_file', 'notify_on_last_file'].flatMap((field) =>
+  [
+    ...['a@example.org\r\nBcc: b@example.org', 'a@example.org\nb@example.org', 'a@example.org,b@example.org'],
+    ...[
+      'a@example.org;b@example.org',
+      'A <a@example.org>',
+      '<a@example.org>',
+      'a b@example.org',
+      'a',
+      'a@',
+      '@a',
+      'a@b@c',
+    ],
+    ...[`${'a'.repeat(250)}@example.org`, '"a\r\nDATA"@example.org'],
+  ].flatMap((address) =>
+    writers(
+      `${field} ${JSON.stringify(address)}`,
+      field,
+      address,
+      new RegExp(`^${named(field)} must be an e-mail address, not `),
+    ),
+  ),
+);
+
+const paths: BadInput[] = [
+  ...[
+    '/a/../b',
+    '/..',
+    '/./a',
+    '/a/.',
+    '//a',
+    '/a//b',
+    '/a/',
+    '/',
+    'a/b',
+    '../a',
+    './a',
+    'C:\\a',
+    '',
+    '/a\0b',
+    '/a\ud800',
+  ],
+  ...[`/${'x'.repeat(256)}`, `/${'ä'.repeat(128)}`, '/abc'.repeat(513)],
+].flatMap((path) => writers(`the path ${JSON.stringify(path)}`, 'files', ['/fine', path], /^files has a path /));
+
+const wishes: BadInput[] = [
+  rest('neither patterns nor files', /^patterns or files must be given/, { body: { quota: 'alice' } }),
+  rest('both patterns and files', /^patterns and files exclude each other/, {
+    body: { quota: 'alice', patterns: '/a/', files: '/a' },
+  }),
+  ask('neither pattern nor files', /^pattern or files must be given/, CREATE, { input: { quota: 'alice' } }),
+  ask('both pattern and files', /^pattern and files exclude/, CREATE, {
+    input: { quota: 'alice', pattern: 'a', files: ['/a'] },
+  }),
+  rest('no quota', /^quota must name a user, and is missing$/, { body: { patterns: '/a/' } }),
+  ask(
+    'no quota',
+    /Field "quota" of required type "String!" was not provided/,
+    CREATE,
+    { input: { pattern: '/a/' } },
+    400,
+  ),
+  ...writers('a retention in the past', 'retention', '2001-01-01', /^retention must be in the future/).slice(0, 2),
+];
+
+export const badWrites: BadInput[] = [...bodies, ...types, ...texts, ...times, ...addresses, ...paths, ...wishes];

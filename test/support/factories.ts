@@ -1,0 +1,67 @@
+/** Test data, put in through the operations that users go through. */
+import { createHash, randomBytes } from 'node:crypto';
+import type { Context } from '../../src/context.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import type { MemoryBackend } from '../../src/tape/memory.js';
+
+export function buildRow(row: Partial<CatalogueRow> & { path: string }): CatalogueRow {
+  return {
+    line: 1,
+    size: 1000n,
+    stage: 'ONTAPE',
+    verified: '2026-01-02T03:04:05.000006',
+    spotName: 'spot-1',
+    volume: 'V00001',
+    position: 1n,
+    checksum: null,
+    ...row,
+  };
+}
+
+/** Adds files to the catalogue; their bytes are on no tape. */
+export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { path: string })[]): Promise<void> {
+  await importRows(
+    ctx,
+    rows.map((row, index) => buildRow({ line: index + 1, position: BigInt(index + 1), ...row })),
+  );
+}
+
+export async function addQuota(ctx: Context, user: string, size: bigint, email = `${user}@example.org`): Promise<void> {
+  await setQuota(ctx, { user, size, email });
+}
+
+export interface TapedFile {
+  path: string;
+  volume?: string;
+  position?: bigint;
+  size?: number;
+  bytes?: Uint8Array;
+  /** ONTAPE unless given. */
+  stage?: CatalogueRow['stage'];
+  /** Confirmed unless given. */
+  verified?: string | null;
+}
+
+/** Puts files with real bytes on the volumes of a memory back end and into the catalogue. */
+export async function addTaped(
+  ctx: Context,
+  backend: MemoryBackend,
+  files: TapedFile[],
+): Promise<Map<string, Uint8Array>> {
+  const contents = new Map<string, Uint8Array>();
+  const rows = files.map((file, index) => {
+    const bytes = file.bytes ?? randomBytes(file.size ?? 1000);
+    const { volume = 'V00001', position = BigInt(index + 1) } = file;
+    const positions = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
+    backend.volumes.set(volume, positions.set(position, bytes));
+    contents.set(file.path, bytes);
+    const checksum = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+    const { stage = 'ONTAPE', verified } = file;
+    const dated = verified === undefined ? {} : { verified };
+    return { path: file.path, size: BigInt(bytes.length), volume, position, checksum, stage, ...dated };
+  });
+  await addFiles(ctx, rows);
+  return contents;
+}

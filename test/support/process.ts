@@ -1,0 +1,158 @@
+/** Real processes of the compiled program, and the PostgreSQL servers that they start. */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { isReachable } from '../../src/database/binaries.js';
+import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
+import { packageRoot } from '../../src/package-root.js';
+import { makeTempDir, waitFor } from './app.js';
+
+export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
+
+/**
+ * The program where any user can run it: where only root may enter the project, in a second tree of the same files.
+ */
+function cliFileFor(uid: number | undefined): string {
+  if (uid === undefined || isReachable(path.dirname(cliFile))) return cliFile;
+  publicRoot ??= linkTree();
+  return path.join(publicRoot, 'dist/src/cli.js');
+}
+
+let publicRoot: string | undefined;
+
+function linkTree(): string {
+  const root = makeTempDir();
+  for (const part of ['package.json', 'dist', 'prisma', 'node_modules']) {
+    execFileSync('cp', ['-al', path.join(packageRoot, part), root]);
+  }
+  process.on('exit', () => rmSync(root, { recursive: true, force: true }));
+  return root;
+}
+
+export interface RunOptions {
+  env?: Record<string, string>;
+  /** What standard input holds; it is empty unless given, and stays open for `null`. */
+  stdin?: string | Uint8Array | null;
+  cwd?: string;
+  uid?: number;
+  gid?: number;
+}
+
+export interface Result {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+export interface Running {
+  child: ChildProcess;
+  pid: number;
+  stdout(): string;
+  stderr(): string;
+  /** Resolves when the process has ended. */
+  ended: Promise<Result>;
+  /** Waits until the whole output matches. */
+  waitForOutput(pattern: RegExp): Promise<RegExpExecArray>;
+}
+
+const children = new Set<ChildProcess>();
+
+/** Starts a program with no more environment than it is given. */
+export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
+  const { stdin = '', env, ...rest } = options;
+  const child = spawn(program, args, { ...rest, env: { PATH: process.env.PATH, ...env } });
+  children.add(child);
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text) => {
+    stderr += text;
+  });
+  child.stdin.on('error', () => {}); // it may end before it has read all
+  if (stdin !== null) child.stdin.end(stdin);
+  const ended = new Promise<Result>((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code) => {
+      children.delete(child);
+      resolve({ code, stdout, stderr });
+    });
+  });
+  const running: Running = {
+    child,
+    pid: child.pid ?? 0,
+    stdout: () => stdout,
+    stderr: () => stderr,
+    ended,
+    waitForOutput: async (pattern) =>
+      await waitFor(`${pattern} in the output`, async () => {
+        const match = pattern.exec(stdout);
+        if (!match && child.exitCode !== null) throw new Error(`ended with ${child.exitCode}: ${stdout}${stderr}`);
+        return match ?? undefined;
+      }),
+  };
+  return running;
+}
+
+export function startCli(args: string[], options: RunOptions & { detached?: boolean } = {}): Running {
+  if (!existsSync(cliFile)) throw new Error('build first: npm run build');
+  return startProcess(process.execPath, [cliFileFor(options.uid), ...args], options);
+}
+
+export async function runCli(args: string[], options: RunOptions = {}): Promise<Result> {
+  return await startCli(args, options).ended;
+}
+
+/** A `start` or `serve` that is ready, on a port of its own. */
+export async function startServer(command: string, options: RunOptions): Promise<Running & { url: string }> {
+  const running = startCli([command], { ...options, env: { PORT: '0', LOG_LEVEL: 'warn', ...options.env } });
+  const [, url = ''] = await running.waitForOutput(/ready at (\S+)\n[\s\S]*In another terminal[\s\S]*\n\n$/);
+  return { ...running, url };
+}
+
+/** Ends a process as its operator does. */
+export async function stop(running: Running): Promise<Result> {
+  running.child.kill('SIGTERM');
+  return await running.ended;
+}
+
+export async function kill(running: Running): Promise<void> {
+  running.child.kill('SIGKILL');
+  await running.ended;
+}
+
+/** The embedded server of a DATA_DIR, if it runs. */
+export function serverPid(dataDir: string): number | undefined {
+  const cluster = path.join(dataDir, 'postgres');
+  const pid = readPidFile(cluster)?.pid;
+  return pid !== undefined && isServer(pid, cluster) ? pid : undefined;
+}
+
+const dataDirs = new Set<string>();
+
+/** A DATA_DIR whose server is ended by `cleanUp`. */
+export function makeDataDir(): string {
+  const dir = makeTempDir();
+  dataDirs.add(dir);
+  return dir;
+}
+
+/** Ends what tests have left running, and removes their directories. */
+export async function cleanUp(): Promise<void> {
+  for (const child of children) child.kill('SIGKILL');
+  for (const dir of dataDirs) {
+    const pid = serverPid(dir);
+    if (pid !== undefined) {
+      process.kill(pid, 'SIGQUIT'); // at once
+      await waitFor('PostgreSQL to end', async () => !isRunning(pid) || serverPid(dir) === undefined);
+    }
+    rmSync(dir, { recursive: true, force: true });
+  }
+  dataDirs.clear();
+}
+
+/** What PostgreSQL has said. */
+export function readServerLog(dataDir: string): string {
+  return readFileSync(path.join(dataDir, 'postgres/server.log'), 'utf8');
+}

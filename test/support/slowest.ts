@@ -1,0 +1,19 @@
+/** Prints the slowest tests at the end of a run. */
+import type { Reporter, TestCase } from 'vitest/node';
+
+const SHOWN = 10;
+
+export default class SlowestTests implements Reporter {
+  private readonly tests: { name: string; ms: number }[] = [];
+
+  onTestCaseResult(test: TestCase): void {
+    const ms = test.diagnostic()?.duration ?? 0;
+    this.tests.push({ name: `${test.module.relativeModuleId} > ${test.name}`, ms });
+  }
+
+  onTestRunEnd(): void {
+    const slowest = this.tests.sort((a, b) => b.ms - a.ms).slice(0, SHOWN);
+    const lines = slowest.map(({ name, ms }) => `${(ms / 1000).toFixed(1).padStart(7)} s  ${name}`);
+    process.stdout.write(`\nThe slowest ${slowest.length} tests:\n${lines.join('\n')}\n`);
+  }
+}

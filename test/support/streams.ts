@@ -1,0 +1,120 @@
+/** Subscriptions over each of the three ways to them, behind one face; and a back end that waits for the test. */
+import { type Client, createClient } from 'graphql-sse';
+import { parseJson } from '../../src/json.js';
+import type { MemoryBackend } from '../../src/tape/memory.js';
+import type { TestApp } from './app.js';
+
+export interface Result<Data> {
+  data?: Data | null;
+  errors?: readonly { message: string; path?: readonly (string | number)[] | undefined; extensions?: object }[];
+}
+
+export interface Stream<Data> {
+  /** The next result; rejects when the connection broke. */
+  next(): Promise<IteratorResult<Result<Data>>>;
+  /** Goes away without a word. */
+  close(): void;
+}
+
+export interface Operation {
+  query: string;
+  variables?: Record<string, unknown>;
+}
+
+export type Transport = <Data>(app: TestApp, operation: Operation) => Stream<Data>;
+
+const url = (app: TestApp) => `${app.url}/graphql/stream`;
+
+/** A subscription on a client of graphql-sse that others may share. */
+export function subscribe<Data>(client: Client<boolean>, operation: Operation): Stream<Data> {
+  const results = client.iterate<Data>(operation);
+  return {
+    next: () => results.next() as Promise<IteratorResult<Result<Data>>>,
+    close: () => void results.return?.(),
+  };
+}
+
+export function openClient(app: TestApp, singleConnection: boolean): Client<boolean> {
+  return createClient({ url: url(app), singleConnection, retryAttempts: 0 });
+}
+
+/** A POST that is answered with an event stream; integers are exact. */
+function post<Data>(endpoint: string, { query, variables = {} }: Operation): Stream<Data> {
+  const controller = new AbortController();
+  const results = readEvents<Data>(
+    fetch(endpoint, {
+      method: 'POST',
+      signal: controller.signal,
+      headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+      body: JSON.stringify({ query, variables }),
+    }),
+  );
+  return { next: () => results.next(), close: () => controller.abort() };
+}
+
+/** The results of an event stream, until it says that it is complete. */
+export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerator<Result<Data>> {
+  const response = await answer;
+  const type = response.headers.get('content-type');
+  if (!type?.startsWith('text/event-stream')) throw new Error(`${response.status} ${type}: ${await response.text()}`);
+  const decoder = new TextDecoder();
+  let rest = '';
+  for await (const bytes of response.body as unknown as AsyncIterable<Uint8Array>) {
+    const messages = `${rest}${decoder.decode(bytes, { stream: true })}`.split('\n\n');
+    rest = messages.pop() ?? '';
+    for (const message of messages) {
+      const [, event, data = ''] = /^event: (\w+)\ndata:(.*)$/.exec(message) ?? [];
+      if (event === 'complete') return;
+      if (event === 'next') yield parseJson(data) as Result<Data>;
+    }
+  }
+  throw new Error('the stream broke off');
+}
+
+/** The ways to a subscription, each on a connection of its own. */
+export const transports: [name: string, transport: Transport][] = [
+  ['graphql-sse, distinct connections', (app, operation) => subscribe(openClient(app, false), operation)],
+  ['graphql-sse, single connection', (app, operation) => subscribe(openClient(app, true), operation)],
+  ["Yoga's own event stream", (app, operation) => post(`${app.url}/graphql`, operation)],
+];
+
+/** The data of the next results; all of these must be there, without an error. */
+export async function take<Data>(stream: Stream<Data>, count: number): Promise<Data[]> {
+  const taken: Data[] = [];
+  while (taken.length < count) {
+    const { done, value } = await stream.next();
+    if (done) throw new Error(`the stream ended after ${taken.length} of ${count} results`);
+    if (value.errors || !value.data) throw new Error(JSON.stringify(value));
+    taken.push(value.data);
+  }
+  return taken;
+}
+
+/** All results until the stream completes. */
+export async function drain<Data>(stream: Stream<Data>): Promise<Result<Data>[]> {
+  const results: Result<Data>[] = [];
+  for (;;) {
+    const { done, value } = await stream.next();
+    if (done) return results;
+    results.push(value);
+  }
+}
+
+/** Lets the reads of a back end wait until the test lets their volume go. */
+export function holdBack(backend: MemoryBackend): { letGo(volume: string): void } {
+  const gates = new Map<string, { passed: Promise<void>; open: () => void }>();
+  const gateOf = (volume: string) => {
+    let open = () => {};
+    const passed = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const gate = gates.get(volume) ?? { passed, open };
+    gates.set(volume, gate);
+    return gate;
+  };
+  backend.onRead = async (volume, _position, bytes) => {
+    await gateOf(volume).passed;
+    return bytes;
+  };
+  return { letGo: (volume) => gateOf(volume).open() };
+}

@@ -1,0 +1,486 @@
+/** Each fault that the checker is to find, planted alone into a system that has settled, in a transaction that is rolled back. */
+import { createHash } from 'node:crypto';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import path from 'node:path';
+import type pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { cancel, waitForState } from '../support/engine-watch.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { makeRequest } from '../support/rest.js';
+import { check } from './checker.js';
+import { type Outside, readFacts } from './facts.js';
+import { type MoodyMail, startMail } from './mail.js';
+import { createRandom } from './random.js';
+import { type ViolationKind, violationKinds } from './violations.js';
+
+let app: TestApp;
+let mail: MoodyMail;
+let sources: Map<string, { size: bigint; sha256: string }>;
+/** Of alice, complete; of bob, with a failed file and an unknown one; of alice, cancelled. */
+let ids: { complete: number; partial: number; cancelled: number };
+const backend = createMemoryBackend();
+
+beforeAll(async () => {
+  mail = await startMail(createRandom(1));
+  app = await startApp({ backend, config: { smtpUrl: mail.url } });
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position === 3n) throw new TapeError('PERMANENT', 'nothing is there');
+    return bytes;
+  };
+  const names = ['/s/a', '/s/b', '/s/bad', '/s/gone'];
+  const contents = await addTaped(
+    app.ctx,
+    backend,
+    names.map((name, index) => ({ path: name, position: BigInt(index + 1) })),
+  );
+  const hash = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
+  sources = new Map([...contents].map(([name, bytes]) => [name, { size: BigInt(bytes.length), sha256: hash(bytes) }]));
+  await addQuota(app.ctx, 'alice', 10_000n);
+  await addQuota(app.ctx, 'bob', 10_000n);
+  const addresses = { notify_on_first_file: 'a@example.org', notify_on_last_file: 'a@example.org' };
+  const complete = await makeRequest(app, { quota: 'alice', patterns: '/s/a', ...addresses });
+  const files = ['/s/b', '/s/bad', '/s/never'];
+  const partial = await makeRequest(app, { quota: 'bob', files, notify_on_last_file: 'b@example.org' });
+  const cancelled = await makeRequest(app, { quota: 'alice', files: ['/s/gone'] });
+  await waitForState(app, complete, 'COMPLETED');
+  await waitForState(app, partial, 'PARTIAL');
+  await waitForState(app, cancelled, 'COMPLETED');
+  await cancel(app, cancelled);
+  ids = { complete, partial, cancelled };
+  await waitFor('the cancelled request to be released, and the mail', async () => {
+    const { rows } = await app.ctx.db.pool.query(
+      `SELECT FROM request r WHERE NOT is_released UNION ALL SELECT FROM notification WHERE state = 'PENDING'
+       UNION ALL SELECT FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED'`,
+    );
+    return rows.length === 0;
+  });
+});
+afterAll(async () => {
+  await app.close();
+  await mail.goAway();
+});
+
+/** What a fault may be planted into. */
+interface Soil {
+  run(text: string): Promise<unknown>;
+  /** Tells of a request as it is now, so that the fault is not that its last event is old. */
+  tell(requestId: number): Promise<unknown>;
+  /** Tells that /s/gone has moved, by letters such as TA. */
+  moveGone(...moves: string[]): Promise<void>;
+  outside: { -readonly [Name in keyof Outside]: Outside[Name] };
+  /** Takes what stands at a place in the restore area away, and puts other bytes there; undone afterwards. */
+  replace(file: string, bytes?: Uint8Array): Promise<{ mtimeNs: bigint }>;
+}
+
+const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
+const PROGRESS = 'request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk';
+
+async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<ViolationKind[]> {
+  const client = await app.ctx.db.pool.connect();
+  const undo: (() => void)[] = [];
+  const run = (text: string) => client.query(text);
+  const soil: Soil = {
+    run,
+    tell: (id) =>
+      run(`INSERT INTO event (at, request_ids, ${PROGRESS})
+        SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = ${id}`),
+    moveGone: async (...moves) => {
+      for (const [from = '', to = ''] of moves) {
+        await run(`INSERT INTO event (at, request_ids, file_id, from_stage, to_stage)
+          SELECT now(), '{}', id, '${STAGES[from]}', '${STAGES[to]}' FROM tape_file WHERE path = '/s/gone'`);
+      }
+    },
+    outside: {
+      sources,
+      mails: [...mail.mails],
+      touched: new Set(),
+      acknowledged: new Set(),
+      revivals: new Map(),
+      watches: [],
+      miswritten: new Set(),
+    },
+    replace: async (file, bytes) => {
+      const place = path.join(app.restoreDir, file);
+      const aside = path.join(app.dataDir, 'aside');
+      const wasThere = await lstat(place).catch(() => undefined);
+      if (wasThere) renameSync(place, aside);
+      undo.push(() => (wasThere ? renameSync(aside, place) : rmSync(place, { force: true })));
+      if (!bytes) return { mtimeNs: 0n };
+      writeFileSync(place, bytes);
+      return await lstat(place, { bigint: true });
+    },
+  };
+  try {
+    await client.query('BEGIN');
+    await plant(soil);
+    return await findKinds(client, soil.outside);
+  } finally {
+    for (const step of undo) step();
+    await client.query('ROLLBACK');
+    client.release();
+  }
+}
+
+async function findKinds(client: pg.PoolClient, outside: Outside): Promise<ViolationKind[]> {
+  const facts = await readFacts(
+    async <Row extends object>(text: string) => (await client.query<Row>(text)).rows,
+    outside,
+  );
+  return [...new Set(check(facts).map((violation) => violation.kind))];
+}
+
+const bytesOf = (file: string) => readFileSync(path.join(app.restoreDir, file));
+const setComplete = (values: string) => `UPDATE request SET ${values} WHERE id = ${ids.complete}`;
+
+const TEXT = Buffer.from('not of the archive');
+const recallOf = (file: string, state: string) =>
+  `INSERT INTO recall (file_id, size, state, created_at) SELECT id, size, '${state}', now() FROM tape_file WHERE path = '${file}'`;
+
+const copyAt = (stage: string, verified: string) =>
+  `INSERT INTO tape_file (path, size, stage, verified, checksum, volume_id, position)
+   VALUES ('/u/copy', 1, '${stage}', ${verified}, 'md5:00', 1, 99)`;
+
+/** Ids of the events of all files, or of a request, in order. */
+async function readEventIds({ run }: Soil, requestId?: number): Promise<bigint[]> {
+  const condition = requestId === undefined ? 'file_id IS NOT NULL' : `request_id = ${requestId}`;
+  const { rows } = (await run(`SELECT id FROM event WHERE ${condition} ORDER BY id`)) as pg.QueryResult<{ id: bigint }>;
+  return rows.map((row) => row.id);
+}
+
+/** Has somebody watch who is told what `change` makes of the events that there are. */
+async function plantWatch(soil: Soil, change: (ids: bigint[]) => bigint[], requestId?: number): Promise<void> {
+  const told = change(await readEventIds(soil, requestId));
+  soil.outside.watches = [{ requestId, told, isOver: false }];
+}
+
+/** By what is planted; each is the only fault then. */
+const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unknown>][] = [
+  [
+    'hold-open',
+    'a hold of a live request waits',
+    async ({ run, tell, outside }) => {
+      await run(`UPDATE hold SET state = 'WAITING' WHERE request_id = ${ids.complete}`);
+      await run(setComplete('files_on_disk = 0, bytes_on_disk = 0'));
+      await tell(ids.complete);
+      outside.revivals = new Map([[ids.complete, 1]]);
+    },
+  ],
+  [
+    'hold-unexplained',
+    'a failed hold has lost its text',
+    ({ run }) => run(`UPDATE hold SET error = NULL WHERE state = 'FAILED'`),
+  ],
+  [
+    'hold-unexplained',
+    'a failed hold has lost its class',
+    ({ run }) => run(`UPDATE hold SET error_class = NULL WHERE state = 'FAILED'`),
+  ],
+  [
+    'hold-without-copy',
+    'a hold says ON_DISK of a file on tape',
+    async ({ run, tell }) => {
+      await run(`UPDATE hold SET state = 'ON_DISK', error_class = NULL, error = NULL WHERE state = 'FAILED'`);
+      await run(`UPDATE request SET state = 'COMPLETED', files_on_disk = 2, files_failed = 0, bytes_on_disk = bytes_total
+        WHERE id = ${ids.partial}`);
+      await tell(ids.partial);
+    },
+  ],
+  [
+    'hold-not-satisfied',
+    'a hold says FAILED of a file on disk',
+    async ({ run, tell }) => {
+      await run(
+        `UPDATE hold SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = ${ids.complete}`,
+      );
+      await run(setComplete(`state = 'PARTIAL', files_on_disk = 0, files_failed = 1, bytes_on_disk = 0`));
+      await tell(ids.complete);
+    },
+  ],
+  [
+    'hold-size',
+    'a hold is charged one byte more than its file has',
+    async ({ run, tell }) => {
+      await run(`UPDATE hold SET size = size + 1 WHERE request_id = ${ids.complete}`);
+      await run(setComplete('bytes_total = bytes_total + 1, bytes_on_disk = bytes_on_disk + 1'));
+      await run(`UPDATE quota SET used = used + 1 WHERE "user" = 'alice'`);
+      await tell(ids.complete);
+    },
+  ],
+  [
+    'join-missed',
+    'a path of the catalogue is awaited as unknown',
+    ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone'`),
+  ],
+  [
+    'join-missed',
+    'a path is refused although the quota has room',
+    ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone', reason = 'QUOTA_FULL'`),
+  ],
+  [
+    'join-missed',
+    'a pattern matches a file that its request does not hold',
+    ({ run }) => run(setComplete(`pattern = '/s/'`)),
+  ],
+  [
+    'join-missed',
+    'a path is left out although the request has no limit',
+    ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`),
+  ],
+  [
+    'request-lost',
+    'a request that was answered is not there',
+    async ({ outside }) => {
+      outside.acknowledged = new Set([ids.complete, 999_999]);
+    },
+  ],
+  [
+    'request-counts',
+    'an ended request counts a file more than it holds',
+    async ({ run, tell }) => {
+      await run(`UPDATE request SET files_total = files_total + 1 WHERE id = ${ids.cancelled}`);
+      await tell(ids.cancelled);
+    },
+  ],
+  [
+    'request-counts',
+    'a live request counts a byte more than it holds',
+    async ({ run, tell }) => {
+      await run(setComplete('bytes_total = bytes_total + 1'));
+      await tell(ids.complete);
+    },
+  ],
+  [
+    'request-state',
+    'a request without failed files is PARTIAL',
+    async ({ run, tell }) => {
+      await run(setComplete(`state = 'PARTIAL'`));
+      await tell(ids.complete);
+    },
+  ],
+  [
+    'request-times',
+    'a request ends before it starts',
+    ({ run }) => run(setComplete(`tapestore_request_end = tapestore_request_start - interval '1 microsecond'`)),
+  ],
+  [
+    'request-times',
+    'a request starts before it is made',
+    ({ run }) => run(setComplete(`request_date = tapestore_request_start + interval '1 microsecond'`)),
+  ],
+  ['request-times', 'a done request has not ended', ({ run }) => run(setComplete('tapestore_request_end = NULL'))],
+  ['request-times', 'a request ends without a start', ({ run }) => run(setComplete('tapestore_request_start = NULL'))],
+  [
+    'request-times',
+    'the last file comes before the first',
+    ({ run }) => run(setComplete(`last_files_on_disk = first_files_on_disk - interval '1 microsecond'`)),
+  ],
+  ['request-times', 'there is a last file and no first', ({ run }) => run(setComplete('first_files_on_disk = NULL'))],
+  ['request-times', 'a done request has no last file', ({ run }) => run(setComplete('last_files_on_disk = NULL'))],
+  [
+    'request-unreleased',
+    'an ended request is not released',
+    ({ run }) => run(`UPDATE request SET is_released = false WHERE id = ${ids.cancelled}`),
+  ],
+  [
+    'quota-used',
+    'a quota is charged a byte too much',
+    ({ run }) => run('UPDATE quota SET used = used + 1 WHERE id = 1'),
+  ],
+  ['copy-missing', 'a restored file is gone', ({ replace }) => replace('/s/a')],
+  [
+    'copy-bytes',
+    'a restored file has one other bit, and its own time',
+    async ({ run, replace }) => {
+      const bytes = bytesOf('/s/a');
+      bytes[500] = (bytes[500] ?? 0) ^ 1;
+      const { mtimeNs } = await replace('/s/a', bytes);
+      await run(`UPDATE tape_file SET disk_mtime_ns = ${mtimeNs} WHERE path = '/s/a'`);
+    },
+  ],
+  ['copy-time', 'a restored file was written again', ({ replace }) => replace('/s/a', bytesOf('/s/a'))],
+  [
+    'copy-unknown',
+    'a file stands in the restore area that no request asked for',
+    ({ replace }) => replace('/s/x', TEXT),
+  ],
+  ['copy-unknown', 'a file on tape stands there', ({ replace }) => replace('/s/gone', TEXT)],
+  ['copy-partial', 'a partial file is left', ({ replace }) => replace('/s/.tapegate-4-1.part', TEXT)],
+  [
+    'copy-left',
+    'a copy of a file on tape is noted',
+    async ({ run }) => {
+      await run(`UPDATE tape_file SET disk_id = 1 WHERE path = '/s/gone'`);
+      await run('UPDATE restore_disk SET used = used + 1000');
+    },
+  ],
+  [
+    'file-doubted',
+    'a file that nobody touched went through UNVERIFIED',
+    ({ moveGone }) => moveGone('TA', 'AR', 'RU', 'UD', 'DT'),
+  ],
+  [
+    'file-restoring',
+    'a file is on its way although nothing brings it',
+    async ({ run, moveGone }) => {
+      await run(`UPDATE tape_file SET stage = 'RESTORING' WHERE path = '/s/gone'`);
+      await moveGone('TA');
+    },
+  ],
+  [
+    'file-unheld',
+    'a restored file is held by an ended request only',
+    async ({ run, moveGone, replace }) => {
+      const { mtimeNs } = await replace('/s/gone', backend.volumes.get('V00001')?.get(4n));
+      await run(
+        `UPDATE tape_file SET stage = 'RESTORED', disk_id = 1, disk_mtime_ns = ${mtimeNs} WHERE path = '/s/gone'`,
+      );
+      await run('UPDATE restore_disk SET used = used + 1000');
+      await moveGone('TA', 'AR');
+    },
+  ],
+  [
+    'file-unheld',
+    'a restored file was let go early',
+    async ({ run, tell }) => {
+      await run(`UPDATE hold SET state = 'RELEASED' WHERE request_id = ${ids.complete}`);
+      await run(setComplete('files_total = 0, files_on_disk = 0, bytes_total = 0, bytes_on_disk = 0'));
+      await run(`UPDATE quota SET used = 0 WHERE "user" = 'alice'`);
+      await tell(ids.complete);
+    },
+  ],
+  ['recall-running', 'a recall runs', ({ run }) => run(recallOf('/s/gone', 'RUNNING'))],
+  ['recall-unheld', 'a recall waits for an ended request', ({ run }) => run(recallOf('/s/gone', 'WAITING'))],
+  ['recall-unheld', 'a recall waits for a hold that has failed', ({ run }) => run(recallOf('/s/bad', 'WAITING'))],
+  ['disk-used', 'a disk has a byte too much in use', ({ run }) => run('UPDATE restore_disk SET used = used + 1')],
+  ['disk-reserved', 'a disk has a byte reserved', ({ run }) => run('UPDATE restore_disk SET reserved = 1')],
+  [
+    'mail-missing',
+    'mail was never queued',
+    async ({ run, outside }) => {
+      const { rows } = (await run('DELETE FROM notification WHERE id = 1 RETURNING message_id')) as pg.QueryResult;
+      outside.mails = outside.mails.filter(({ messageId }) => messageId !== rows[0]?.message_id);
+    },
+  ],
+  [
+    'mail-unsent',
+    'mail waits in the outbox',
+    ({ run }) => run(`UPDATE notification SET state = 'PENDING' WHERE id = 1`),
+  ],
+  [
+    'mail-unseen',
+    'mail that is said to be sent never came',
+    async ({ outside }) => {
+      outside.mails = outside.mails.slice(1);
+    },
+  ],
+  [
+    'mail-unknown',
+    'a second mail came under another Message-ID',
+    async ({ outside }) => {
+      outside.mails = [...outside.mails, { messageId: '<another@localhost>', to: 'a@example.org' }];
+    },
+  ],
+  [
+    'mail-unknown',
+    'a mail came to somebody else as well',
+    async ({ outside }) => {
+      outside.mails = outside.mails.flatMap((sent) => [sent, { ...sent, to: 'x@example.org' }]);
+    },
+  ],
+  [
+    'mail-unasked',
+    'mail was sent for a request without an address',
+    async ({ run, outside }) => {
+      await run(`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, state, next_try_at, created_at)
+        VALUES (${ids.partial}, 'FIRST_FILE', 'b@example.org', '', '', '<unasked@localhost>', 'SENT', now(), now())`);
+      outside.mails = [...outside.mails, { messageId: '<unasked@localhost>', to: 'b@example.org' }];
+    },
+  ],
+  [
+    'progress-back',
+    'an event tells of fewer files than the one before',
+    async ({ run, tell }) => {
+      await run(setComplete('files_on_disk = 0, bytes_on_disk = 0'));
+      await tell(ids.complete);
+      await run(setComplete('files_on_disk = 1, bytes_on_disk = bytes_total'));
+      await tell(ids.complete);
+    },
+  ],
+  [
+    'progress-last',
+    'the last event tells of fewer bytes than there are',
+    async ({ run, tell }) => {
+      await run(setComplete('bytes_on_disk = 0'));
+      await tell(ids.complete);
+      await run(setComplete('bytes_on_disk = bytes_total'));
+    },
+  ],
+  ['stage-chain', 'a file leaves a stage that it was not at', ({ moveGone }) => moveGone('AR', 'RT')],
+  ['stage-illegal', 'a file is restored without having been on its way', ({ moveGone }) => moveGone('TR', 'RT')],
+  [
+    'stage-last',
+    'a file is where no event led it',
+    ({ run }) => run(`UPDATE tape_file SET stage = 'ONDISK' WHERE path = '/s/gone'`),
+  ],
+  ['verify-missed', 'a tape copy is not confirmed', ({ run }) => run(copyAt('UNVERIFIED', 'NULL'))],
+  [
+    'verify-missed',
+    'a tape copy that could not be confirmed waits for another try',
+    async ({ run }) => {
+      await run(copyAt('UNVERIFIED', 'NULL'));
+      await run(`INSERT INTO verification (file_id, attempts, error_class, error, at, not_before)
+        SELECT id, 1, 'MEDIA', 'torn', now(), now() FROM tape_file WHERE path = '/u/copy'`);
+    },
+  ],
+  [
+    'verify-wrong',
+    'a tape copy with other bytes is confirmed',
+    async ({ run, outside }) => {
+      await run(copyAt('ONDISK', 'now()'));
+      outside.miswritten = new Set(['/u/copy']);
+    },
+  ],
+  ['watch-missed', 'an event in the middle is not told', (soil) => plantWatch(soil, (ids) => ids.toSpliced(1, 1))],
+  [
+    'watch-missed',
+    'the last event of a request is not told',
+    (soil) => plantWatch(soil, (ids) => ids.slice(0, -1), ids.complete),
+  ],
+  ['watch-order', 'an event is told twice', (soil) => plantWatch(soil, (ids) => [...ids, ...ids.slice(-1)])],
+  ['watch-order', 'events are told in another order', (soil) => plantWatch(soil, (ids) => ids.toReversed())],
+  [
+    'watch-unknown',
+    'an event of another request is told',
+    async (soil) => {
+      const others = await readEventIds(soil, ids.partial);
+      await plantWatch(soil, (own) => [...own, ...others].sort((a, b) => Number(a - b)), ids.complete);
+    },
+  ],
+];
+
+test('a settled system has no violation', async () => {
+  const found = await findPlanted(async (soil) => {
+    const all = { requestId: undefined, told: await readEventIds(soil), isOver: false };
+    const told = await readEventIds(soil, ids.cancelled);
+    // it was complete, and was cancelled after that
+    soil.outside.watches = [all, { requestId: ids.cancelled, told: told.slice(0, -1), isOver: true }];
+  });
+  expect(found).toEqual([]);
+});
+
+test.each(faults)('%s is found, and nothing else, when %s', async (kind, _what, plant) => {
+  expect(await findPlanted(plant)).toEqual([kind]);
+});
+
+test('every kind of violation is planted', () => {
+  const planted = new Set(faults.map(([kind]) => kind));
+  // that nobody does the work that is left is found by waiting for it
+  planted.add('unsettled');
+  // what the doctor finds is planted in doctor.test.ts
+  planted.add('doctor');
+  expect([...planted].sort()).toEqual(Object.keys(violationKinds).sort());
+});

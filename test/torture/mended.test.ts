@@ -1,0 +1,196 @@
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.js';
+import { ensureDrives, type Lease, releaseDrive } from '../../src/operations/recalls/drives.js';
+import { finishRecalls } from '../../src/operations/recalls/ends.js';
+import { startRecalls } from '../../src/operations/recalls/starts.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { type TestApp, waitFor } from '../support/app.js';
+import { claim, idOf, measure, startIdleApp } from '../support/engine-by-hand.js';
+import { cancel, viewRequest, waitForState } from '../support/engine-watch.js';
+import { addQuota, addTaped, buildRow } from '../support/factories.js';
+import { makeRequest, readUsed } from '../support/rest.js';
+
+let app: TestApp;
+let engine: Engine | undefined;
+const backend = createMemoryBackend();
+
+beforeAll(async () => {
+  app = await startIdleApp();
+});
+afterEach(async () => {
+  await engine?.stop();
+  engine = undefined;
+  backend.log.length = 0;
+});
+afterAll(() => app.close());
+
+const work = async () => {
+  engine = await startEngine({ ...app.ctx, config: { ...app.ctx.config, drives: 1 } }, backend, { drainMs: 200 });
+};
+
+test('a connection that breaks between two queries fails the next one, and nothing else', async () => {
+  const client = await app.ctx.db.pool.connect();
+  const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  const ended = new Promise<void>((resolve) => client.once('end', () => resolve()));
+  await app.ctx.db.pool.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid]);
+  await ended; // unheard, its error would have ended the process
+  await expect(client.query('SELECT 1')).rejects.toThrow('not queryable');
+  client.release(true);
+  expect((await app.ctx.db.pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
+});
+
+/** Waits until so many statements wait for a lock. */
+async function waitForBlocked(count: number): Promise<void> {
+  await waitFor(`${count} statements to wait for a lock`, async () => {
+    const { rowCount } = await app.ctx.db.pool.query(
+      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+    );
+    return rowCount === count;
+  });
+}
+
+/** Has all wait who want to lock what the statement locks. @returns what lets them go on */
+async function lock(statement: string): Promise<() => Promise<void>> {
+  const holder = await app.ctx.db.pool.connect();
+  await holder.query('BEGIN');
+  await holder.query(statement);
+  return async () => {
+    await holder.query('ROLLBACK');
+    holder.release();
+  };
+}
+
+test('files do not join a request that is cancelled while they come into the catalogue', async () => {
+  const id = await makeRequest(app, { quota: 'alice', files: ['/join/late'] });
+  const ends: Promise<unknown>[] = [];
+  const unlock = await lock(`SELECT FROM request WHERE id = ${id} FOR UPDATE`);
+  ends.push(cancel(app, id));
+  await waitForBlocked(1);
+  ends.push(importRows(app.ctx, [buildRow({ path: '/join/late', volume: 'JOIN' })]));
+  await waitForBlocked(2);
+  await unlock();
+  await Promise.all(ends);
+  const { rows } = await app.ctx.db.pool.query('SELECT FROM recall');
+  expect({ recalls: rows.length, used: await readUsed(app, 'alice') }).toEqual({ recalls: 0, used: 0 });
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'CANCELLED', filesTotal: 0 });
+});
+
+test('of two passes at once that let a file join, one does, and the other leaves no trace', async () => {
+  await addQuota(app.ctx, 'bob', 999n);
+  const id = await makeRequest(app, { quota: 'bob', files: ['/join/refused'] });
+  await importRows(app.ctx, [buildRow({ path: '/join/refused', position: null })]);
+  expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 0, filesRefused: 1 });
+  await addQuota(app.ctx, 'bob', 1000n);
+  const unlock = await lock(`SELECT FROM request WHERE id = ${id} FOR UPDATE`);
+  const passes = [joinAwaited(app.ctx), joinAwaited(app.ctx)];
+  await waitForBlocked(2);
+  await unlock();
+  await Promise.all(passes);
+  expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 1, awaited: [] });
+  expect(await readUsed(app, 'bob')).toBe(1000);
+});
+
+test('a request that is cancelled while an import changes the size of its file is charged nothing', async () => {
+  const { rows } = await app.ctx.db.pool.query(`SELECT used FROM quota WHERE "user" = 'alice'`);
+  await importRows(app.ctx, [buildRow({ path: '/size/grows', stage: 'ONDISK' })]);
+  const id = await makeRequest(app, { quota: 'alice', files: ['/size/grows'] });
+  const unlock = await lock(`SELECT FROM quota WHERE "user" = 'alice' FOR UPDATE`);
+  const cancelling = cancel(app, id);
+  await waitForBlocked(1);
+  const importing = importRows(app.ctx, [buildRow({ path: '/size/grows', stage: 'ONDISK', size: 5000n })]);
+  await waitForBlocked(2);
+  await unlock();
+  await Promise.all([cancelling, importing]);
+  expect((await app.ctx.db.pool.query(`SELECT used FROM quota WHERE "user" = 'alice'`)).rows).toEqual(rows);
+});
+
+test('a recall that was left running on a drive that is no longer in use is done on another one', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/left/drive-3', volume: 'LEFT4' }]);
+  const id = await makeRequest(app, { quota: 'alice', files: ['/left/drive-3'] });
+  await ensureDrives(app.ctx, 3);
+  const leases = [await claim(app, 3, 60), await claim(app, 3, 60), await claim(app, 3)];
+  expect(leases.map((lease) => lease.driveName)).toEqual(['drive-1', 'drive-2', 'drive-3']);
+  await startRecalls(app.ctx, leases[2] as Lease, { fileIds: [await idOf(app, '/left/drive-3')], measure });
+  for (const lease of leases.slice(0, 2)) await releaseDrive(app.ctx, lease);
+  await work();
+  await waitForState(app, id, 'COMPLETED');
+  expect(backend.log.map(({ what, drive }) => ({ what, drive }))[0]).toEqual({ what: 'mount', drive: 'drive-1' });
+});
+
+test('a request hears of a recall that begins and ends while it is made', async () => {
+  const [first = '', second = ''] = ['/made/first', '/made/second'];
+  await addTaped(app.ctx, backend, [
+    { path: first, volume: 'MADE', position: 1n },
+    { path: second, volume: 'MADE', position: 2n },
+  ]);
+  await work();
+  await waitForState(app, await makeRequest(app, { quota: 'alice', files: [second] }), 'COMPLETED');
+  await engine?.stop();
+  const early = await makeRequest(app, { quota: 'alice', files: [first] });
+  const fileId = await idOf(app, first);
+  const lease = await claim(app);
+  // the later request stands still between two looks at its files
+  const unlock = await lock(`SELECT FROM tape_file WHERE path = '${second}' FOR NO KEY UPDATE`);
+  const late = makeRequest(app, { quota: 'alice', files: [first, second] });
+  await waitForBlocked(1);
+  const started = await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
+  // events are written in the order in which they are about to be: the end of the recall, then the request
+  const unlockEvents = await lock('SELECT pg_advisory_xact_lock(1413563205, 1)');
+  const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
+  await waitForBlocked(1 + started.length);
+  await unlock();
+  await waitForBlocked(1 + started.length);
+  await unlockEvents();
+  await ended;
+  await releaseDrive(app.ctx, lease);
+  await work();
+  await waitForState(app, await late, 'COMPLETED');
+  await waitForState(app, early, 'COMPLETED');
+});
+
+test('a file leaves the disk when its only request was made and cancelled while its recall ended', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/end/brief', volume: 'BRIEF' }]);
+  const first = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
+  const fileId = await idOf(app, '/end/brief');
+  const lease = await claim(app);
+  await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
+  await cancel(app, first);
+  // who ends the recall has looked for requests, and waits for the file; a request may still look at it
+  const unlockFile = await lock(`SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);
+  const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
+  await waitForBlocked(1);
+  const brief = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
+  const unlockHold = await lock(`SELECT FROM hold WHERE request_id = ${brief} FOR UPDATE`);
+  await unlockFile();
+  await waitForBlocked(1);
+  const cancelled = cancel(app, brief);
+  await Promise.race([cancelled, waitForBlocked(2)]);
+  await removeUnheld(app.ctx, new AbortController().signal);
+  await unlockHold();
+  await Promise.all([ended, cancelled]);
+  await removeUnheld(app.ctx, new AbortController().signal);
+  const { rows } = await app.ctx.db.pool.query('SELECT stage, disk_id FROM tape_file WHERE id = $1', [fileId]);
+  expect(rows).toEqual([{ stage: 'ONTAPE', disk_id: null }]);
+});
+
+test('drive time is charged to users in one order, so that two engines cannot lock each other up', async () => {
+  const users = ['u1', 'u2', 'u3', 'u4', 'u5', 'u6', 'u7', 'u8'];
+  for (const user of users) await addQuota(app.ctx, user, 10n ** 9n);
+  const file = { path: '/charge/shared', volume: 'CHARGE', position: null };
+  await importRows(app.ctx, [buildRow(file)]);
+  for (const quota of users) await makeRequest(app, { quota, files: ['/charge/shared'] });
+  await addQuota(app.ctx, 'u1', 10n ** 10n); // what was changed last is found last
+  const unlock = await lock(`SELECT FROM quota WHERE "user" = 'u1' FOR UPDATE`);
+  const charging = chargeDriveTime(app.ctx, { fileIds: [await idOf(app, '/charge/shared')], seconds: 8 });
+  await waitForBlocked(1);
+  // it waits for the first of them, and has none of the others yet
+  await app.ctx.db.pool.query(`SELECT FROM quota WHERE "user" LIKE 'u%' AND "user" <> 'u1' FOR UPDATE NOWAIT`);
+  await unlock();
+  await charging;
+  const shares = await readShares(app.ctx);
+  expect(users.map((user) => Math.round(shares.get(user) ?? 0))).toEqual(users.map(() => 1));
+});
