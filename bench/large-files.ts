@@ -14,8 +14,8 @@ import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
 import { startEngine } from '../src/engine/runner.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
+import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';
-import { createRequest } from '../src/operations/requests/requests.js';
 import { createBackend } from '../src/tape/index.js';
 import { median, seconds, touchMemory, untilFinished, untilRemoved, withBench, writeFiles } from './kit.js';
 

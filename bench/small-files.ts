@@ -9,7 +9,7 @@ import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
 import { startEngine } from '../src/engine/runner.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
-import { createRequest } from '../src/operations/requests/requests.js';
+import { createRequest } from '../src/operations/requests/create.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { createBackend } from '../src/tape/index.js';
 import { secondsBetween } from '../src/time.js';

@@ -1,6 +1,7 @@
 /** Restore disks. */
+import { listDisksByPage } from '../src/operations/disks/disks.js';
 import { builder, pageComplexity } from './builder.js';
-import { readListPage } from './pages.js';
+import { isInt, readListPage } from './pages.js';
 
 builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
@@ -19,10 +20,7 @@ builder.queryFields((t) => ({
     type: 'RestoreDisk',
     cursor: 'id',
     complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => ctx.db.prisma.restoreDisk.count(),
-    resolve: (query, _root, _args, ctx) =>
-      readListPage(query, { name: 'id', type: 'number' }, (page) =>
-        ctx.db.prisma.restoreDisk.findMany({ ...page, orderBy: { id: 'asc' } }),
-      ),
+    totalCount: (_root, _args, ctx) => listDisksByPage(ctx).count(),
+    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDisksByPage(ctx).page),
   }),
 }));

@@ -4,7 +4,7 @@ import { getFile, listFiles } from '../src/operations/catalogue/files.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import { stages } from '../src/stages.js';
 import { builder, pageComplexity } from './builder.js';
-import { readListPage } from './pages.js';
+import { isText, readListPage } from './pages.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
@@ -56,7 +56,7 @@ builder.queryFields((t) => ({
     },
     totalCount: (_root, args, ctx) => listFiles(ctx, args).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'path', type: 'string' }, (page) => listFiles(ctx, args).page(page)),
+      readListPage(query, { name: 'path', isKey: isText }, listFiles(ctx, args).page),
   }),
 }));
 

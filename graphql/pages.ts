@@ -1,6 +1,6 @@
 /**
- * Pages that Prisma alone would get wrong. A list within a list it reads whole, and cuts the page in memory; and after a
- * cursor it skips one row, also where the cursor's own row has left the list meanwhile, so that a reader misses one.
+ * Pages that Prisma alone would get wrong. A list within a list it reads whole, and cuts the page in memory; and it finds
+ * nothing after a cursor whose row has left the list meanwhile.
  */
 import { queryFromInfo } from '@pothos/plugin-prisma';
 import {
@@ -10,7 +10,7 @@ import {
 } from '@pothos/plugin-relay';
 import { type FieldNode, GraphQLError, type GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
-import { type ListPlace, readPageKeys } from '../src/operations/page-keys.js';
+import { type KeyPage, type ListPlace, readPageKeys } from '../src/operations/page-keys.js';
 import { createBatch } from './batch.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 
@@ -132,23 +132,23 @@ interface PageQuery {
 }
 
 /**
- * A page of a list whose rows may leave it at any time: the row of the cursor is read as well, and dropped where it is
- * still there.
+ * What a connection asks for, as a page by the value of its key.
  * @param key the field of the cursor, and its type
+ * @param load gives the rows of a page, with what GraphQL wants of each
  */
-export async function readListPage<Row extends object, Query extends PageQuery>(
+export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
   query: Query,
-  key: { name: keyof Row & string; type: 'string' | 'number' | 'bigint' },
-  load: (query: Query) => Promise<Row[]>,
+  key: { name: string; isKey: (value: unknown) => value is Key },
+  load: (page: KeyPage<Key>, fields: Omit<Query, keyof PageQuery>) => Promise<Row[]>,
 ): Promise<Row[]> {
-  if (!query.cursor) return await load(query);
-  const cursor = query.cursor[key.name];
-  if (typeof cursor !== key.type || isTooLarge(cursor)) {
-    throw badCursor(typeof cursor === 'bigint' ? String(cursor) : JSON.stringify(cursor));
+  const { cursor, take, skip: _, ...fields } = query;
+  const from = cursor?.[key.name];
+  if (cursor && (!key.isKey(from) || isTooLarge(from))) {
+    throw badCursor(typeof from === 'bigint' ? String(from) : JSON.stringify(from));
   }
-  const size = Math.abs(query.take);
-  const isBackward = query.take < 0;
-  const rows = await load({ ...query, skip: 0, take: isBackward ? -(size + 1) : size + 1 });
-  const others = rows.filter((row) => row[key.name] !== cursor);
-  return isBackward ? others.slice(-size) : others.slice(0, size);
+  return await load({ from: from as Key | undefined, isBackward: take < 0, limit: Math.abs(take) }, fields);
 }
+
+export const isText = (value: unknown): value is string => typeof value === 'string';
+export const isInt = (value: unknown): value is number => typeof value === 'number';
+export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';

@@ -2,7 +2,7 @@
 import type { Request } from '../src/generated/prisma/client.js';
 import { getQuota } from '../src/operations/quotas/quotas.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
-import { readUsedOf } from '../src/operations/requests/figures.js';
+import { readUsedOf } from '../src/operations/quotas/used.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';

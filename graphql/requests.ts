@@ -9,16 +9,17 @@ import {
 } from '../src/errors.js';
 import type { AwaitedPath, Hold } from '../src/generated/prisma/client.js';
 import { ErrorClass, HoldState, RequestState } from '../src/generated/prisma/enums.js';
+import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';
 import { countAwaited, countReleased } from '../src/operations/requests/figures.js';
 import { listRequests } from '../src/operations/requests/lists.js';
-import { createRequest, updateRequest } from '../src/operations/requests/requests.js';
 import { getRequest } from '../src/operations/requests/rows.js';
+import { updateRequest } from '../src/operations/requests/update.js';
 import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';
-import { type InnerList, readListPage, resolveInnerPage } from './pages.js';
+import { type InnerList, isInt, readListPage, resolveInnerPage } from './pages.js';
 
 const RequestStateType = builder.enumType('RequestState', {
   values: {
@@ -156,7 +157,7 @@ builder.queryFields((t) => ({
     args: { quota: t.arg.string({ description: 'A user.' }), states: t.arg({ type: [RequestStateType] }) },
     totalCount: (_root, args, ctx) => listRequests(ctx, args).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'id', type: 'number' }, (page) => listRequests(ctx, args).page(page)),
+      readListPage(query, { name: 'id', isKey: isInt }, listRequests(ctx, args).page),
   }),
 }));
 

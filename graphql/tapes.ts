@@ -1,6 +1,8 @@
 /** Volumes and drives. */
+import { listVolumes } from '../src/operations/catalogue/volumes.js';
+import { listDrives } from '../src/operations/recalls/drives.js';
 import { builder, pageComplexity } from './builder.js';
-import { readListPage } from './pages.js';
+import { isInt, isText, readListPage } from './pages.js';
 
 builder.prismaNode('Volume', {
   id: { field: 'id' },
@@ -30,20 +32,14 @@ builder.queryFields((t) => ({
     type: 'Volume',
     cursor: 'name',
     complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => ctx.db.prisma.volume.count(),
-    resolve: (query, _root, _args, ctx) =>
-      readListPage(query, { name: 'name', type: 'string' }, (page) =>
-        ctx.db.prisma.volume.findMany({ ...page, orderBy: { name: 'asc' } }),
-      ),
+    totalCount: (_root, _args, ctx) => listVolumes(ctx).count(),
+    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx).page),
   }),
   drives: t.prismaConnection({
     type: 'Drive',
     cursor: 'id',
     complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => ctx.db.prisma.drive.count(),
-    resolve: (query, _root, _args, ctx) =>
-      readListPage(query, { name: 'id', type: 'number' }, (page) =>
-        ctx.db.prisma.drive.findMany({ ...page, orderBy: { id: 'asc' } }),
-      ),
+    totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
+    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),
   }),
 }));

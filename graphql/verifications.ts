@@ -2,7 +2,7 @@
 import { InvalidInputError } from '../src/errors.js';
 import { listVerifications, verifyAgain } from '../src/operations/catalogue/verifications.js';
 import { builder, pageComplexity } from './builder.js';
-import { readListPage } from './pages.js';
+import { isBigInt, readListPage } from './pages.js';
 import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaObject('Verification', {
@@ -41,7 +41,7 @@ builder.queryFields((t) => ({
     args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
     totalCount: (_root, args, ctx) => listVerifications(ctx, args).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'fileId', type: 'bigint' }, (page) => listVerifications(ctx, args).page(page)),
+      readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args).page),
   }),
 }));
 

@@ -1,7 +1,8 @@
 /** Quotas: sections 2.3, 2.5 and 4.6 of the contract. */
 import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
-import { getQuota, readUsed } from '../src/operations/quotas/quotas.js';
+import { getQuota } from '../src/operations/quotas/quotas.js';
+import { readUsed } from '../src/operations/quotas/used.js';
 import { listRequests, type RequestRow } from '../src/operations/requests/lists.js';
 import { presentTimes } from './requests.js';
 import { sendList } from './respond.js';

@@ -2,9 +2,10 @@
 import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { InvalidInputError } from '../src/errors.js';
+import { createRequest } from '../src/operations/requests/create.js';
 import { listRequests, type RequestRow, streamRequestPaths } from '../src/operations/requests/lists.js';
-import { createRequest, updateRequest } from '../src/operations/requests/requests.js';
 import { getRequest, parseRequestId } from '../src/operations/requests/rows.js';
+import { updateRequest } from '../src/operations/requests/update.js';
 import { filesField, quotaField, readFields, stringField } from './body.js';
 import { send, sendList } from './respond.js';
 

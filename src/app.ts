@@ -1,4 +1,5 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
+
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,6 +7,7 @@ import express, { type Express, type RequestHandler, type Response } from 'expre
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestRouter } from '../rest/router.js';
 import type { Context } from './context.js';
+import { sql } from './database/sql.js';
 
 export interface Gateway {
   /** `http://host:port`, with the port it was given. */
@@ -24,7 +26,7 @@ function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler
   app.use('/tape_control/api/v1', createRestRouter(ctx));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', async (_req, res) => {
-    const isReady = await ctx.db.pool.query('SELECT 1').then(
+    const isReady = await ctx.db.pool.query(sql`SELECT 1`).then(
       () => true,
       () => false,
     );

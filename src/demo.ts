@@ -3,11 +3,14 @@
  *
  * The bytes follow from the path and the users come last: killed anywhere, it is made again and finds what it had done.
  */
+
 import { createCipheriv, createHash } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import type { Context } from './context.js';
+import { ADVISORY_SPACE, advisoryKeys } from './database/locks.js';
+import { sql } from './database/sql.js';
 import { archiveTree } from './engine/archive.js';
 import { setQuota } from './operations/quotas/quotas.js';
 import type { TapeBackend } from './tape/backend.js';
@@ -21,8 +24,6 @@ const VOLUME_BYTES = BigInt(FILES_A_YEAR * FILE_BYTES);
 const PREFIX = '/demo/ocean';
 const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' };
 const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' };
-/** Keys of an advisory lock: of processes that start side by side on an empty database, one makes the demo. */
-const LOCK = [1413563205, 4];
 
 /**
  * Does nothing where there is another user, or a file of anything else, or where the demo is complete.
@@ -31,11 +32,11 @@ const LOCK = [1413563205, 4];
 export async function makeDemo(ctx: Context, backend: TapeBackend): Promise<boolean> {
   const client = await ctx.db.pool.connect();
   try {
-    await client.query('SELECT pg_advisory_lock($1, $2)', LOCK);
+    // of processes that start side by side on an empty database, one makes the demo
+    await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
     const { rows } = await client.query(
-      `SELECT EXISTS (SELECT FROM quota WHERE ("user", notes) <> ($1, $2))
-         OR EXISTS (SELECT FROM tape_file WHERE NOT starts_with(path, $3)) AS "isUsed"`,
-      [BOB.user, BOB.notes, `${PREFIX}/`],
+      sql`SELECT EXISTS (SELECT FROM quota WHERE ("user", notes) <> (${BOB.user}, ${BOB.notes}))
+         OR EXISTS (SELECT FROM tape_file WHERE NOT starts_with(path, ${`${PREFIX}/`})) AS "isUsed"`,
     );
     if (rows[0]?.isUsed) return false;
     await archiveFiles(ctx, backend);

@@ -4,10 +4,12 @@
  * Ids grow in the order of commits (trigger `event_order`), so a reader that asks for `id > last` misses none. Writers
  * of events wait for each other until their commit, which is why they are collected and inserted last.
  */
+
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import type { Database } from './database/client.js';
+import { type Sql, sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
 import { Queue } from './event-queue.js';
 import type { RequestState, Stage } from './generated/prisma/enums.js';
@@ -67,35 +69,33 @@ export function recordProgress(tx: Transaction, requestIds: readonly number[]): 
 async function insertEvents(tx: Transaction, events: Pending): Promise<void> {
   const moves = events.moves.flatMap(({ ids, from, to }) => ids.map((id) => ({ id, from, to })));
   if (moves.length > 0) {
+    const [ids, from, to] = [moves.map((m) => m.id), moves.map((m) => m.from), moves.map((m) => m.to)];
     await tx.query(
-      `INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
-       SELECT timezone('utc', clock_timestamp()), m.id, m.from_stage, m.to_stage, ARRAY(
-         SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
-       FROM unnest($1::bigint[], $2::"Stage"[], $3::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n)
-       ORDER BY m.n`,
-      [moves.map((m) => m.id), moves.map((m) => m.from), moves.map((m) => m.to)],
+      sql`INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
+          SELECT timezone('utc', clock_timestamp()), m.id, m.from_stage, m.to_stage, ARRAY(
+            SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
+          FROM unnest(${ids}::bigint[], ${from}::"Stage"[], ${to}::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n)
+          ORDER BY m.n`,
     );
   }
   if (events.requests.size > 0) {
     await tx.query(
-      `INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
+      sql`INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
        SELECT timezone('utc', clock_timestamp()), '{}', id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk
-       FROM request WHERE id = ANY($1::int[]) ORDER BY id`,
-      [[...events.requests]],
+       FROM request WHERE id = ANY(${[...events.requests]}::int[]) ORDER BY id`,
     );
   }
 }
 
-const COLUMNS = `e.id, e.at, e.file_id AS "fileId", f.path, e.from_stage AS "from", e.to_stage AS "to",
+const COLUMNS = sql`e.id, e.at, e.file_id AS "fileId", f.path, e.from_stage AS "from", e.to_stage AS "to",
   e.request_ids AS "requestIds", e.request_id AS "requestId", e.state, e.files_total AS "filesTotal",
   e.files_on_disk AS "filesOnDisk", e.files_failed AS "filesFailed", e.bytes_total AS "bytesTotal",
   e.bytes_on_disk AS "bytesOnDisk"`;
 
-/** Which events a reader wants; the SQL condition may use `e` (event), `f` (its file) and its values, from `$2` on. */
+/** Which events a reader wants; the SQL condition may use `e` (event) and `f` (its file). */
 export interface EventFilter<E extends StageEvent | ProgressEvent> {
   accepts(event: StageEvent | ProgressEvent): event is E;
-  condition: string;
-  values: unknown[];
+  condition: Sql;
 }
 
 export function isStageEvent(event: StageEvent | ProgressEvent): event is StageEvent {
@@ -145,7 +145,7 @@ export class EventFeed {
 
   /** The id of the newest event that is committed. */
   async newestId(): Promise<bigint> {
-    const { rows } = await this.db.pool.query<{ id: bigint }>('SELECT coalesce(max(id), 0) AS id FROM event');
+    const { rows } = await this.db.pool.query<{ id: bigint }>(sql`SELECT coalesce(max(id), 0) AS id FROM event`);
     return rows[0]?.id ?? 0n;
   }
 
@@ -201,7 +201,7 @@ export class EventFeed {
     client.on('error', () => {}); // 'end' follows
     try {
       await client.connect();
-      await client.query('LISTEN tapegate');
+      await client.query(sql`LISTEN tapegate`);
     } catch (error) {
       void client.end().catch(() => {}); // half open, and of no use
       throw error;
@@ -234,7 +234,7 @@ export class EventFeed {
       while (this.hasRung && !this.isClosed) {
         this.hasRung = false;
         if (await this.passOver()) continue;
-        const rows = await this.page(this.last ?? 0n, 'true', []);
+        const rows = await this.page(this.last ?? 0n, sql`true`);
         for (const event of rows) {
           this.last = event.id;
           this.emitter.emit('event', event);
@@ -257,18 +257,17 @@ export class EventFeed {
     return true;
   }
 
-  private async page(after: bigint, condition: string, values: unknown[]): Promise<(StageEvent | ProgressEvent)[]> {
+  private async page(after: bigint, condition: Sql): Promise<(StageEvent | ProgressEvent)[]> {
     const { rows } = await this.db.pool.query<StageEvent | ProgressEvent>(
-      `SELECT ${COLUMNS} FROM event e LEFT JOIN tape_file f ON f.id = e.file_id
-       WHERE e.id > $1 AND (${condition}) ORDER BY e.id LIMIT ${PAGE}`,
-      [after, ...values],
+      sql`SELECT ${COLUMNS} FROM event e LEFT JOIN tape_file f ON f.id = e.file_id
+          WHERE e.id > ${after} AND (${condition}) ORDER BY e.id LIMIT ${PAGE}`,
     );
     return rows;
   }
 
   private async *readTable<E extends StageEvent | ProgressEvent>(after: bigint, filter: EventFilter<E>) {
     for (let last = after; ; ) {
-      const rows = await this.page(last, filter.condition, filter.values);
+      const rows = await this.page(last, filter.condition);
       for (const event of rows) {
         last = event.id;
         if (filter.accepts(event)) yield event;

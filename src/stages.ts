@@ -1,10 +1,8 @@
 /**
- * The stages of a tape file, every legal move between them, and the one function that moves.
- * Source of the letters: section 3 of the REST contract.
+ * The stages of a tape file, and every legal move between them. The one function that moves is in
+ * operations/catalogue/moves.ts. Source of the letters: section 3 of the REST contract.
  */
 
-import type { Transaction } from './database/transaction.js';
-import { recordMoves } from './events.js';
 import type { Stage } from './generated/prisma/enums.js';
 
 export type { Stage };
@@ -50,33 +48,3 @@ export type Move = (typeof moves)[number] extends infer M
     ? { from: F; to: T }
     : never
   : never;
-
-/** The copy that a file has in the restore area from a move on. */
-export interface NewCopy {
-  diskId: number;
-  mtimeNs: bigint;
-}
-
-/**
- * Moves files, touching only those still at `from`, and records the events in the same transaction.
- * @param copies of each file, in the order of `fileIds`, noted in the same write: each write of a file costs all of its
- *   indexes
- * @returns the ids of the files that moved
- */
-export async function moveFiles(
-  tx: Transaction,
-  fileIds: readonly bigint[],
-  move: Move,
-  copies?: readonly NewCopy[],
-): Promise<bigint[]> {
-  if (fileIds.length === 0) return [];
-  const set = copies ? ', disk_id = m.disk_id, disk_mtime_ns = m.mtime_ns' : '';
-  const rows = await tx.query<{ id: bigint }>(
-    `UPDATE tape_file f SET stage = $3 ${set} FROM unnest($1::bigint[], $4::int[], $5::bigint[]) AS m (id, disk_id, mtime_ns)
-     WHERE f.id = m.id AND f.stage = $2 RETURNING f.id`,
-    [fileIds, move.from, move.to, copies?.map((copy) => copy.diskId) ?? [], copies?.map((copy) => copy.mtimeNs) ?? []],
-  );
-  const moved = rows.map((row) => row.id);
-  recordMoves(tx, moved, move);
-  return moved;
-}

@@ -7,7 +7,8 @@ import { addDisk, type DiskState, describeDisks } from '../engine/disk/setup.js'
 import { importRows } from '../operations/catalogue/import.js';
 import { readRows } from '../operations/catalogue/import-rows.js';
 import { suspensionWords } from '../operations/disks/reservations.js';
-import { getQuota, listQuotas, readUsed, setQuota } from '../operations/quotas/quotas.js';
+import { getQuota, listQuotas, setQuota } from '../operations/quotas/quotas.js';
+import { readUsed } from '../operations/quotas/used.js';
 import { createBackend } from '../tape/index.js';
 import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';

@@ -1,6 +1,7 @@
 /** `volume`: what operators say of their cartridges, on the database itself. */
 import type { Config } from '../config.js';
-import { listVolumes, setMedium } from '../operations/catalogue/media.js';
+import { setMedium } from '../operations/catalogue/media.js';
+import { readVolumeFigures } from '../operations/catalogue/volumes.js';
 import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';
 import { bytes, printJson, printLine, printTable } from './output.js';
@@ -23,7 +24,7 @@ export async function volumeSet(
 }
 
 export async function volumeList(config: Config, options: Output): Promise<void> {
-  const volumes = await withContext(config, listVolumes);
+  const volumes = await withContext(config, readVolumeFigures);
   if (options.json) for (const volume of volumes) printJson(volume);
   else {
     printTable(

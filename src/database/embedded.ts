@@ -17,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { findBinaries, findServerUser, isReachable } from './binaries.js';
+import { PRESENCE_LOCK } from './locks.js';
 import { isServer, readPidFile } from './postmaster.js';
 import { type Child, hurryUp, PORT, type Server, serverEnv, shutDown, tryStart } from './server-process.js';
 
@@ -43,8 +44,6 @@ const PAUSE_MS = { first: 20, last: 1000 };
 const USER = 'postgres';
 /** How soon it is noticed that the server takes no new clients while it waits for the old ones to leave. */
 const WATCH_MS = 2000;
-/** Key of the advisory lock that says "I am here". */
-const PRESENCE = 1413563205;
 
 /** @throws Error that names the server's log when it does not start in time */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
@@ -87,9 +86,9 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
 async function leave(server: Server, presence: pg.Client): Promise<void> {
   let isLast = false;
   try {
-    await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE]);
+    await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE_LOCK]);
     const { rows } = await presence.query<{ isAlone: boolean }>('SELECT pg_try_advisory_lock($1) AS "isAlone"', [
-      PRESENCE,
+      PRESENCE_LOCK,
     ]);
     isLast = rows[0]?.isAlone === true;
   } catch {
@@ -215,7 +214,7 @@ async function tryConnect(server: Server, pid: number): Promise<pg.Client | stri
   client.on('error', () => {}); // 'end' follows, and is what counts
   try {
     await client.connect();
-    await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE]); // waits while the last one is leaving
+    await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE_LOCK]); // waits while the last one is leaving
     const lock = readPidFile(server.dataDir);
     if (lock?.pid !== pid || lock.status !== 'ready') throw new Error('the server is stopping');
     return client;

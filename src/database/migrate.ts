@@ -9,8 +9,8 @@ import path from 'node:path';
 import pg from 'pg';
 import { messageOf } from '../errors.js';
 import { packageRoot } from '../package-root.js';
+import { PRISMA_MIGRATE_LOCK } from './locks.js';
 
-const PRISMA_LOCK = 72707369;
 const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
   "migration_name" VARCHAR(255) NOT NULL, "logs" TEXT, "rolled_back_at" TIMESTAMPTZ,
@@ -26,7 +26,7 @@ export async function migrate(config: pg.ClientConfig): Promise<string[]> {
   await client.connect();
   try {
     await client.query('SET client_min_messages = warning');
-    await client.query('SELECT pg_advisory_lock($1)', [PRISMA_LOCK]);
+    await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
     await client.query(RECORDS);
     const known = await readRecords(client);
     const applied: string[] = [];

@@ -1,32 +1,33 @@
 /** Long lists from one snapshot, page by page: memory holds one page however long the list is. */
 import type pg from 'pg';
+import { raw, type Sql, sql } from './sql.js';
 
 const PAGE = 2000;
+const FETCH = raw(`FETCH ${PAGE} FROM list`);
 
 export interface Snapshot {
-  query<Row extends object>(text: string, values: unknown[]): Promise<Row[]>;
+  query<Row extends object>(statement: Sql): Promise<Row[]>;
   /** The rows of a query in pages of up to 2,000. One stream at a time. */
-  stream<Row extends object>(text: string, values: unknown[]): AsyncGenerator<Row[]>;
+  stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
 }
 
 /** Gives `work` a view of the database in which all queries see the same moment. */
 export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const client = await pool.connect();
-  const query = async <Row extends object>(text: string, values: unknown[]) =>
-    (await client.query<Row>(text, values)).rows;
+  const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
   let broken = false;
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     return await work({
       query,
-      stream: async function* stream<Row extends object>(text: string, values: unknown[]) {
-        await query(`DECLARE list NO SCROLL CURSOR FOR ${text}`, values);
+      stream: async function* stream<Row extends object>(statement: Sql) {
+        await query(sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`);
         for (;;) {
-          const rows = await query<Row>(`FETCH ${PAGE} FROM list`, []);
+          const rows = await query<Row>(FETCH);
           if (rows.length > 0) yield rows;
           if (rows.length < PAGE) break;
         }
-        await query('CLOSE list', []);
+        await query(sql`CLOSE list`);
       },
     });
   } finally {

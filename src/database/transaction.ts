@@ -1,28 +1,54 @@
 /**
- * Transactions in plain SQL.
+ * Transactions in plain SQL. Which locks they take, and in which order, is in locks.ts.
  *
- * Locks are taken in this order, so that deadlocks stay rare: request, quota, file, recall, drive, disk, event.
- * A transaction that PostgreSQL ends for a deadlock is run again, so the callback must have no effect outside it.
+ * A transaction that PostgreSQL ends for a deadlock, or that may not wait for a lock, is run again, so the callback must
+ * have no effect outside it.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { codeOf } from '../errors.js';
+import type { Sql } from './sql.js';
 
 export interface Transaction {
   /** The rows of one statement. */
-  query<Row extends object = object>(text: string, values?: unknown[]): Promise<Row[]>;
+  query<Row extends object = object>(statement: Sql): Promise<Row[]>;
   /** Runs once, as the last thing before the commit; the key keeps a second call with the same one out. */
   beforeCommit(key: string, work: () => Promise<void>): void;
 }
 
-const DEADLOCK = '40P01';
-const MAX_ATTEMPTS = 5;
+/** One run of a transaction; one that is run again is another one. */
+export interface TransactionRun {
+  name: string;
+}
 
-/** Runs `work` in one transaction; what it throws rolls back and is thrown on. */
-export async function transaction<T>(pool: pg.Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
+/** Told of what transactions do, to watch the locks that they take. */
+export interface TransactionObserver {
+  /** Called after each statement. @param ask runs another one in the same transaction */
+  onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
+}
+
+const observers = new Set<TransactionObserver>();
+
+/** For tests and for tracing a deadlock. @returns what ends the watching */
+export function observeTransactions(observer: TransactionObserver): () => void {
+  observers.add(observer);
+  return () => observers.delete(observer);
+}
+
+const DEADLOCK = '40P01';
+const LOCK_NOT_AVAILABLE = '55P03';
+const MAX_ATTEMPTS = 10;
+const PAUSE_MS = 5;
+
+/**
+ * Runs `work` in one transaction; what it throws rolls back and is thrown on.
+ * @param name its line in the table of locks.ts
+ */
+export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   let broken = true;
   try {
-    const result = await runTransaction(client, work);
+    const result = await runTransaction(client, name, work);
     broken = false;
     return result;
   } catch (error) {
@@ -38,21 +64,31 @@ export async function transaction<T>(pool: pg.Pool, work: (tx: Transaction) => P
 }
 
 /** The same on a connection of the caller's. */
-export async function runTransaction<T>(client: pg.PoolClient, work: (tx: Transaction) => Promise<T>): Promise<T> {
+export async function runTransaction<T>(
+  client: pg.PoolClient,
+  name: string,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
-      return await runOnce(client, work);
+      return await runOnce(client, name, work);
     } catch (error) {
-      if (codeOf(error) !== DEADLOCK || attempt === MAX_ATTEMPTS) throw error;
+      const code = codeOf(error);
+      if ((code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE) || attempt === MAX_ATTEMPTS) throw error;
+      // whoever has the lock is about to commit
+      if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }
   }
 }
 
-async function runOnce<T>(client: pg.PoolClient, work: (tx: Transaction) => Promise<T>): Promise<T> {
+async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const last = new Map<string, () => Promise<void>>();
+  const run: TransactionRun = { name };
+  const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
   const tx: Transaction = {
-    query: async <Row extends object>(text: string, values: unknown[] = []) => {
-      const { rows } = await client.query<Row>(text, values);
+    query: async <Row extends object>(statement: Sql) => {
+      const rows = await query<Row>(statement);
+      for (const observer of observers) await observer.onStatement(run, statement, query);
       return rows;
     },
     beforeCommit: (key, task) => {
@@ -69,23 +105,4 @@ async function runOnce<T>(client: pg.PoolClient, work: (tx: Transaction) => Prom
     await client.query('ROLLBACK').catch(() => {}); // a connection that broke has rolled back
     throw error;
   }
-}
-
-/** Keys of PostgreSQL advisory locks, all in one space. */
-const LOCK_SPACE = 1413563205;
-const CATALOGUE = 2;
-const NEW_VOLUME = 3;
-
-/**
- * Held shared by whoever matches a request with the catalogue, alone by whoever adds to the catalogue, both until
- * their commit: no file appears between a request's look at the catalogue and its commit without joining it.
- */
-export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
-  const suffix = mode === 'shared' ? '_shared' : '';
-  await tx.query(`SELECT pg_advisory_xact_lock${suffix}(${LOCK_SPACE}, ${CATALOGUE})`);
-}
-
-/** Held by whoever gives out places on volumes, so that no two begin the same one. */
-export async function lockVolumes(tx: Transaction): Promise<void> {
-  await tx.query(`SELECT pg_advisory_xact_lock(${LOCK_SPACE}, ${NEW_VOLUME})`);
 }

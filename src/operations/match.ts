@@ -1,7 +1,7 @@
 /** `match` and `pattern` are plain, case-sensitive substrings: no character of them is a wildcard. */
 
-/** Takes the meaning from what LIKE, and Prisma's `contains` built on it, would read as a wildcard. */
-export function escapeLike(text: string): string {
+/** Takes the meaning from what LIKE would read as a wildcard. */
+function escapeLike(text: string): string {
   return text.replace(/[\\%_]/g, '\\$&');
 }
 

@@ -1,9 +1,46 @@
 /**
- * Pages of lists that belong to something: the holds of a request, the requests of a quota. The pages of many parents
- * are cut by one statement in the database; Prisma would read each list whole and cut it in memory, and a request may
- * hold a million files.
+ * Pages of lists, by the value of a key: a page after a row is right even when that row has gone.
+ *
+ * Which rows are on a page is SQL's, what GraphQL wants of them Prisma's. Pages of lists within a list (the holds of a
+ * request, the requests of a quota) are cut by one statement for many parents; Prisma would read each list whole and cut
+ * it in memory, and a request may hold a million files.
  */
 import type { Context } from '../context.js';
+import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
+
+/** A page of a list: so many rows that follow a key, or go before it. */
+export interface KeyPage<Key> {
+  /** The first or last rows where there is none. */
+  from: Key | undefined;
+  isBackward: boolean;
+  limit: number;
+}
+
+/** A list: its tables and filter, the column of its ids, and the one that it is in order of, which is unique. */
+export interface KeyedList {
+  /** `table alias WHERE condition` */
+  rows: Sql;
+  id: Sql;
+  key: Sql;
+}
+
+/** The ids of a page, in order of the key. */
+export async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unknown>): Promise<Id[]> {
+  const { from, isBackward, limit } = page;
+  const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
+  const { rows } = await ctx.db.pool.query<{ id: Id }>(
+    sql`SELECT ${list.id} AS id FROM ${list.rows} ${after}
+        ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} LIMIT ${limit}`,
+  );
+  const ids = rows.map((row) => row.id);
+  return isBackward ? ids.reverse() : ids;
+}
+
+/** @param rows as in a KeyedList */
+export async function countRows(ctx: Context, rows: Sql): Promise<number> {
+  const { rows: counts } = await ctx.db.pool.query<{ count: bigint }>(sql`SELECT count(*) FROM ${rows}`);
+  return Number(counts[0]?.count ?? 0n);
+}
 
 /** Where a list is kept: the column that names the parent, and the one whose integers give the order. */
 export interface ListPlace {
@@ -29,19 +66,18 @@ export async function readPageKeys(
   parentIds: readonly number[],
   wish: PageWish,
 ): Promise<Map<number, number[]>> {
-  const values: unknown[] = [parentIds, wish.limit];
-  const conditions = [`c.${place.parent} = p.id`];
+  const [table, parent, key] = [raw(place.table), raw(place.parent), raw(place.key)];
+  const order = raw(wish.descending ? 'DESC' : 'ASC');
   // conditions are left out rather than made optional, so that the planner sees what it may use an index for
-  if (wish.above !== undefined) conditions.push(`c.${place.key} > $${values.push(wish.above)}`);
-  if (wish.below !== undefined) conditions.push(`c.${place.key} < $${values.push(wish.below)}`);
-  if (wish.states !== undefined) conditions.push(`c.state::text = ANY($${values.push(wish.states)}::text[])`);
+  const conditions = [sql`c.${parent} = p.id`];
+  if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
+  if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
+  if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);
   const { rows } = await ctx.db.pool.query<{ parentId: number; keys: number[] }>(
-    `SELECT p.id AS "parentId", array_agg(k.key ORDER BY k.key ${wish.descending ? 'DESC' : 'ASC'}) AS keys
-     FROM unnest($1::int[]) AS p (id) CROSS JOIN LATERAL (
-       SELECT c.${place.key} AS key FROM ${place.table} c WHERE ${conditions.join(' AND ')}
-       ORDER BY c.${place.key} ${wish.descending ? 'DESC' : 'ASC'} LIMIT $2
-     ) k GROUP BY p.id`,
-    values,
+    sql`SELECT p.id AS "parentId", array_agg(k.key ORDER BY k.key ${order}) AS keys
+        FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
+          SELECT c.${key} AS key FROM ${table} c WHERE ${allOf(conditions)} ORDER BY c.${key} ${order} LIMIT ${wish.limit}
+        ) k GROUP BY p.id`,
   );
   return new Map(rows.map((row) => [row.parentId, row.keys]));
 }

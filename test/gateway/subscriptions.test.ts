@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { createRequest } from '../../src/operations/requests/requests.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';

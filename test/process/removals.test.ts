@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { findUnreleased, letGo, markReleased, readUnheld, removeNext } from '../../src/operations/disks/removals.js';
+import { findUncleared, letGo, markCleared, readUnheld, removeNext } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from '../support/app.js';
 import {
@@ -123,16 +123,16 @@ test('a request that is revived and ends once more while its files are looked at
   const id = await restore('/twice/a');
   const end = { quota: 'alice', retention: '2020-01-01' };
   await put(app, id, end);
-  const found = await findUnreleased(app.ctx, 0);
+  const found = await findUncleared(app.ctx, 0);
   expect(found).toBe(id);
   await put(app, id, { ...end, retention: '2099-01-01' });
   expect(await readUnheld(app.ctx, { requestId: id, ...PAGE })).toEqual([]); // held again just now
   await put(app, id, end);
-  await markReleased(app.ctx, id);
-  expect(await findUnreleased(app.ctx, 0)).toBe(id);
+  await markCleared(app.ctx, id);
+  expect(await findUncleared(app.ctx, 0)).toBe(id);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect(await readStage(app, '/twice/a')).toBe('T');
-  expect(await findUnreleased(app.ctx, 0)).toBeUndefined();
+  expect(await findUncleared(app.ctx, 0)).toBeUndefined();
 });
 
 test('a file that is held again when it should be let go stays', async () => {

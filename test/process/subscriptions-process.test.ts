@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createRequest } from '../../src/operations/requests/requests.js';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { startApp, type TestApp } from '../support/app.js';

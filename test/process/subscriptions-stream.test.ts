@@ -1,13 +1,13 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { transaction } from '../../src/database/transaction.js';
-import { createRequest } from '../../src/operations/requests/requests.js';
-import { moveFiles } from '../../src/stages.js';
+import { moveFiles } from '../../src/operations/catalogue/moves.js';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp, waitFor } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { drain, openClient, readEvents, type Stream, subscribe, take, transports } from '../support/streams.js';
+import { transaction } from '../support/transaction.js';
 
 let app: TestApp;
 beforeAll(async () => {

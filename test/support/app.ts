@@ -14,6 +14,7 @@ import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
 import { currentTime } from '../../src/time.js';
 import { createDatabase } from './database.js';
+import { watchLocks } from './lock-watch.js';
 
 export interface TestApp {
   ctx: Context;
@@ -34,10 +35,13 @@ export interface TestAppOptions {
   config?: Partial<Config>;
   /** The clock; the real one unless given. */
   now?: () => string;
+  /** Locks out of order fail the test file, unless told. */
+  watchesLocks?: boolean;
 }
 
 export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   installExactJson();
+  const locks = options.watchesLocks === false ? undefined : watchLocks();
   const dataDir = makeTempDir();
   const database = await createDatabase();
   const db = openDatabase(database.connection);
@@ -62,6 +66,8 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
       await db.close();
       await database.drop();
       rmSync(dataDir, { recursive: true, force: true });
+      locks?.stop();
+      if (locks && locks.violations.length > 0) throw new Error(`locks out of order:\n${locks.violations.join('\n')}`);
     },
   };
 }

@@ -3,7 +3,7 @@ import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.js';
-import { ensureDrives, type Lease, releaseDrive } from '../../src/operations/recalls/drives.js';
+import { ensureDrives, giveBackDrive, type Lease } from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
@@ -115,7 +115,7 @@ test('a recall that was left running on a drive that is no longer in use is done
   const leases = [await claim(app, 3, 60), await claim(app, 3, 60), await claim(app, 3)];
   expect(leases.map((lease) => lease.driveName)).toEqual(['drive-1', 'drive-2', 'drive-3']);
   await startRecalls(app.ctx, leases[2] as Lease, { fileIds: [await idOf(app, '/left/drive-3')], measure });
-  for (const lease of leases.slice(0, 2)) await releaseDrive(app.ctx, lease);
+  for (const lease of leases.slice(0, 2)) await giveBackDrive(app.ctx, lease);
   await work();
   await waitForState(app, id, 'COMPLETED');
   expect(backend.log.map(({ what, drive }) => ({ what, drive }))[0]).toEqual({ what: 'mount', drive: 'drive-1' });
@@ -146,7 +146,7 @@ test('a request hears of a recall that begins and ends while it is made', async 
   await waitForBlocked(1 + started.length);
   await unlockEvents();
   await ended;
-  await releaseDrive(app.ctx, lease);
+  await giveBackDrive(app.ctx, lease);
   await work();
   await waitForState(app, await late, 'COMPLETED');
   await waitForState(app, early, 'COMPLETED');

@@ -7,9 +7,9 @@ import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
 import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
-import { counterChecks } from '../../operations/doctor/counters.js';
-import { countRows, type Finding, runCheck } from '../../operations/doctor/findings.js';
-import { holdUnserved, queueChecks, recallLost } from '../../operations/doctor/queue.js';
+import { counterFaults } from '../../operations/doctor/counters.js';
+import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
+import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/queue.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
 import { examineCopies, examineUnheld } from './copies.js';
@@ -48,7 +48,7 @@ export async function examine(ctx: Context, options: DoctorOptions, tell: (findi
     mountpoints: disks.map((disk) => disk.mountpoint),
     unavailable: new Set(),
   };
-  const rows = await countRows(ctx);
+  const rows = await countLookedAt(ctx);
   let [found, repaired] = [0, 0];
   for await (const finding of examineAll(ctx, exam, disks)) {
     found++;
@@ -63,9 +63,9 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
     const away = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
     if (away instanceof Error) yield tellAway(exam, disk, away);
   }
-  for (const check of [...counterChecks, holdUnserved]) yield* runCheck(ctx, check, exam);
-  yield* runCheck(ctx, { ...recallLost, repair: repairLost }, exam);
-  for (const check of queueChecks) yield* runCheck(ctx, check, exam);
+  for (const check of [...counterFaults, holdUnserved]) yield* findFaults(ctx, check, exam);
+  yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
+  for (const check of queueFaults) yield* findFaults(ctx, check, exam);
   yield* examineCopies(ctx, exam);
   yield* examineUnheld(ctx, exam);
   for (const disk of disks) {

@@ -4,13 +4,6 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { media } from '../../planner/media.js';
 import { checkText } from '../input.js';
 
-export interface VolumeRow {
-  name: string;
-  medium: string;
-  files: number;
-  bytes: bigint;
-}
-
 /**
  * Says of which medium volumes are, all of them or none.
  * @param names all volumes unless given
@@ -34,13 +27,4 @@ export async function setMedium(
   if (unknown !== undefined) throw new NotFoundError(`there is no volume ${quote(unknown)}`);
   const where = { name: { in: names } };
   return (await ctx.db.prisma.volume.updateMany({ where, data: { medium: input.medium } })).count;
-}
-
-/** In order of their names. */
-export async function listVolumes(ctx: Context): Promise<VolumeRow[]> {
-  const { rows } = await ctx.db.pool.query<VolumeRow>(
-    `SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0)::bigint AS bytes
-     FROM volume v LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id ORDER BY v.name`,
-  );
-  return rows;
 }

@@ -3,20 +3,25 @@
  * its bytes have the catalogue's size and checksum. What does not agree is kept, and shown, until it does or until an
  * import says something else of the file.
  */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import { moveFiles } from '../../stages.js';
 import { checkPattern } from '../input.js';
-import { escapeLike, likeSubstring } from '../match.js';
+import { likeSubstring } from '../match.js';
+import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { moveFiles } from './moves.js';
 
 /** `f` is the file. One that has been confirmed before was changed on disk since: reading its tape copy proves nothing. */
-const IS_UNCONFIRMED = `f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND f.position IS NOT NULL`;
+const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND f.position IS NOT NULL`;
 
-/** `$1` is the present time. */
-const IS_DUE = `NOT EXISTS (SELECT FROM verification w
-  WHERE w.file_id = f.id AND (w.not_before IS NULL OR w.not_before > $1))`;
+function isDueAt(now: string): Sql {
+  return sql`NOT EXISTS (SELECT FROM verification w
+    WHERE w.file_id = f.id AND (w.not_before IS NULL OR w.not_before > ${now}))`;
+}
 
 export interface UnconfirmedVolume {
   volumeId: number;
@@ -26,12 +31,11 @@ export interface UnconfirmedVolume {
 /** A volume with copies to be confirmed that is in service and in no drive. */
 export async function findUnconfirmed(ctx: Context): Promise<UnconfirmedVolume | undefined> {
   const { rows } = await ctx.db.pool.query<UnconfirmedVolume>(
-    `SELECT v.id AS "volumeId", v.name AS volume FROM volume v
-     WHERE EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${IS_UNCONFIRMED} AND ${IS_DUE})
+    sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
+     WHERE EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
        AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
-       AND NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name)
+       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
      ORDER BY v.id LIMIT 1`,
-    [ctx.now()],
   );
   return rows[0];
 }
@@ -53,11 +57,10 @@ export async function readUnconfirmed(
   page: { volumeId: number; after: bigint; limit: number },
 ): Promise<UnconfirmedCopy[]> {
   const { rows } = await ctx.db.pool.query<UnconfirmedCopy>(
-    `SELECT f.id AS "fileId", f.path, f.size, f.position, f.checksum,
+    sql`SELECT f.id AS "fileId", f.path, f.size, f.position, f.checksum,
        coalesce((SELECT w.attempts FROM verification w WHERE w.file_id = f.id), 0) AS attempts
-     FROM tape_file f WHERE f.volume_id = $2 AND f.position > $3 AND ${IS_UNCONFIRMED} AND ${IS_DUE}
-     ORDER BY f.position, f.id LIMIT $4`,
-    [ctx.now(), page.volumeId, page.after, page.limit],
+     FROM tape_file f WHERE f.volume_id = ${page.volumeId} AND f.position > ${page.after} AND ${isUnconfirmed} AND ${isDueAt(ctx.now())}
+     ORDER BY f.position, f.id LIMIT ${page.limit}`,
   );
   return rows;
 }
@@ -79,37 +82,37 @@ export async function endVerification(
   copy: UnconfirmedCopy & { volumeId: number },
   failure: VerificationFailure | undefined,
 ): Promise<void> {
-  await transaction(ctx.db.pool, async (tx) => {
+  await transaction(ctx.db.pool, 'endVerification', async (tx) => {
     const same = await tx.query(
-      `SELECT FROM tape_file f WHERE f.id = $1 AND ${IS_UNCONFIRMED}
-         AND f.size = $2 AND f.volume_id = $3 AND f.position = $4 AND f.checksum = $5 FOR NO KEY UPDATE`,
-      [copy.fileId, copy.size, copy.volumeId, copy.position, copy.checksum],
+      sql`SELECT FROM tape_file f WHERE f.id = ${copy.fileId} AND ${isUnconfirmed}
+         AND f.size = ${copy.size} AND f.volume_id = ${copy.volumeId} AND f.position = ${copy.position} AND f.checksum = ${copy.checksum} ${locking.file}`,
     );
     if (same.length === 0) return;
     if (failure) {
       await tx.query(
-        `INSERT INTO verification (file_id, attempts, error_class, error, at, not_before) VALUES ($1, 1, $2, $3, $4, $5)
+        sql`INSERT INTO verification (file_id, attempts, error_class, error, at, not_before) VALUES (${copy.fileId}, 1, ${failure.errorClass}, ${failure.error}, ${ctx.now()}, ${failure.notBefore ?? null})
          ON CONFLICT (file_id) DO UPDATE SET attempts = verification.attempts + 1, error_class = excluded.error_class,
            error = excluded.error, at = excluded.at, not_before = excluded.not_before`,
-        [copy.fileId, failure.errorClass, failure.error, ctx.now(), failure.notBefore ?? null],
       );
       return;
     }
-    await tx.query('UPDATE tape_file SET verified = $2 WHERE id = $1', [copy.fileId, ctx.now()]);
-    await tx.query('DELETE FROM verification WHERE file_id = $1', [copy.fileId]);
+    await tx.query(sql`UPDATE tape_file SET verified = ${ctx.now()} WHERE id = ${copy.fileId}`);
+    await tx.query(sql`DELETE FROM verification WHERE file_id = ${copy.fileId}`);
     await moveFiles(tx, [copy.fileId], { from: 'UNVERIFIED', to: 'ONDISK' });
   });
 }
 
 /** Copies that could not be confirmed, in order of the files' ids: counted, or by the page. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }) {
-  const match = input.match ? checkPattern('match', input.match) : undefined;
-  const where: Prisma.VerificationWhereInput =
-    match === undefined ? {} : { file: { path: { contains: escapeLike(match) } } };
+  const isMatch = input.match ? sql`f.path LIKE ${likeSubstring(checkPattern('match', input.match))}` : sql`true`;
+  const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
-    count: () => ctx.db.prisma.verification.count({ where }),
-    page: (query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) =>
-      ctx.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } }),
+    count: () => countRows(ctx, rows),
+    page: async (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) => {
+      const ids = await readPageIds<bigint>(ctx, { rows, id: sql`w.file_id`, key: sql`w.file_id` }, page);
+      const where = { fileId: { in: ids } };
+      return await ctx.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
+    },
   };
 }
 
@@ -120,9 +123,8 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 export async function verifyAgain(ctx: Context, input: { match: string }): Promise<number> {
   const match = checkPattern('match', input.match);
   const { rowCount } = await ctx.db.pool.query(
-    `DELETE FROM verification w USING tape_file f
-     WHERE f.id = w.file_id AND f.path LIKE $1 AND f.stage = 'UNVERIFIED' AND f.verified IS NULL`,
-    [likeSubstring(match)],
+    sql`DELETE FROM verification w USING tape_file f
+     WHERE f.id = w.file_id AND f.path LIKE ${likeSubstring(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL`,
   );
   return rowCount ?? 0;
 }

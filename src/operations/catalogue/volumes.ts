@@ -1,6 +1,40 @@
-/** Volumes as `archive` fills them. */
+/** Volumes: listed, and as `archive` fills them. */
 import type { Context } from '../../context.js';
-import { lockVolumes, transaction } from '../../database/transaction.js';
+import { lockPlaces } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
+import type { Prisma } from '../../generated/prisma/client.js';
+import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+
+/** In order of their names: counted, or by the page. */
+export function listVolumes(ctx: Context) {
+  const rows = sql`volume v WHERE true`;
+  return {
+    count: () => countRows(ctx, rows),
+    page: async (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) => {
+      const ids = await readPageIds<number>(ctx, { rows, id: sql`v.id`, key: sql`v.name` }, page);
+      const where = { id: { in: ids } };
+      return await ctx.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
+    },
+  };
+}
+
+/** What a volume holds. */
+export interface VolumeFigures {
+  name: string;
+  medium: string;
+  files: number;
+  bytes: bigint;
+}
+
+/** Of all volumes, in order of their names. */
+export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> {
+  const { rows } = await ctx.db.pool.query<VolumeFigures>(
+    sql`SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0)::bigint AS bytes
+        FROM volume v LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id ORDER BY v.name`,
+  );
+  return rows;
+}
 
 export interface Place {
   volume: string;
@@ -17,19 +51,20 @@ interface OpenVolume {
 
 /**
  * Gives files the next places on the newest volume, in order, and begins a new one when that is out of service, and
- * whenever the next file would not fit; a file larger than a volume gets one of its own. A place is given out once, whatever becomes of it.
+ * whenever the next file would not fit; a file larger than a volume gets one of its own. A place is given out once,
+ * whatever becomes of it.
  * @param sizes of the files, in bytes
  */
 export async function placeFiles(
   ctx: Context,
   { sizes, volumeSize }: { sizes: readonly bigint[]; volumeSize: bigint },
 ): Promise<Place[]> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    await lockVolumes(tx);
+  return await transaction(ctx.db.pool, 'placeFiles', async (tx) => {
+    await lockPlaces(tx);
     const [newest] = await tx.query<OpenVolume>(
-      `SELECT substr(name, 3)::bigint AS number, used, next_position AS "nextPosition",
-         EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = volume.name) AS "isSuspended" FROM volume
-       WHERE name ~ '^TG[0-9]{4,18}$' ORDER BY 1 DESC LIMIT 1`,
+      sql`SELECT substr(v.name, 3)::bigint AS number, v.used, v.next_position AS "nextPosition",
+            EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
+          FROM volume v WHERE v.name ~ '^TG[0-9]{4,18}$' ORDER BY 1 DESC LIMIT 1`,
     );
     const filled = new Map<bigint, OpenVolume>();
     let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n, isSuspended: false };
@@ -43,10 +78,12 @@ export async function placeFiles(
       return { volume: nameOf(volume.number), position: volume.nextPosition++ };
     });
     const volumes = [...filled.values()];
+    const names = volumes.map((v) => nameOf(v.number));
+    const [used, next] = [volumes.map((v) => v.used), volumes.map((v) => v.nextPosition)];
     await tx.query(
-      `INSERT INTO volume (name, used, next_position) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])
-       ON CONFLICT (name) DO UPDATE SET used = excluded.used, next_position = excluded.next_position`,
-      [volumes.map((v) => nameOf(v.number)), volumes.map((v) => v.used), volumes.map((v) => v.nextPosition)],
+      sql`INSERT INTO volume (name, used, next_position)
+          SELECT * FROM unnest(${names}::text[], ${used}::bigint[], ${next}::bigint[])
+          ON CONFLICT (name) DO UPDATE SET used = excluded.used, next_position = excluded.next_position`,
     );
     return places;
   });

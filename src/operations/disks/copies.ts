@@ -1,5 +1,7 @@
 /** What the database says of the copies on restore disks. */
+
 import type { Context } from '../../context.js';
+import { raw, sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
 
 /** A copy that is noted; at any other stage than RESTORED it is to be removed. */
@@ -15,16 +17,15 @@ export interface NotedCopy {
   mtimeNs: bigint | null;
 }
 
-/** Columns of a NotedCopy; `f` is the file, `d` its disk. */
-export const NOTED_COPY = `f.id AS "fileId", f.path, f.size, f.checksum, f.stage, d.id AS "diskId", d.mountpoint,
+/** Columns of a NotedCopy; `f` is the file, `k` its disk. */
+export const copyColumns = sql`f.id AS "fileId", f.path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_mtime_ns AS "mtimeNs"`;
 
 /** Some of the copies of restored files on a disk. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
-    `SELECT ${NOTED_COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
-     WHERE f.disk_id = $1 AND f.stage = 'RESTORED' LIMIT $2`,
-    [diskId, limit],
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+     WHERE f.disk_id = ${diskId} AND f.stage = 'RESTORED' LIMIT ${limit}`,
   );
   return rows;
 }
@@ -35,10 +36,9 @@ export async function readCopies(
   page: { kind: 'restored' | 'leaving'; after: bigint; limit: number },
 ): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
-    `SELECT ${NOTED_COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
-     WHERE f.disk_id IS NOT NULL AND f.stage ${page.kind === 'restored' ? '=' : '<>'} 'RESTORED' AND f.id > $1
-     ORDER BY f.id LIMIT $2`,
-    [page.after, page.limit],
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+     WHERE f.disk_id IS NOT NULL AND f.stage ${raw(page.kind === 'restored' ? '=' : '<>')} 'RESTORED' AND f.id > ${page.after}
+     ORDER BY f.id LIMIT ${page.limit}`,
   );
   return rows;
 }
@@ -46,9 +46,8 @@ export async function readCopies(
 /** Of these files, the copies that are noted now. */
 export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
-    `SELECT ${NOTED_COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id WHERE f.id = ANY($1::bigint[])
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])
      ORDER BY f.id`,
-    [fileIds],
   );
   return rows;
 }
@@ -56,8 +55,7 @@ export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Pr
 /** Of these files, those that a live request holds. */
 export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
   const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
-    'SELECT DISTINCT file_id AS "fileId" FROM live_hold WHERE file_id = ANY($1::bigint[])',
-    [fileIds],
+    sql`SELECT DISTINCT file_id AS "fileId" FROM live_hold WHERE file_id = ANY(${fileIds}::bigint[])`,
   );
   return new Set(rows.map((row) => row.fileId));
 }

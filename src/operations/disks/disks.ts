@@ -1,8 +1,12 @@
 /** Restore disks: where recalled files are put. */
+
 import path from 'node:path';
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { InvalidInputError, quote } from '../../errors.js';
+import type { Prisma } from '../../generated/prisma/client.js';
 import { checkBytes, checkPattern } from '../input.js';
+import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
 
 export interface DiskRow {
   id: number;
@@ -30,14 +34,26 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
 /** Registers a disk for a site that has named none; does nothing where there is one. */
 export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size: bigint }): Promise<void> {
   await ctx.db.pool.query(
-    `INSERT INTO restore_disk (mountpoint, size) SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM restore_disk)
+    sql`INSERT INTO restore_disk (mountpoint, size) SELECT ${disk.mountpoint}, ${disk.size} WHERE NOT EXISTS (SELECT FROM restore_disk)
      ON CONFLICT (mountpoint) DO NOTHING`,
-    [disk.mountpoint, disk.size],
   );
 }
 
 export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.prisma.restoreDisk.findMany({ orderBy: { mountpoint: 'asc' } });
+}
+
+/** The same in order of their ids: counted, or by the page. */
+export function listDisksByPage(ctx: Context) {
+  const rows = sql`restore_disk k WHERE true`;
+  return {
+    count: () => countRows(ctx, rows),
+    page: async (page: KeyPage<number>, query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>) => {
+      const ids = await readPageIds<number>(ctx, { rows, id: sql`k.id`, key: sql`k.id` }, page);
+      const where = { id: { in: ids } };
+      return await ctx.db.prisma.restoreDisk.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+    },
+  };
 }
 
 /** What a disk can take. */

@@ -4,51 +4,45 @@
  * First the file moves to ONTAPE while its copy is still noted (`disk_id`), then the copy is removed, then the note.
  * A process killed anywhere leaves a note, and the next one removes the copy; until then no recall of the file starts.
  */
-import type { Context } from '../../context.js';
-import { type Transaction, transaction } from '../../database/transaction.js';
-import { moveFiles } from '../../stages.js';
-import { IS_LIVE, IS_UNHELD } from '../conditions.js';
-import { lockRequestsOf, settleRequests } from '../requests/holds.js';
 
-/** A copy in the restore area. */
-export interface Copy {
-  fileId: bigint;
-  path: string;
-  size: bigint;
-  /** Null where the catalogue only says that there is a copy somewhere. */
+import type { Context } from '../../context.js';
+import { lockFiles, locking, lockRequests } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { moveFiles } from '../catalogue/moves.js';
+import { isLive, isUnheld } from '../conditions.js';
+import { lockHolders, settleRequests } from '../requests/holds.js';
+import { copyColumns, type NotedCopy } from './copies.js';
+
+/** A restored file that is to go; the disk is null where the catalogue only says that there is a copy somewhere. */
+export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
   diskId: number | null;
   mountpoint: string | null;
-  /** Modification time it was left with, in nanoseconds. */
-  mtimeNs: bigint | null;
-}
-
-const COPY = `f.id AS "fileId", f.path, f.size, d.id AS "diskId", d.mountpoint, f.disk_mtime_ns AS "mtimeNs"`;
+};
 
 /**
  * The next request after an id whose files that were let go have not been looked at yet: it has ended, or some of its
  * files were released before its end.
  */
-export async function findUnreleased(ctx: Context, after: number): Promise<number | undefined> {
+export async function findUncleared(ctx: Context, after: number): Promise<number | undefined> {
   const { rows } = await ctx.db.pool.query<{ id: number }>(
-    'SELECT id FROM request WHERE NOT is_released AND id > $1 ORDER BY id LIMIT 1',
-    [after],
+    sql`SELECT id FROM request WHERE NOT is_released AND id > ${after} ORDER BY id LIMIT 1`,
   );
   return rows[0]?.id;
 }
 
 /** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
-const IS_LEFT = `(o.state = 'RELEASED' OR NOT (${IS_LIVE})) AND ${IS_UNHELD}`;
+const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND ${isUnheld}`;
 
 /** Restored files that a request let go and nobody holds, in order of their ids. */
 export async function readUnheld(
   ctx: Context,
   page: { requestId: number; after: bigint; limit: number },
-): Promise<Copy[]> {
-  const { rows } = await ctx.db.pool.query<Copy>(
-    `SELECT ${COPY} FROM hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
-       LEFT JOIN restore_disk d ON d.id = f.disk_id
-     WHERE o.request_id = $1 AND f.id > $2 AND f.stage = 'RESTORED' AND ${IS_LEFT} ORDER BY f.id LIMIT $3`,
-    [page.requestId, page.after, page.limit],
+): Promise<UnheldCopy[]> {
+  const { rows } = await ctx.db.pool.query<UnheldCopy>(
+    sql`SELECT ${copyColumns} FROM hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
+       LEFT JOIN restore_disk k ON k.id = f.disk_id
+     WHERE o.request_id = ${page.requestId} AND f.id > ${page.after} AND f.stage = 'RESTORED' AND ${isLeft} ORDER BY f.id LIMIT ${page.limit}`,
   );
   return rows;
 }
@@ -57,15 +51,14 @@ export async function readUnheld(
  * The request needs no more looking after, unless there is again, or still, something to let go: it was revived and
  * ended once more, more of its files were released, or a file that nobody holds is just being brought back.
  */
-export async function markReleased(ctx: Context, requestId: number): Promise<void> {
-  await transaction(ctx.db.pool, async (tx) => {
+export async function markCleared(ctx: Context, requestId: number): Promise<void> {
+  await transaction(ctx.db.pool, 'markCleared', async (tx) => {
     // locked first and judged in a second statement, which sees what whoever had it locked before has let go
-    await tx.query('SELECT FROM request WHERE id = $1 FOR NO KEY UPDATE', [requestId]);
+    await lockRequests(tx, sql`r.id = ${requestId}`);
     await tx.query(
-      `UPDATE request r SET is_released = true WHERE r.id = $1 AND NOT EXISTS (
-         SELECT FROM hold o JOIN tape_file f ON f.id = o.file_id
-         WHERE o.request_id = r.id AND f.stage IN ('RESTORED', 'RESTORING') AND ${IS_LEFT})`,
-      [requestId],
+      sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
+            SELECT FROM hold o JOIN tape_file f ON f.id = o.file_id
+            WHERE o.request_id = r.id AND f.stage IN ('RESTORED', 'RESTORING') AND ${isLeft})`,
     );
   });
 }
@@ -75,17 +68,12 @@ export async function markReleased(ctx: Context, requestId: number): Promise<voi
  * room on the restore disk is no longer counted.
  */
 export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed: bigint[] }): Promise<void> {
-  await transaction(ctx.db.pool, async (tx) => {
+  await transaction(ctx.db.pool, 'letGo', async (tx) => {
     const all = [...files.unchanged, ...files.changed];
     // locked first and judged in a second statement, which sees the holds of requests that looked at the files before
-    await tx.query(
-      `SELECT count(*) FROM (
-         SELECT FROM tape_file WHERE id = ANY($1::bigint[]) ORDER BY id FOR NO KEY UPDATE) locked`,
-      [all],
-    );
+    await lockFiles(tx, all);
     const rows = await tx.query<{ id: bigint }>(
-      `SELECT f.id FROM tape_file f WHERE f.id = ANY($1::bigint[]) AND f.stage = 'RESTORED' AND ${IS_UNHELD}`,
-      [all],
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND f.stage = 'RESTORED' AND ${isUnheld}`,
     );
     const unheld = new Set(rows.map((row) => row.id));
     const pick = (ids: bigint[]) => ids.filter((id) => unheld.has(id));
@@ -99,12 +87,11 @@ export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed:
 /** What was changed by hand is another file than the one on tape: no reading of the tape copy confirms it. */
 async function keepUnverified(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
-    `INSERT INTO verification (file_id, attempts, error_class, error, at)
-     SELECT id, 0, 'POLICY', 'its copy in the restore area was changed: it is not the file that is on tape', $2
-     FROM unnest($1::bigint[]) AS c (id)
+    sql`INSERT INTO verification (file_id, attempts, error_class, error, at)
+     SELECT id, 0, 'POLICY', 'its copy in the restore area was changed: it is not the file that is on tape', ${ctx.now()}
+     FROM unnest(${fileIds}::bigint[]) AS c (id)
      ON CONFLICT (file_id) DO UPDATE SET error_class = excluded.error_class, error = excluded.error, at = excluded.at,
        not_before = NULL`,
-    [fileIds, ctx.now()],
   );
 }
 
@@ -117,13 +104,12 @@ async function keepUnverified(ctx: Context, tx: Transaction, fileIds: readonly b
 export async function removeNext(
   ctx: Context,
   page: { after: bigint; limit: number },
-  remove: (copy: Copy) => Promise<boolean>,
+  remove: (copy: NotedCopy) => Promise<boolean>,
 ): Promise<{ seen: number; removed: number; last: bigint | undefined }> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    const copies = await tx.query<Copy>(
-      `SELECT ${COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
-       WHERE f.stage <> 'RESTORED' AND f.id > $1 ORDER BY f.id LIMIT $2 FOR NO KEY UPDATE OF f SKIP LOCKED`,
-      [page.after, page.limit],
+  return await transaction(ctx.db.pool, 'removeNext', async (tx) => {
+    const copies = await tx.query<NotedCopy>(
+      sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+          WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} ORDER BY f.id LIMIT ${page.limit} ${locking.freeFile}`,
     );
     const removed: bigint[] = [];
     for (const copy of copies) if (await remove(copy)) removed.push(copy.fileId);
@@ -135,33 +121,38 @@ export async function removeNext(
   });
 }
 
-/** Recalls that wait for room may try again; those that are being tried right now see the room that has come free. */
+/**
+ * Recalls that wait for room may try again; those that are being tried right now see the room that has come free, since
+ * they wait for the disks, whose rows the caller has changed already.
+ */
 export async function wakeWaiting(tx: Transaction): Promise<void> {
   const woken = await tx.query(
-    `UPDATE recall SET not_before = NULL WHERE file_id IN (
-       SELECT file_id FROM recall WHERE state = 'WAITING' AND error_class = 'SPACE' AND not_before IS NOT NULL
-       FOR UPDATE SKIP LOCKED) RETURNING file_id`,
+    sql`UPDATE recall SET not_before = NULL WHERE file_id IN (
+          SELECT c.file_id FROM recall c WHERE c.state = 'WAITING' AND c.error_class = 'SPACE' AND c.not_before IS NOT NULL
+          ${locking.freeRecall}) RETURNING file_id`,
   );
-  if (woken.length > 0) await tx.query(`SELECT pg_notify('tapegate', 'recall')`);
+  if (woken.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
 }
 
 /** The files are locked, and not RESTORED any more. */
 export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
-    `WITH copy AS (
-       SELECT id, disk_id, size FROM tape_file
-       WHERE id = ANY($1::bigint[]) AND disk_id IS NOT NULL AND stage <> 'RESTORED' ORDER BY id FOR NO KEY UPDATE
-     ), forgotten AS (
-       UPDATE tape_file f SET disk_id = NULL, disk_mtime_ns = NULL FROM copy WHERE f.id = copy.id
-     )
-     UPDATE restore_disk d SET used = d.used - s.bytes
-     FROM (SELECT disk_id, sum(size) AS bytes FROM copy GROUP BY disk_id ORDER BY disk_id) s WHERE d.id = s.disk_id`,
-    [fileIds],
+    sql`WITH copy AS (
+          SELECT f.id, f.disk_id, f.size FROM tape_file f
+          WHERE f.id = ANY(${fileIds}::bigint[]) AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'
+        ), forgotten AS (
+          UPDATE tape_file f SET disk_id = NULL, disk_mtime_ns = NULL FROM copy WHERE f.id = copy.id
+        ), locked AS (
+          SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM copy) ORDER BY k.id ${locking.disk}
+        )
+        UPDATE restore_disk k SET used = k.used - s.bytes
+        FROM (SELECT disk_id, sum(size) AS bytes FROM copy GROUP BY disk_id) s, locked l
+        WHERE k.id = s.disk_id AND l.id = k.id`,
   );
 }
 
-/** `f` is the file. */
-export const IS_ORPHAN = `f.stage = 'RESTORING'
+/** The file `f` is said to be on its way, and no recall runs. */
+export const isOrphan = sql`f.stage = 'RESTORING'
   AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING')`;
 
 /**
@@ -170,24 +161,19 @@ export const IS_ORPHAN = `f.stage = 'RESTORING'
  * @returns how many
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
-  return await transaction(ctx.db.pool, async (tx) => {
+  return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
     const found = await tx.query<{ id: bigint }>(
-      `SELECT f.id FROM tape_file f WHERE ${IS_ORPHAN} ORDER BY f.id LIMIT 1000`,
+      sql`SELECT f.id FROM tape_file f WHERE ${isOrphan} ORDER BY f.id LIMIT 1000`,
     );
     if (found.length === 0) return 0;
     const fileIds = found.map((file) => file.id);
-    await lockRequestsOf(tx, fileIds);
+    const requestIds = await lockHolders(tx, fileIds);
     const orphans = await tx.query<{ id: bigint }>(
-      `SELECT f.id FROM tape_file f WHERE f.id = ANY($1::bigint[]) AND ${IS_ORPHAN} ORDER BY f.id FOR NO KEY UPDATE`,
-      [fileIds],
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND ${isOrphan}`,
     );
-    const moved = await moveFiles(
-      tx,
-      orphans.map((file) => file.id),
-      { from: 'RESTORING', to: 'ONTAPE' },
-    );
-    // looked up once more, since a request may have taken one of the files before it was locked
-    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved));
+    const orphanIds = orphans.map((file) => file.id);
+    const moved = await moveFiles(tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
+    await settleRequests(ctx, tx, requestIds);
     return moved.length;
   });
 }

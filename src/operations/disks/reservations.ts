@@ -3,7 +3,10 @@
  * have room beside everything that is reserved. All disks are locked meanwhile, so that no two engines give the same
  * room away. Once the recall has ended, what was reserved is used or free again.
  */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { SuspensionMode } from '../../generated/prisma/enums.js';
 import { addSeconds } from '../../time.js';
@@ -31,13 +34,14 @@ interface Candidate extends LockedDisk {
   isSuspended: boolean;
 }
 
-export interface Waiting {
+/** A recall that wants room. */
+export interface Unplaced {
   fileId: bigint;
   size: bigint;
 }
 
 /** Room that is reserved for a recall. */
-export interface Reservation extends Waiting {
+export interface Reservation extends Unplaced {
   diskId: number;
 }
 
@@ -51,7 +55,7 @@ const SPACE_PAUSE_SECONDS = 30;
  * Gives each recall a disk with room; one without stays in the queue, and says which limit each disk has reached.
  * @returns those with a disk, in the order given
  */
-export async function reserve<R extends Waiting>(
+export async function reserve<R extends Unplaced>(
   ctx: Context,
   tx: Transaction,
   waiting: readonly R[],
@@ -70,21 +74,22 @@ export async function reserve<R extends Waiting>(
       placed.push({ recall, disk });
     } else unplaced.push(recall);
   }
+  const [ids, reserved] = [open.map((disk) => disk.id), open.map((disk) => disk.reserved)];
   await tx.query(
-    `UPDATE restore_disk d SET reserved = n.reserved FROM unnest($1::int[], $2::bigint[]) AS n (id, reserved)
-     WHERE d.id = n.id AND d.reserved <> n.reserved`,
-    [open.map((d) => d.id), open.map((d) => d.reserved)],
+    sql`UPDATE restore_disk k SET reserved = n.reserved
+        FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
+        WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  if (unplaced.length > 0) await postpone(ctx, tx, unplaced, disks);
+  if (unplaced.length > 0) await delayUnplaced(ctx, tx, unplaced, disks);
   return placed;
 }
 
 async function lockDisks(tx: Transaction, measure: MeasureDisks): Promise<Candidate[]> {
   const rows = await tx.query<LockedDisk & { mode: SuspensionMode | null; reason: string | null }>(
-    `SELECT d.id, d.mountpoint, d.size, d.used, d.reserved, d.xmin::text AS version, s.mode, s.reason,
-       EXISTS (SELECT FROM tape_file f WHERE f.disk_id = d.id) AS "hasCopies"
-     FROM restore_disk d LEFT JOIN suspension s ON s.kind = 'DISK' AND s.name = d.mountpoint
-     ORDER BY d.id FOR NO KEY UPDATE OF d`,
+    sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.xmin::text AS version, s.mode, s.reason,
+       EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
+     FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id
+     ORDER BY k.id ${locking.disk}`,
   );
   const spaces = await measure(rows);
   const fileSystems = new Map<string, FileSystemRoom>();
@@ -103,19 +108,22 @@ async function lockDisks(tx: Transaction, measure: MeasureDisks): Promise<Candid
 }
 
 /** A disk that is away comes back or does not, which is no lack of room: TRANSIENT where one that is away would have room. */
-async function postpone(ctx: Context, tx: Transaction, unplaced: readonly Waiting[], disks: readonly Candidate[]) {
+async function delayUnplaced(
+  ctx: Context,
+  tx: Transaction,
+  unplaced: readonly Unplaced[],
+  disks: readonly Candidate[],
+): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) =>
     disk.problem !== undefined && !disk.isSuspended && roomByAllocation(disk) >= size;
+  const fileIds = unplaced.map((recall) => recall.fileId);
+  const classes = unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE'));
+  const errors = unplaced.map(({ size }) => describeLimits(size, disks));
   await tx.query(
-    `UPDATE recall c SET error_class = u.error_class, error = u.error, not_before = $4
-     FROM unnest($1::bigint[], $2::"ErrorClass"[], $3::text[]) AS u (file_id, error_class, error)
-     WHERE c.file_id = u.file_id`,
-    [
-      unplaced.map((recall) => recall.fileId),
-      unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE')),
-      unplaced.map(({ size }) => explain(size, disks)),
-      addSeconds(ctx.now(), SPACE_PAUSE_SECONDS),
-    ],
+    sql`UPDATE recall c SET error_class = u.error_class, error = u.error,
+          not_before = ${addSeconds(ctx.now(), SPACE_PAUSE_SECONDS)}
+        FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS u (file_id, error_class, error)
+        WHERE c.file_id = u.file_id`,
   );
 }
 
@@ -123,7 +131,7 @@ async function postpone(ctx: Context, tx: Transaction, unplaced: readonly Waitin
 const NAMED_DISKS = 4;
 
 /** Why there is no room for so many bytes: the limit of each disk, with what is left of it. */
-export function explain(size: bigint, disks: readonly Candidate[]): string {
+export function describeLimits(size: bigint, disks: readonly Candidate[]): string {
   const reasons = disks.slice(0, NAMED_DISKS).map((disk) => limitOf(disk, size));
   const more = disks.length > NAMED_DISKS ? [`and ${disks.length - NAMED_DISKS} more`] : [];
   const all = reasons.length > 0 ? [...reasons, ...more] : ['there is none'];
@@ -150,15 +158,17 @@ export async function freeReserved(
   ended: readonly Reservation[],
   restored: ReadonlySet<bigint>,
 ): Promise<void> {
+  const [diskIds, sizes] = [ended.map((r) => r.diskId), ended.map((r) => r.size)];
+  const isUsed = ended.map((r) => restored.has(r.fileId));
   await tx.query(
-    `WITH sums AS (
-       SELECT disk_id, sum(size) AS reserved, coalesce(sum(size) FILTER (WHERE is_used), 0) AS used
-       FROM unnest($1::int[], $2::bigint[], $3::bool[]) AS e (disk_id, size, is_used) GROUP BY disk_id
-     ), locked AS (
-       SELECT id FROM restore_disk WHERE id IN (SELECT disk_id FROM sums) ORDER BY id FOR NO KEY UPDATE
-     )
-     UPDATE restore_disk d SET reserved = d.reserved - s.reserved, used = d.used + s.used
-     FROM sums s, locked l WHERE d.id = s.disk_id AND l.id = d.id`,
-    [ended.map((r) => r.diskId), ended.map((r) => r.size), ended.map((r) => restored.has(r.fileId))],
+    sql`WITH sums AS (
+          SELECT disk_id, sum(size) AS reserved, coalesce(sum(size) FILTER (WHERE is_used), 0) AS used
+          FROM unnest(${diskIds}::int[], ${sizes}::bigint[], ${isUsed}::bool[]) AS e (disk_id, size, is_used)
+          GROUP BY disk_id
+        ), locked AS (
+          SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM sums) ORDER BY k.id ${locking.disk}
+        )
+        UPDATE restore_disk k SET reserved = k.reserved - s.reserved, used = k.used + s.used
+        FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
   );
 }

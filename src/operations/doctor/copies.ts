@@ -2,15 +2,18 @@
  * What is noted of copies against what stands on the restore disks. Operations touch no disk: the engine gives the look
  * at it, which is taken while the files are locked, so that no recall or removal of them is half-way.
  */
+
 import type { Context } from '../../context.js';
+import { lockFiles, locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { moveFiles, type Stage } from '../../stages.js';
-import { IS_UNHELD } from '../conditions.js';
-import { NOTED_COPY, type NotedCopy } from '../disks/copies.js';
+import type { Stage } from '../../stages.js';
+import { moveFiles } from '../catalogue/moves.js';
+import { isUnheld } from '../conditions.js';
+import { copyColumns, type NotedCopy } from '../disks/copies.js';
 import { forgetCopies, wakeWaiting } from '../disks/removals.js';
-import { lockRequestsOf, settleRequests } from '../requests/holds.js';
-import type { Check } from './findings.js';
-import { waitAgain } from './queue.js';
+import { lockHolders, settleRequests, waitAgain } from '../requests/holds.js';
+import type { FaultKind } from './findings.js';
 
 /**
  * Restored files whose copies are gone are on tape again, and recalled for whoever holds them.
@@ -22,14 +25,12 @@ export async function returnMissing(
   fileIds: readonly bigint[],
   isGone: (copy: NotedCopy) => Promise<boolean>,
 ): Promise<bigint[]> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    await lockRequestsOf(tx, fileIds);
-    const copies = await lockCopies(tx, fileIds, `f.stage = 'RESTORED'`);
+  return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
+    const requestIds = await lockHolders(tx, fileIds);
+    const copies = await lockCopies(tx, fileIds, sql`f.stage = 'RESTORED'`, locking.file);
     const gone: bigint[] = [];
     for (const copy of copies) if (await isGone(copy)) gone.push(copy.fileId);
     const moved = await moveFiles(tx, gone, { from: 'RESTORED', to: 'ONTAPE' });
-    // looked up once more, since a request may have taken one of the files before it was locked
-    const requestIds = await lockRequestsOf(tx, moved);
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await forgetCopies(tx, moved);
@@ -47,8 +48,8 @@ export async function findGone(
   fileIds: readonly bigint[],
   options: { isGone: (copy: NotedCopy) => Promise<boolean>; forget: boolean },
 ): Promise<bigint[]> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    const copies = await lockCopies(tx, fileIds, `f.stage <> 'RESTORED'`, 'SKIP LOCKED');
+  return await transaction(ctx.db.pool, 'findGone', async (tx) => {
+    const copies = await lockCopies(tx, fileIds, sql`f.stage <> 'RESTORED'`, locking.freeFile);
     const gone: bigint[] = [];
     for (const copy of copies) if (await options.isGone(copy)) gone.push(copy.fileId);
     if (options.forget && gone.length > 0) {
@@ -59,28 +60,22 @@ export async function findGone(
   });
 }
 
-async function lockCopies(
-  tx: Transaction,
-  fileIds: readonly bigint[],
-  condition: string,
-  wait = '',
-): Promise<NotedCopy[]> {
+async function lockCopies(tx: Transaction, fileIds: readonly bigint[], which: Sql, lock: Sql): Promise<NotedCopy[]> {
   return await tx.query<NotedCopy>(
-    `SELECT ${NOTED_COPY} FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
-     WHERE f.id = ANY($1::bigint[]) AND ${condition} ORDER BY f.id FOR NO KEY UPDATE OF f ${wait}`,
-    [fileIds],
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+        WHERE f.id = ANY(${fileIds}::bigint[]) AND ${which} ORDER BY f.id ${lock}`,
   );
 }
 
 /** Restored files that nobody holds, and that no pass will come to. The engine lets them go. */
-export const restoredUnheld: Omit<Check, 'repair'> = {
+export const restoredUnheld: Omit<FaultKind, 'repair'> = {
   kind: 'restored-without-hold',
-  sql: `SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
       'none, and a copy of ' || f.size || ' bytes' AS found
-    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > $1 AND ${IS_UNHELD}
+    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheld}
       AND NOT EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id
         WHERE h.file_id = f.id AND NOT r.is_released)
-    ORDER BY f.id LIMIT $2`,
+    ORDER BY f.id LIMIT ${limit}`,
 };
 
 /** What the catalogue says of a file that stands in the restore area. */
@@ -95,28 +90,27 @@ export interface PlaceNote {
   isRunning: boolean;
 }
 
-const NOTE = `f.id AS "fileId", f.path, f.stage, f.size, f.checksum, f.disk_id AS "diskId",
+const noteColumns = sql`f.id AS "fileId", f.path, f.stage, f.size, f.checksum, f.disk_id AS "diskId",
   EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING') AS "isRunning"`;
 
 /** By path; what the catalogue does not know is left out. */
 export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
   const { rows } = await ctx.db.pool.query<PlaceNote>(
-    `SELECT ${NOTE} FROM tape_file f WHERE f.path = ANY($1::text[])`,
-    [paths],
+    sql`SELECT ${noteColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[])`,
   );
   return new Map(rows.map((row) => [row.path, row]));
 }
 
-/** Has a file judged while it is locked: no recall of it begins or ends meanwhile. */
+/** Has something decided about a file while it is locked: no recall of it begins or ends meanwhile. */
 export async function withLockedFile<T>(
   ctx: Context,
   fileId: bigint,
-  judge: (note: PlaceNote | undefined, running: readonly RunningPart[]) => Promise<T>,
+  decide: (note: PlaceNote | undefined, running: readonly RunningPart[]) => Promise<T>,
 ): Promise<T> {
-  return await transaction(ctx.db.pool, async (tx) => {
-    await tx.query('SELECT FROM tape_file WHERE id = $1 FOR NO KEY UPDATE', [fileId]);
-    const [note] = await tx.query<PlaceNote>(`SELECT ${NOTE} FROM tape_file f WHERE f.id = $1`, [fileId]);
-    return await judge(note, await tx.query<RunningPart>(`${RUNNING} AND file_id = $1`, [fileId]));
+  return await transaction(ctx.db.pool, 'withLockedFile', async (tx) => {
+    await lockFiles(tx, [fileId]);
+    const [note] = await tx.query<PlaceNote>(sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`);
+    return await decide(note, await tx.query<RunningPart>(sql`${runningParts} AND file_id = ${fileId}`));
   });
 }
 
@@ -127,9 +121,9 @@ export interface RunningPart {
   epoch: bigint;
 }
 
-const RUNNING = `SELECT file_id AS "fileId", drive_id AS "driveId", epoch FROM recall WHERE state = 'RUNNING'`;
+const runningParts = sql`SELECT file_id AS "fileId", drive_id AS "driveId", epoch FROM recall WHERE state = 'RUNNING'`;
 
 export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Promise<RunningPart[]> {
-  const { rows } = await ctx.db.pool.query<RunningPart>(`${RUNNING} AND file_id = ANY($1::bigint[])`, [fileIds]);
+  const { rows } = await ctx.db.pool.query<RunningPart>(sql`${runningParts} AND file_id = ANY(${fileIds}::bigint[])`);
   return rows;
 }

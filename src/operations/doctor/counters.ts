@@ -4,43 +4,49 @@
  * Whoever changes what a counter counts changes the counter in the same transaction. So a counter is locked first and
  * reckoned anew in a second statement: what is not committed by then waits for the lock, and adds its part afterwards.
  */
+import { lockDisks, lockQuotas, lockRequests } from '../../database/locks.js';
+import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { IS_LIVE } from '../conditions.js';
+import { isLive } from '../conditions.js';
 import { wakeWaiting } from '../disks/removals.js';
-import { advanceRequests, recountRequests } from '../requests/holds.js';
-import type { Check } from './findings.js';
+import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
+import type { FaultKind } from './findings.js';
 
-const CHARGED = `(SELECT coalesce(sum(h.size), 0)::bigint FROM live_hold h WHERE h.quota_id = q.id)`;
+/** Bytes that the quota `q` is to be charged. */
+const charged = sql`(SELECT coalesce(sum(h.size), 0)::bigint FROM live_hold h WHERE h.quota_id = q.id)`;
 
-const quotaUsed: Check = {
+const quotaUsed: FaultKind = {
   kind: 'quota-used',
-  sql: `SELECT q.id::bigint AS key, 'user ' || q."user" AS thing, c.bytes || ' bytes held' AS expected,
+  find: (
+    after,
+    limit,
+  ) => sql`SELECT q.id::bigint AS key, 'user ' || q."user" AS thing, c.bytes || ' bytes held' AS expected,
       q.used || ' bytes used' AS found
-    FROM quota q CROSS JOIN LATERAL (SELECT ${CHARGED} AS bytes) c
-    WHERE q.id > $1 AND q.used <> c.bytes ORDER BY q.id LIMIT $2`,
+    FROM quota q CROSS JOIN LATERAL (SELECT ${charged} AS bytes) c
+    WHERE q.id > ${after} AND q.used <> c.bytes ORDER BY q.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, async (tx) => {
-      await tx.query('SELECT FROM quota WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE', [keys]);
-      await tx.query(`UPDATE quota q SET used = ${CHARGED} WHERE q.id = ANY($1::int[]) AND q.used <> ${CHARGED}`, [
-        keys,
-      ]);
+    await transaction(ctx.db.pool, 'repairUsed', async (tx) => {
+      const isOne = sql`q.id = ANY(${keys}::int[])`;
+      await lockQuotas(tx, isOne);
+      await tx.query(sql`UPDATE quota q SET used = ${charged} WHERE ${isOne} AND q.used <> ${charged}`);
     }),
 };
 
-/** A counter of a restore disk, in bytes. */
-function diskCounter(column: 'used' | 'reserved', definition: string, words: string): Check {
+/** A counter of a restore disk `k`, in bytes. */
+function diskCounter(column: 'used' | 'reserved', definition: Sql, words: string): FaultKind {
+  const counter = raw(`k.${column}`);
   return {
     kind: `disk-${column}`,
-    sql: `SELECT d.id::bigint AS key, d.mountpoint AS thing, c.bytes || ' bytes ${words}' AS expected,
-        d.${column} || ' bytes ${column}' AS found
-      FROM restore_disk d CROSS JOIN LATERAL (SELECT ${definition} AS bytes) c
-      WHERE d.id > $1 AND d.${column} <> c.bytes ORDER BY d.id LIMIT $2`,
+    find: (after, limit) => sql`SELECT k.id::bigint AS key, k.mountpoint AS thing,
+        c.bytes || ${` bytes ${words}`} AS expected, ${counter} || ${` bytes ${column}`} AS found
+      FROM restore_disk k CROSS JOIN LATERAL (SELECT ${definition} AS bytes) c
+      WHERE k.id > ${after} AND ${counter} <> c.bytes ORDER BY k.id LIMIT ${limit}`,
     repair: async (ctx, keys) =>
-      await transaction(ctx.db.pool, async (tx) => {
-        await tx.query('SELECT FROM restore_disk WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE', [keys]);
+      await transaction(ctx.db.pool, 'repairDisk', async (tx) => {
+        const isOne = sql`k.id = ANY(${keys}::int[])`;
+        await lockDisks(tx, isOne);
         await tx.query(
-          `UPDATE restore_disk d SET ${column} = ${definition} WHERE d.id = ANY($1::int[]) AND d.${column} <> ${definition}`,
-          [keys],
+          sql`UPDATE restore_disk k SET ${raw(column)} = ${definition} WHERE ${isOne} AND ${counter} <> ${definition}`,
         );
         await wakeWaiting(tx);
       }),
@@ -49,57 +55,48 @@ function diskCounter(column: 'used' | 'reserved', definition: string, words: str
 
 const diskUsed = diskCounter(
   'used',
-  '(SELECT coalesce(sum(f.size), 0)::bigint FROM tape_file f WHERE f.disk_id = d.id)',
+  sql`(SELECT coalesce(sum(f.size), 0)::bigint FROM tape_file f WHERE f.disk_id = k.id)`,
   'of noted copies',
 );
 
 const diskReserved = diskCounter(
   'reserved',
-  `(SELECT coalesce(sum(c.size), 0)::bigint FROM recall c WHERE c.disk_id = d.id AND c.state = 'RUNNING')`,
+  sql`(SELECT coalesce(sum(c.size), 0)::bigint FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
   'of running recalls',
 );
 
-const FIGURES = `'%s files, %s on disk, %s failed, %s bytes, %s bytes on disk'`;
+const figures = sql`'%s files, %s on disk, %s failed, %s bytes, %s bytes on disk'`;
 
-const requestCounts: Check = {
+const requestCounts: FaultKind = {
   kind: 'request-counts',
-  sql: `SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
-      format(${FIGURES}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
-      format(${FIGURES}, r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk) AS found
+  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
+      format(${figures}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
+      format(${figures}, r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk) AS found
     FROM request r CROSS JOIN LATERAL (
-      SELECT count(*) AS files, count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk,
-        count(*) FILTER (WHERE h.state = 'FAILED') AS failed, coalesce(sum(h.size), 0) AS bytes,
-        coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk
-      FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+      SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
     ) c
-    WHERE r.id > $1 AND (c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk)
+    WHERE r.id > ${after} AND (c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk)
       <> (r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk)
-    ORDER BY r.id LIMIT $2`,
+    ORDER BY r.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, async (tx) => {
-      const ids = keys.map(Number);
-      await tx.query('SELECT FROM request WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE', [ids]);
+    await transaction(ctx.db.pool, 'repairCounts', async (tx) => {
+      const ids = await lockRequests(tx, sql`r.id = ANY(${keys}::int[])`);
       await recountRequests(tx, ids, ctx.now());
       await advanceRequests(ctx, tx, ids);
     }),
 };
 
-const DUE_STATE = `CASE
-  WHEN r.files_on_disk + r.files_failed < r.files_total
-    THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
-  WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
-
-const requestState: Check = {
+const requestState: FaultKind = {
   kind: 'request-state',
-  sql: `SELECT r.id::bigint AS key, 'request ' || r.id AS thing, ${DUE_STATE} AS expected, r.state::text AS found
-    FROM request r WHERE r.id > $1 AND ${IS_LIVE} AND r.state::text <> ${DUE_STATE} ORDER BY r.id LIMIT $2`,
+  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing, ${dueState} AS expected,
+      r.state::text AS found
+    FROM request r WHERE r.id > ${after} AND ${isLive} AND r.state::text <> ${dueState} ORDER BY r.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, async (tx) => {
-      const ids = keys.map(Number);
-      await tx.query('SELECT FROM request WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE', [ids]);
+    await transaction(ctx.db.pool, 'repairState', async (tx) => {
+      const ids = await lockRequests(tx, sql`r.id = ANY(${keys}::int[])`);
       await advanceRequests(ctx, tx, ids);
     }),
 };
 
 /** In an order in which no repair trips over a counter that is still wrong. */
-export const counterChecks: readonly Check[] = [diskUsed, diskReserved, requestCounts, requestState, quotaUsed];
+export const counterFaults: readonly FaultKind[] = [diskUsed, diskReserved, requestCounts, requestState, quotaUsed];

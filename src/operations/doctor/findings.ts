@@ -1,5 +1,7 @@
 /** What `tapegate doctor` finds: a fault of one thing, with what was expected and what is there. */
+
 import type { Context } from '../../context.js';
+import { type Sql, sql } from '../../database/sql.js';
 
 export interface Finding {
   /** Stable, for scripts: `quota-used`, `copy-missing`, … */
@@ -19,35 +21,39 @@ export interface Fault {
   found: string;
 }
 
-/** Compares rows with what they should be, and mends them. */
-export interface Check {
+/** Faults of one kind: how rows are compared with what they should be, and mended. */
+export interface FaultKind {
   kind: string;
   /**
-   * Finds the next faults, each time in one statement, so that what runs meanwhile is seen before or after a step and
-   * never in the middle of it. `$1` is the last key, `$2` how many.
+   * A query of the next faults after a key, in one statement, so that what runs meanwhile is seen before or after a step
+   * and never in the middle of it.
    */
-  sql: string;
+  find(after: bigint, limit: number): Sql;
   /** Judges again under the locks and mends what is still wrong. Calling twice is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
 const PAGE = 500;
 
-/** All faults of a check, page by page, each mended (when asked for) before it is told. */
-export async function* runCheck(ctx: Context, check: Check, options: { repair: boolean }): AsyncGenerator<Finding> {
-  const find = async (after: bigint) => (await ctx.db.pool.query<Fault>(check.sql, [after, PAGE])).rows;
+/** All faults of a kind, page by page, each mended (when asked for) before it is told. */
+export async function* findFaults(
+  ctx: Context,
+  fault: FaultKind,
+  options: { repair: boolean },
+): AsyncGenerator<Finding> {
+  const find = async (after: bigint) => (await ctx.db.pool.query<Fault>(fault.find(after, PAGE))).rows;
   for (let after = -1n; ; ) {
     const faults = await find(after);
     const mends = options.repair && faults.length > 0;
     if (mends) {
-      await check.repair(
+      await fault.repair(
         ctx,
         faults.map((fault) => fault.key),
       );
     }
     const left = mends ? new Set((await find(after)).map((fault) => fault.key)) : undefined;
     for (const { key, thing, expected, found } of faults) {
-      yield { kind: check.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
+      yield { kind: fault.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
     }
     if (faults.length < PAGE) return;
     after = faults.at(-1)?.key ?? after;
@@ -55,9 +61,9 @@ export async function* runCheck(ctx: Context, check: Check, options: { repair: b
 }
 
 /** How much the checks look at, so that silence is not mistaken for health. */
-export async function countRows(ctx: Context): Promise<Record<string, bigint>> {
+export async function countLookedAt(ctx: Context): Promise<Record<string, bigint>> {
   const { rows } = await ctx.db.pool.query<Record<string, bigint>>(
-    `SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
+    sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
        (SELECT count(*) FROM hold) AS holds, (SELECT count(*) FROM recall) AS recalls,
        (SELECT count(*) FROM restore_disk) AS disks`,
   );

@@ -2,12 +2,14 @@
  * The outbox: mail is written down in the transaction that makes it true, and sent later (src/engine/notify.ts), so
  * that a mail server that is down delays mail and loses none. One of each kind a request, whatever happens.
  */
+
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
 import { composeMail, type MailFacts } from '../../mail.js';
-import { IS_LIVE } from '../conditions.js';
+import { isLive } from '../conditions.js';
 
 /** How many paths of a kind a mail lists. */
 const LISTED_PATHS = 20;
@@ -18,63 +20,58 @@ const LISTED_PATHS = 20;
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<{ id: number; kind: NotificationKind; recipient: string }>(
-    `SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES
+    sql`SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES
        ('FIRST_FILE'::"NotificationKind", r.notify_on_first_file, r.files_on_disk > 0),
        ('LAST_FILE'::"NotificationKind", r.notify_on_last_file, r.state IN ('COMPLETED', 'PARTIAL')
          AND NOT (r.files_total = 0
            AND EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.state = 'RELEASED')))
      ) AS d (kind, recipient, is_due)
-     WHERE r.id = ANY($1::int[]) AND d.is_due AND d.recipient IS NOT NULL
-       AND ${IS_LIVE}
+     WHERE r.id = ANY(${requestIds}::int[]) AND d.is_due AND d.recipient IS NOT NULL
+       AND ${isLive}
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
-    [requestIds],
   );
   for (const { id, kind, recipient } of due) {
     const { subject, body } = composeMail(kind, await readFacts(tx, id));
-    const domain =
-      ctx.config.mailFrom
-        .split('@')
-        .at(-1)
-        ?.replace(/[^\w.-]/g, '') || 'localhost';
+    const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
     await tx.query(
-      `INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (request_id, kind) DO NOTHING`,
-      [id, kind, recipient, subject, body, `<${randomUUID()}@${domain}>`, ctx.now()],
+      sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at)
+          VALUES (${id}, ${kind}, ${recipient}, ${subject}, ${body}, ${messageId}, ${now}, ${now})
+          ON CONFLICT (request_id, kind) DO NOTHING`,
     );
   }
 }
 
+function createMessageId(mailFrom: string): string {
+  const domain = mailFrom.split('@').at(-1) ?? '';
+  return `<${randomUUID()}@${domain.replace(/[^\w.-]/g, '') || 'localhost'}>`;
+}
+
 async function readFacts(tx: Transaction, requestId: number): Promise<MailFacts> {
   const [request] = await tx.query<Omit<MailFacts, 'copies' | 'failed' | 'awaited' | 'mountpoints'>>(
-    `SELECT id AS "requestId", label, pattern, retention, files_total AS "filesTotal",
+    sql`SELECT id AS "requestId", label, pattern, retention, files_total AS "filesTotal",
        files_on_disk AS "filesOnDisk", files_failed AS "filesFailed", bytes_on_disk AS "bytesOnDisk",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'UNKNOWN') AS "filesUnknown",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'QUOTA_FULL') AS "filesRefused",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = $1 AND a.reason = 'LIMIT') AS "filesOverLimit",
-       (SELECT count(*)::int FROM hold h WHERE h.request_id = $1 AND h.state = 'RELEASED') AS "filesReleased"
-     FROM request WHERE id = $1`,
-    [requestId],
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'UNKNOWN') AS "filesUnknown",
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'QUOTA_FULL') AS "filesRefused",
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'LIMIT') AS "filesOverLimit",
+       (SELECT count(*)::int FROM hold h WHERE h.request_id = ${requestId} AND h.state = 'RELEASED') AS "filesReleased"
+     FROM request WHERE id = ${requestId}`,
   );
   if (!request) throw new Error(`request ${requestId} vanished`);
   const copies = await tx.query<{ path: string; mountpoint: string | null }>(
-    `SELECT f.path, d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id LEFT JOIN restore_disk d ON d.id = f.disk_id
-     WHERE h.request_id = $1 AND h.state = 'ON_DISK' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
-    [requestId],
+    sql`SELECT f.path, d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id LEFT JOIN restore_disk d ON d.id = f.disk_id
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
-    `SELECT f.path, h.error FROM hold h JOIN tape_file f ON f.id = h.file_id
-     WHERE h.request_id = $1 AND h.state = 'FAILED' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
-    [requestId],
+    sql`SELECT f.path, h.error FROM hold h JOIN tape_file f ON f.id = h.file_id
+     WHERE h.request_id = ${requestId} AND h.state = 'FAILED' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const awaited = await tx.query<MailFacts['awaited'][number]>(
-    `SELECT path, reason FROM awaited_path WHERE request_id = $1 ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
-    [requestId],
+    sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    `SELECT DISTINCT d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = f.disk_id
-     WHERE h.request_id = $1 AND h.state = 'ON_DISK' ORDER BY d.mountpoint`,
-    [requestId],
+    sql`SELECT DISTINCT d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = f.disk_id
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY d.mountpoint`,
   );
   return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };
 }

@@ -1,5 +1,8 @@
 /** The sending side of the outbox. */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 
 export interface Letter {
@@ -22,29 +25,22 @@ export type SendResult =
  * @returns false when no letter is due
  */
 export async function claimMail(ctx: Context, send: (letter: Letter) => Promise<SendResult>): Promise<boolean> {
-  return await transaction(ctx.db.pool, async (tx) => {
+  return await transaction(ctx.db.pool, 'claimMail', async (tx) => {
     const [letter] = await tx.query<Letter>(
-      `SELECT id, recipient, subject, body, message_id AS "messageId", attempts, created_at AS "createdAt"
-       FROM notification WHERE state = 'PENDING' AND next_try_at <= $1
-       ORDER BY next_try_at, id LIMIT 1 FOR UPDATE SKIP LOCKED`,
-      [ctx.now()],
+      sql`SELECT n.id, n.recipient, n.subject, n.body, n.message_id AS "messageId", n.attempts, n.created_at AS "createdAt"
+          FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${ctx.now()}
+          ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}`,
     );
     if (!letter) return false;
     // a mail server may take its time, and nothing else waits for this row
-    await tx.query(`SET LOCAL idle_in_transaction_session_timeout = '10min'`);
+    await tx.query(sql`SET LOCAL idle_in_transaction_session_timeout = '10min'`);
     const result = await send(letter);
+    const { error = null, nextTryAt = null } = { error: undefined, nextTryAt: undefined, ...result };
     await tx.query(
-      `UPDATE notification SET state = $2::"NotificationState", attempts = attempts + 1, last_error = $3,
-         next_try_at = coalesce($4::timestamp, next_try_at),
-         sent_at = CASE WHEN $2::"NotificationState" = 'SENT' THEN $5::timestamp END
-       WHERE id = $1`,
-      [
-        letter.id,
-        result.state,
-        'error' in result ? result.error : null,
-        'nextTryAt' in result ? result.nextTryAt : null,
-        ctx.now(),
-      ],
+      sql`UPDATE notification SET state = ${result.state}, attempts = attempts + 1, last_error = ${error},
+            next_try_at = coalesce(${nextTryAt}::timestamp, next_try_at),
+            sent_at = CASE WHEN ${result.state === 'SENT'} THEN ${ctx.now()}::timestamp END
+          WHERE id = ${letter.id}`,
     );
     return true;
   });

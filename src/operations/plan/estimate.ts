@@ -1,14 +1,16 @@
 /** What a request would take, before it is made: nothing is stored. */
+
 import type { Context } from '../../context.js';
 import { type Snapshot, withSnapshot } from '../../database/snapshot.js';
+import { sql } from '../../database/sql.js';
 import { UnknownUserError } from '../../errors.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
 import { likeSubstring } from '../match.js';
-import { readUsed } from '../quotas/quotas.js';
+import { readUsed } from '../quotas/used.js';
+import { type CreateRequestInput, checkRequest } from '../requests/create.js';
 import type { Wish } from '../requests/joins.js';
 import { checkWithin } from '../requests/limits.js';
-import { type CreateRequestInput, checkRequest } from '../requests/requests.js';
 import { type EndRange, rangeOf } from './end-range.js';
 import { readPlan } from './plan.js';
 
@@ -91,20 +93,19 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
 }
 
 async function readGroups(snapshot: Snapshot, wish: Wish): Promise<{ groups: Group[]; known: number }> {
-  const [condition, value] = wish.files
-    ? ['f.path = ANY($1::text[])', wish.files]
-    : ['f.path LIKE $1', likeSubstring(wish.pattern)];
+  const isWished = wish.files
+    ? sql`f.path = ANY(${wish.files}::text[])`
+    : sql`f.path LIKE ${likeSubstring(wish.pattern)}`;
   const groups = await snapshot.query<Group>(
-    `SELECT w.*, v.name AS volume, coalesce(v.medium, 'linear') AS medium,
-       EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
-       EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name) AS "isSuspended"
-     FROM (
-       SELECT f.volume_id AS "volumeId", f.stage = ANY($2::"Stage"[]) AS "isOnDisk", c.file_id IS NOT NULL AS "isOnItsWay",
-         f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
-         count(*)::int AS files, sum(f.size)::bigint AS bytes
-       FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${condition} GROUP BY 1, 2, 3, 4
-     ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
-    [value, onDiskStages],
+    sql`SELECT w.*, v.name AS volume, coalesce(v.medium, 'linear') AS medium,
+          EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
+          EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
+        FROM (
+          SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
+            c.file_id IS NOT NULL AS "isOnItsWay", f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
+            count(*)::int AS files, sum(f.size)::bigint AS bytes
+          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4
+        ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
   return { groups, known: groups.reduce((total, group) => total + group.files, 0) };
 }

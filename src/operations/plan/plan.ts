@@ -2,7 +2,9 @@
  * The plan, to be read: what each drive does, the queue by volume in the order in which the drives will come to it, and
  * where the requests stand in it. It is made from the same queue and by the same rules as the engine's choices.
  */
+
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
@@ -82,15 +84,14 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   const { rows } = await ctx.db.pool.query<PlanDrive>(
-    `SELECT d.name, coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false) AS "isClaimed",
-       NOT EXISTS (SELECT FROM suspension s WHERE (s.kind = 'DRIVE' AND s.name = d.name)
-         OR (s.kind = 'BACKEND' AND s.name = $1)) AS "isOpen",
+    sql`SELECT d.name, coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false) AS "isClaimed",
+       NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
+         AND NOT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend}) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,
        count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0)::bigint AS "bytesRunning"
      FROM drive d LEFT JOIN volume v ON v.id = d.volume_id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
      GROUP BY d.id, v.name ORDER BY d.id`,
-    [ctx.config.tapeBackend],
   );
   return rows;
 }
@@ -100,9 +101,9 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const { rows } = await ctx.db.pool.query<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'medium' | 'files' | 'bytes'> & { why: string }
   >(
-    `SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size)::bigint AS bytes, s.reason AS why
-     FROM suspension s JOIN volume v ON v.name = s.name JOIN recall c ON c.volume_id = v.id
-     WHERE s.kind = 'VOLUME' AND c.state = 'WAITING' GROUP BY v.id, s.reason ORDER BY v.name`,
+    sql`SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size)::bigint AS bytes, s.reason AS why
+     FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN recall c ON c.volume_id = v.id
+     WHERE c.state = 'WAITING' GROUP BY v.id, s.reason ORDER BY v.name`,
   );
   return rows.map(({ why, ...volume }) => ({
     ...volume,

@@ -1,5 +1,7 @@
 /** Why requests wait, where they stand in the plan, and when they may be done. */
+
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { type EndRange, rangeOf } from './end-range.js';
 import { type Plan, readPlan } from './plan.js';
 
@@ -85,34 +87,34 @@ function present(plan: Plan, rows: readonly Row[]): Waiting {
   };
 }
 
-/** `c` is the recall, `q` the quota of the request. */
+/** By volume and reason; the note is the reason of an operator, or the last error. */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
+  const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const { rows } = await ctx.db.pool.query<Row>(
-    `SELECT w."requestId", w."user", w."volumeId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
-       count(*)::int AS files, sum(w.size)::bigint AS bytes, min(w.not_before) AS "nextTry",
-       coalesce(min(s.reason), min(w.error)) AS note
-     FROM (
-       SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
-         CASE WHEN c.not_before > $2 AND c.state = 'WAITING' THEN c.not_before END AS not_before,
-         CASE WHEN c.not_before > $2 AND c.state = 'WAITING' THEN c.error END AS error,
-         CASE
-           WHEN c.state = 'RUNNING' THEN 'READING'
-           WHEN c.volume_id IS NULL OR c.position IS NULL THEN 'NO_PLACE'
-           WHEN EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user") THEN 'USER_SUSPENDED'
-           WHEN EXISTS (SELECT FROM suspension s JOIN volume v ON v.name = s.name
-             WHERE s.kind = 'VOLUME' AND v.id = c.volume_id) THEN 'VOLUME_SUSPENDED'
-           WHEN c.not_before > $2 AND c.error_class = 'SPACE' THEN 'SPACE'
-           WHEN c.not_before > $2 AND c.error IS NOT NULL THEN 'RETRY'
-           WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
-           ELSE 'QUEUED' END AS reason
-       FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
-         JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
-       WHERE h.request_id = ANY($1::int[]) AND h.state = 'WAITING'
-     ) w LEFT JOIN volume v ON v.id = w."volumeId"
-       LEFT JOIN suspension s ON (w.reason = 'VOLUME_SUSPENDED' AND s.kind = 'VOLUME' AND s.name = v.name)
-         OR (w.reason = 'USER_SUSPENDED' AND s.kind = 'USER' AND s.name = w."user")
-     GROUP BY w."requestId", w."user", w."volumeId", v.name, v.medium, w.reason`,
-    [requestIds, ctx.now()],
+    sql`SELECT w."requestId", w."user", w."volumeId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
+          count(*)::int AS files, sum(w.size)::bigint AS bytes, min(w.not_before) AS "nextTry",
+          coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note END),
+            min(w.error)) AS note
+        FROM (
+          SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
+            CASE WHEN ${isPaused} THEN c.not_before END AS not_before,
+            CASE WHEN ${isPaused} THEN c.error END AS error, sq.reason AS user_note, sv.reason AS volume_note,
+            CASE
+              WHEN c.state = 'RUNNING' THEN 'READING'
+              WHEN c.volume_id IS NULL OR c.position IS NULL THEN 'NO_PLACE'
+              WHEN sq.quota_id IS NOT NULL THEN 'USER_SUSPENDED'
+              WHEN sv.volume_id IS NOT NULL THEN 'VOLUME_SUSPENDED'
+              WHEN ${isPaused} AND c.error_class = 'SPACE' THEN 'SPACE'
+              WHEN ${isPaused} AND c.error IS NOT NULL THEN 'RETRY'
+              WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
+              ELSE 'QUEUED' END AS reason
+          FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+            JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
+            LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
+            LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id
+          WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
+        ) w LEFT JOIN volume v ON v.id = w."volumeId"
+        GROUP BY w."requestId", w."user", w."volumeId", v.name, v.medium, w.reason`,
   );
   return rows;
 }

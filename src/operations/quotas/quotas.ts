@@ -2,7 +2,6 @@
 import type { Context } from '../../context.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import { IS_LIVE } from '../conditions.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
 
 export interface SetQuotaInput {
@@ -48,16 +47,4 @@ export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {
 
 export async function listQuotas(ctx: Context) {
   return await ctx.db.prisma.quota.findMany({ orderBy: { user: 'asc' } });
-}
-
-/**
- * Bytes of a quota in use now: requests past their retention no longer count, even where nobody has ended them yet.
- */
-export async function readUsed(ctx: Context, quota: { id: number }): Promise<bigint> {
-  const { rows } = await ctx.db.pool.query<{ used: string }>(
-    `SELECT q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
-       WHERE r.quota_id = q.id AND ${IS_LIVE} AND r.retention <= $2) AS used FROM quota q WHERE q.id = $1`,
-    [quota.id, ctx.now()],
-  );
-  return BigInt(rows[0]?.used ?? 0);
 }

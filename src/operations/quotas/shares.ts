@@ -2,18 +2,23 @@
  * Fair share: what drive time each quota has had of late. It is charged as recalls end, in drive seconds, mounts
  * included, and half of it is forgotten in a day.
  */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { HALF_LIFE_SECONDS } from '../../planner/shares.js';
 
-/** What is left at `$1` of the drive seconds of quota `q`. */
-const DECAYED = `q.drive_seconds * 0.5 ^ (greatest(coalesce(extract(epoch FROM $1::timestamp - q.drive_seconds_at), 0), 0) / ${HALF_LIFE_SECONDS})`;
+/** What is left at a time of the drive seconds of quota `q`. */
+function decayedAt(now: string): Sql {
+  const age = sql`greatest(coalesce(extract(epoch FROM ${now}::timestamp - q.drive_seconds_at), 0), 0)`;
+  return sql`q.drive_seconds * 0.5 ^ (${age} / ${HALF_LIFE_SECONDS}::int)`;
+}
 
 /** User to drive seconds of late, divided by the user's weight. Users that have had none are left out. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
   const { rows } = await ctx.db.pool.query<{ user: string; share: number }>(
-    `SELECT q."user", ${DECAYED} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
-    [ctx.now()],
+    sql`SELECT q."user", ${decayedAt(ctx.now())} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
   );
   return new Map(rows.map((row) => [row.user, row.share]));
 }
@@ -21,8 +26,7 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
 /** Drive seconds of late, by the ids of quotas. */
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; seconds: number }>(
-    `SELECT q.id, ${DECAYED} AS seconds FROM quota q WHERE q.id = ANY($2::int[])`,
-    [ctx.now(), quotaIds],
+    sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,
   );
   return new Map(rows.map((row) => [row.id, row.seconds]));
 }
@@ -35,21 +39,22 @@ export async function chargeDriveTime(
   ctx: Context,
   charge: { fileIds: readonly bigint[]; seconds: number },
 ): Promise<void> {
-  await transaction(ctx.db.pool, async (tx) => {
+  await transaction(ctx.db.pool, 'chargeDriveTime', async (tx) => {
+    const now = ctx.now();
     await tx.query(
-      `WITH part AS (
-         SELECT DISTINCT h.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
-         WHERE f.id = ANY($2::bigint[])
-       ), weighted AS (
-         SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part
-       ), share AS (
-         SELECT quota_id, sum(bytes) / (SELECT sum(bytes) FROM weighted) AS part FROM weighted GROUP BY quota_id
-       ), locked AS (
-         SELECT id FROM quota WHERE id IN (SELECT quota_id FROM share) ORDER BY id FOR NO KEY UPDATE
-       )
-       UPDATE quota q SET drive_seconds = ${DECAYED} + s.part * $3::float8, drive_seconds_at = $1::timestamp
-       FROM share s, locked l WHERE q.id = s.quota_id AND l.id = q.id`,
-      [ctx.now(), charge.fileIds, charge.seconds],
+      sql`WITH part AS (
+            SELECT DISTINCT h.quota_id, f.id, f.size + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
+            WHERE f.id = ANY(${charge.fileIds}::bigint[])
+          ), weighted AS (
+            SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part
+          ), share AS (
+            SELECT quota_id, sum(bytes) / (SELECT sum(bytes) FROM weighted) AS part FROM weighted GROUP BY quota_id
+          ), locked AS (
+            SELECT q.id FROM quota q WHERE q.id IN (SELECT quota_id FROM share) ORDER BY q.id ${locking.quota}
+          )
+          UPDATE quota q SET drive_seconds = ${decayedAt(now)} + s.part * ${charge.seconds}::float8,
+            drive_seconds_at = ${now}::timestamp
+          FROM share s, locked l WHERE q.id = s.quota_id AND l.id = q.id`,
     );
   });
 }

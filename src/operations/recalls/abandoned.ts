@@ -1,18 +1,19 @@
 /** Running recalls that are to be stopped: nobody waits for them any more, or an operator has held what they run on. */
+
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 
 /** @returns ids of files whose recalls this engine runs, and must stop */
 export async function findAbandoned(ctx: Context, engineId: string): Promise<bigint[]> {
   const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
-    `SELECT c.file_id AS "fileId" FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
-       LEFT JOIN volume v ON v.id = c.volume_id LEFT JOIN restore_disk k ON k.id = c.disk_id
-     WHERE c.state = 'RUNNING' AND d.engine_id = $1::uuid AND (
-       EXISTS (SELECT FROM suspension s WHERE s.mode = 'HELD' AND (s.kind, s.name) IN (
-         ('DRIVE', d.name), ('VOLUME', v.name), ('DISK', k.mountpoint), ('BACKEND', $2)))
-       OR NOT EXISTS (SELECT FROM live_hold h JOIN quota q ON q.id = h.quota_id
-         WHERE h.file_id = c.file_id
-           AND NOT EXISTS (SELECT FROM suspension s WHERE s.mode = 'HELD' AND s.kind = 'USER' AND s.name = q."user")))`,
-    [engineId, ctx.config.tapeBackend],
+    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
+        WHERE c.state = 'RUNNING' AND d.engine_id = ${engineId}::uuid AND (
+          EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = c.disk_id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend} AND s.mode = 'HELD')
+          OR NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id
+            AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id AND s.mode = 'HELD')))`,
   );
   return rows.map((row) => row.fileId);
 }

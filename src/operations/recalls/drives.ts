@@ -3,8 +3,13 @@
  * grows with each claim, and whatever an earlier holder still writes carries an old epoch and changes nothing.
  * Leases are timed by the database's clock, since engines may run on several hosts.
  */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
+import type { Prisma } from '../../generated/prisma/client.js';
+import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
 
 /** A claimed drive. */
 export interface Lease {
@@ -16,11 +21,23 @@ export interface Lease {
 
 const UNIQUE_VIOLATION = '23505';
 
+/** In order of their ids: counted, or by the page. */
+export function listDrives(ctx: Context) {
+  const rows = sql`drive d WHERE true`;
+  return {
+    count: () => countRows(ctx, rows),
+    page: async (page: KeyPage<number>, query: Pick<Prisma.DriveFindManyArgs, 'include' | 'select'>) => {
+      const ids = await readPageIds<number>(ctx, { rows, id: sql`d.id`, key: sql`d.id` }, page);
+      const where = { id: { in: ids } };
+      return await ctx.db.prisma.drive.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+    },
+  };
+}
+
 /** Makes sure that there are drives 1 to `count`. */
 export async function ensureDrives(ctx: Context, count: number): Promise<void> {
   await ctx.db.pool.query(
-    `INSERT INTO drive (name) SELECT 'drive-' || n FROM generate_series(1, $1::int) AS n ON CONFLICT (name) DO NOTHING`,
-    [count],
+    sql`INSERT INTO drive (name) SELECT 'drive-' || n FROM generate_series(1, ${count}::int) AS n ON CONFLICT (name) DO NOTHING`,
   );
 }
 
@@ -33,15 +50,14 @@ export async function claimDrive(
   claim: { engineId: string; count: number; leaseSeconds: number },
 ): Promise<Lease | undefined> {
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
-    `UPDATE drive SET engine_id = $1, epoch = epoch + 1, volume_id = NULL,
-       lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => $3)
+    sql`UPDATE drive SET engine_id = ${claim.engineId}, epoch = epoch + 1, volume_id = NULL,
+       lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
-       SELECT id FROM drive
-       WHERE lease_until < timezone('utc', clock_timestamp())
-         OR (engine_id IS NULL AND name IN (SELECT 'drive-' || n FROM generate_series(1, $2::int) AS n))
-       ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
+       SELECT d.id FROM drive d
+       WHERE d.lease_until < timezone('utc', clock_timestamp())
+         OR (d.engine_id IS NULL AND d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n))
+       ORDER BY d.id LIMIT 1 ${locking.freeDrive})
      RETURNING id AS "driveId", name AS "driveName", epoch`,
-    [claim.engineId, claim.count, claim.leaseSeconds],
   );
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }
@@ -49,9 +65,8 @@ export async function claimDrive(
 /** @returns false when the lease is lost: another engine has the drive, or may have it at any time */
 export async function renewLease(ctx: Context, lease: Lease, leaseSeconds: number): Promise<boolean> {
   const { rowCount } = await ctx.db.vitalPool.query(
-    `UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => $3)
-     WHERE id = $1 AND epoch = $2 AND lease_until >= timezone('utc', clock_timestamp())`,
-    [lease.driveId, lease.epoch, leaseSeconds],
+    sql`UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
+     WHERE id = ${lease.driveId} AND epoch = ${lease.epoch} AND lease_until >= timezone('utc', clock_timestamp())`,
   );
   return rowCount === 1;
 }
@@ -60,12 +75,11 @@ export async function renewLease(ctx: Context, lease: Lease, leaseSeconds: numbe
  * Gives the drive back; does nothing when the lease is lost. Where an error left recalls running, the lease only runs
  * out, so that whoever comes next puts them in order.
  */
-export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
+export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
-    `UPDATE drive d SET engine_id = NULL, volume_id = NULL, lease_until = CASE
+    sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, lease_until = CASE
        WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
-     END WHERE id = $1 AND epoch = $2`,
-    [lease.driveId, lease.epoch],
+     END WHERE id = ${lease.driveId} AND epoch = ${lease.epoch}`,
   );
 }
 
@@ -75,11 +89,9 @@ export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
  */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
-    const { rowCount } = await ctx.db.pool.query('UPDATE drive SET volume_id = $3 WHERE id = $1 AND epoch = $2', [
-      lease.driveId,
-      lease.epoch,
-      volumeId,
-    ]);
+    const { rowCount } = await ctx.db.pool.query(
+      sql`UPDATE drive SET volume_id = ${volumeId} WHERE id = ${lease.driveId} AND epoch = ${lease.epoch}`,
+    );
     return rowCount === 1;
   } catch (error) {
     if (codeOf(error) === UNIQUE_VIOLATION) return false;

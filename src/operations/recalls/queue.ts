@@ -1,13 +1,19 @@
 /** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
 
-/** Waiting and to be tried now; neither its volume nor all of its users are suspended. `c` is the recall. */
-const IS_READY = `c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
-  AND (c.not_before IS NULL OR c.not_before <= $1)`;
+/** The recall `c` waits, and is to be tried by then. */
+function isReadyBy(time: string): Sql {
+  return sql`c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
+    AND (c.not_before IS NULL OR c.not_before <= ${time})`;
+}
 
-const IS_SERVED = `NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AND s.name = q."user")`;
+/** The recalls of the quota of the hold `h` are in service. */
+const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
  * The queue by volume and user. A file that two users wait for counts for both.
@@ -15,16 +21,15 @@ const IS_SERVED = `NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'USER' AN
  */
 export async function readQueues(ctx: Context, until = ctx.now()): Promise<QueueEntry[]> {
   const { rows } = await ctx.db.pool.query<QueueEntry>(
-    `SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
-     FROM (
-       SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
-         sum(c.size)::bigint AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
-       FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
-       WHERE ${IS_READY} AND ${IS_SERVED}
-       GROUP BY c.volume_id, q."user"
-     ) w JOIN volume v ON v.id = w."volumeId"
-     WHERE NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'VOLUME' AND s.name = v.name)`,
-    [until],
+    sql`SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
+        FROM (
+          SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
+            sum(c.size)::bigint AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
+          FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+          WHERE ${isReadyBy(until)} AND ${isServed}
+          GROUP BY c.volume_id, q."user"
+        ) w JOIN volume v ON v.id = w."volumeId"
+        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
   );
   return rows;
 }
@@ -32,12 +37,10 @@ export async function readQueues(ctx: Context, until = ctx.now()): Promise<Queue
 /** Is there anything that a drive could read now? */
 export async function hasReadyRecalls(ctx: Context, driveId: number): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
-    `SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
-     WHERE ${IS_READY} AND ${IS_SERVED}
-       AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> $2)
-       AND NOT EXISTS (SELECT FROM suspension s JOIN volume v ON v.name = s.name
-         WHERE s.kind = 'VOLUME' AND v.id = c.volume_id) LIMIT 1`,
-    [ctx.now(), driveId],
+    sql`SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id
+        WHERE ${isReadyBy(ctx.now())} AND ${isServed}
+          AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> ${driveId})
+          AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id) LIMIT 1`,
   );
   return rowCount !== 0;
 }
@@ -51,11 +54,11 @@ export interface Delay {
 
 /** Nothing of the volume is tried before a time; what waits on it says why, and its tries are not counted. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
+  const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
-    `UPDATE recall SET not_before = $2, error_class = $3, error = $4 WHERE file_id IN (
-       SELECT file_id FROM recall WHERE volume_id = $1 AND state = 'WAITING' AND (not_before IS NULL OR not_before < $2)
-       FOR UPDATE SKIP LOCKED)`,
-    [volumeId, delay.notBefore, delay.errorClass, delay.error],
+    sql`UPDATE recall SET not_before = ${notBefore}, error_class = ${errorClass}, error = ${error} WHERE file_id IN (
+          SELECT c.file_id FROM recall c WHERE c.volume_id = ${volumeId} AND c.state = 'WAITING'
+            AND (c.not_before IS NULL OR c.not_before < ${notBefore}) ${locking.freeRecall})`,
   );
 }
 
@@ -70,23 +73,22 @@ export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
+  const served = sql`SELECT q.id FROM quota q WHERE q."user" = ANY(${queue.users}::text[])
+    AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = q.id)`;
   // Recall by recall in the order of the index, so that the cost is that of the files planned, however long the queue is
   // and however wrongly PostgreSQL guesses its length just after a large request.
   const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'>>(
-    `SELECT c.file_id AS "fileId", c.size, w."user", w.priority
-     FROM recall c CROSS JOIN LATERAL (
-       SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
-       WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(SELECT q.id FROM quota q WHERE q."user" = ANY($3::text[]) AND ${IS_SERVED}))
-       ORDER BY h.priority DESC, h.request_id LIMIT 1
-     ) w
-     WHERE ${IS_READY} AND c.volume_id = $2 ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
-    [ctx.now(), queue.volumeId, queue.users],
+    sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
+        FROM recall c CROSS JOIN LATERAL (
+          SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
+          WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(${served}))
+          ORDER BY h.priority DESC, h.request_id LIMIT 1
+        ) w
+        WHERE ${isReadyBy(ctx.now())} AND c.volume_id = ${queue.volumeId}
+        ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
   );
-  const starts = await readStarts(
-    ctx,
-    queue.volumeId,
-    rows.map((row) => row.fileId),
-  );
+  const fileIds = rows.map((row) => row.fileId);
+  const starts = await readStarts(ctx, queue.volumeId, fileIds);
   return rows.flatMap((row) => {
     const start = starts.get(row.fileId);
     return start === undefined ? [] : [{ ...row, start }];
@@ -96,11 +98,10 @@ export async function readVolumeQueue(
 /** A statement of its own: joined with the queue, it is a product of both whenever PostgreSQL takes the queue for short. */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   const { rows } = await ctx.db.pool.query<{ id: bigint; start: bigint }>(
-    `SELECT id, start FROM (
+    sql`SELECT id, start FROM (
        SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS start
-       FROM tape_file WHERE volume_id = $1
-     ) place WHERE id = ANY($2::bigint[])`,
-    [volumeId, fileIds],
+       FROM tape_file WHERE volume_id = ${volumeId}
+     ) place WHERE id = ANY(${fileIds}::bigint[])`,
   );
   return new Map(rows.map((row) => [row.id, row.start]));
 }

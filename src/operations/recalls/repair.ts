@@ -1,7 +1,9 @@
 /** Repairs of the queue: what dead engines left, and what no drive can take. */
+
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { lockFiles, lockRequestsOf, markHolds } from '../requests/holds.js';
+import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Lease } from './drives.js';
 import { finishRecalls, type RecallOutcome } from './ends.js';
 
@@ -19,10 +21,9 @@ export interface LeftBehind {
 /** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    `SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
+    sql`SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
-     WHERE c.state = 'RUNNING' AND c.drive_id = $1 AND c.epoch < $2`,
-    [lease.driveId, lease.epoch],
+     WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
   );
   return rows;
 }
@@ -44,27 +45,22 @@ export async function endLeftBehind(
  * @returns how many
  */
 export async function failUnplaced(ctx: Context): Promise<number> {
-  return await transaction(ctx.db.pool, async (tx) => {
+  return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
     const rows = await tx.query<{ fileId: bigint }>(
-      `SELECT file_id AS "fileId" FROM recall
-       WHERE state = 'WAITING' AND (volume_id IS NULL OR position IS NULL) ORDER BY file_id LIMIT 1000`,
+      sql`SELECT file_id AS "fileId" FROM recall
+          WHERE state = 'WAITING' AND (volume_id IS NULL OR position IS NULL) ORDER BY file_id LIMIT 1000`,
     );
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
-    await lockRequestsOf(tx, fileIds);
-    await lockFiles(tx, fileIds);
+    await lockHolders(tx, fileIds, { recalls: true });
     // judged again under the locks: an import may have given one a place meanwhile
     const failed = await tx.query<{ fileId: bigint }>(
-      `DELETE FROM recall WHERE file_id = ANY($1::bigint[]) AND state = 'WAITING'
-         AND (volume_id IS NULL OR position IS NULL) RETURNING file_id AS "fileId"`,
-      [fileIds],
+      sql`DELETE FROM recall WHERE file_id = ANY(${fileIds}::bigint[]) AND state = 'WAITING'
+            AND (volume_id IS NULL OR position IS NULL) RETURNING file_id AS "fileId"`,
     );
-    const error = 'the catalogue has no volume and position for this file';
-    await markHolds(
-      ctx,
-      tx,
-      failed.map(({ fileId }) => ({ fileId, failure: { errorClass: 'PERMANENT', error } })),
-    );
+    const failure = { errorClass: 'PERMANENT', error: 'the catalogue has no volume and position for this file' };
+    const outcomes = failed.map(({ fileId }) => ({ fileId, failure }));
+    await markHolds(ctx, tx, outcomes);
     return failed.length;
   });
 }

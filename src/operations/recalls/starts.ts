@@ -1,11 +1,17 @@
 /** How recalls begin: on a drive that is held, with room reserved, and with their requests dated. */
+
 import type { Context } from '../../context.js';
+import { lockFiles, locking } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { moveFiles, onDiskStages, type Stage } from '../../stages.js';
+import { onDiskStages, type Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
+import { moveFiles } from '../catalogue/moves.js';
+import type { DiskRow } from '../disks/disks.js';
 import { type MeasureDisks, reserve } from '../disks/reservations.js';
-import { advanceRequests, lockFiles, lockRequestsOf, markHolds } from '../requests/holds.js';
-import { MAY_BEGIN } from '../suspensions.js';
+import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
+import { advanceRequests } from '../requests/progress.js';
+import { mayBegin } from '../suspensions.js';
 import type { Lease } from './drives.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
@@ -31,38 +37,50 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure }: { fileIds: readonly bigint[]; measure: MeasureDisks },
 ): Promise<RunningRecall[]> {
-  const { started, idle } = await transaction(ctx.db.pool, async (tx) => {
-    // locked, so that nobody takes the drive over and cleans up in the middle of this
-    const held = await tx.query('SELECT FROM drive WHERE id = $1 AND epoch = $2 FOR SHARE', [
-      lease.driveId,
-      lease.epoch,
-    ]);
-    if (held.length === 0) return { started: [], idle: [] };
+  const { started, idle } = await transaction(ctx.db.pool, 'startRecalls', async (tx) => {
     // requests that have started are not changed here, and stay free for recalls that end meanwhile
-    const requestIds = await lockRequestsOf(tx, fileIds, 'unstarted');
+    const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     const waiting = await lockWaiting(ctx, tx, lease, fileIds);
+    if (!(await lockDrive(tx, lease))) return { started: [], idle: [] };
     const placed = await reserve(ctx, tx, waiting.filter(isStartable), measure);
+    await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
-    await tx.query(
-      `UPDATE recall c SET state = 'RUNNING', drive_id = $1, epoch = $2, started_at = $3, disk_id = p.disk_id
-       FROM unnest($4::bigint[], $5::int[]) AS p (file_id, disk_id) WHERE c.file_id = p.file_id`,
-      [lease.driveId, lease.epoch, ctx.now(), startedIds, placed.map(({ disk }) => disk.id)],
-    );
-    await moveFiles(tx, startedIds, { from: 'ONTAPE', to: 'RESTORING' });
     await dateRequests(ctx, tx, requestIds, startedIds);
-    await postpone(ctx, tx, waiting.filter(isOnItsWay).map(toFileId));
-    return {
-      started: placed.map(({ recall: { stage, hasCopy, mayBegin, ...recall }, disk }) => ({
-        ...recall,
-        diskId: disk.id,
-        mountpoint: disk.mountpoint,
-      })),
-      idle: waiting.filter(isOnDisk).map(toFileId),
-    };
+    await delayShortly(ctx, tx, waiting.filter(isOnItsWay).map(toFileId));
+    return { started: placed.map(toRunning), idle: waiting.filter(isOnDisk).map(toFileId) };
   });
   await dropIdle(ctx, idle);
   return started;
+}
+
+/** So that nobody takes the drive over and cleans up in the middle of a start. @returns false when the lease is lost */
+async function lockDrive(tx: Transaction, lease: Lease): Promise<boolean> {
+  const held = await tx.query(
+    sql`SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} ${locking.driveShared}`,
+  );
+  return held.length > 0;
+}
+
+/** A recall with the disk that its file goes to. */
+interface Placed {
+  recall: WaitingRecall;
+  disk: DiskRow;
+}
+
+async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: readonly Placed[]): Promise<void> {
+  const fileIds = placed.map(({ recall }) => recall.fileId);
+  const diskIds = placed.map(({ disk }) => disk.id);
+  await tx.query(
+    sql`UPDATE recall c SET state = 'RUNNING', drive_id = ${lease.driveId}, epoch = ${lease.epoch},
+          started_at = ${ctx.now()}, disk_id = p.disk_id
+        FROM unnest(${fileIds}::bigint[], ${diskIds}::int[]) AS p (file_id, disk_id) WHERE c.file_id = p.file_id`,
+  );
+  await moveFiles(tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
+}
+
+function toRunning({ recall: { stage, hasCopy, mayBegin, ...recall }, disk }: Placed): RunningRecall {
+  return { ...recall, diskId: disk.id, mountpoint: disk.mountpoint };
 }
 
 /** A recall of the queue, with what its file says now. */
@@ -81,12 +99,12 @@ async function lockWaiting(
   lease: Lease,
   fileIds: readonly bigint[],
 ): Promise<WaitingRecall[]> {
+  const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
   const rows = await tx.query<WaitingRecall>(
-    `SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts, f.stage,
-       f.disk_id IS NOT NULL AS "hasCopy", ${MAY_BEGIN} AS "mayBegin"
-     FROM recall c JOIN tape_file f ON f.id = c.file_id
-     WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' FOR UPDATE OF c SKIP LOCKED`,
-    [fileIds, lease.driveName, ctx.config.tapeBackend],
+    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts, f.stage,
+          f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
+        FROM recall c JOIN tape_file f ON f.id = c.file_id
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' ${locking.freeRecall}`,
   );
   const found = new Map(rows.map((row) => [row.fileId, row]));
   return fileIds.flatMap((fileId) => found.get(fileId) ?? []);
@@ -110,23 +128,21 @@ function toFileId({ fileId }: { fileId: bigint }): bigint {
 }
 
 /** Recalls of files that are not back on tape, or whose last copy is still to be removed, are tried again in a moment. */
-async function postpone(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   const notBefore = addSeconds(ctx.now(), 1);
-  await tx.query('UPDATE recall SET not_before = $2 WHERE file_id = ANY($1::bigint[])', [fileIds, notBefore]);
+  await tx.query(sql`UPDATE recall SET not_before = ${notBefore} WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
 /** Drops recalls of files that are on disk after all, which satisfies their holds. */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
-  await transaction(ctx.db.pool, async (tx) => {
-    await lockRequestsOf(tx, fileIds);
-    await lockFiles(tx, fileIds);
+  await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
+    await lockHolders(tx, fileIds);
     const idle = await tx.query<{ fileId: bigint }>(
-      `DELETE FROM recall c USING tape_file f
-       WHERE c.file_id = ANY($1::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND f.stage = ANY($2::"Stage"[])
-       RETURNING c.file_id AS "fileId"`,
-      [fileIds, onDiskStages],
+      sql`DELETE FROM recall c USING tape_file f
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id
+            AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId"`,
     );
     await markHolds(ctx, tx, idle);
   });
@@ -140,11 +156,10 @@ async function dateRequests(
   started: readonly bigint[],
 ): Promise<void> {
   const fresh = await tx.query<{ id: number }>(
-    `UPDATE request r SET tapestore_request_start = $2::timestamp
-     WHERE r.id = ANY($1::int[]) AND r.tapestore_request_start IS NULL
-       AND EXISTS (SELECT FROM live_hold h WHERE h.request_id = r.id AND h.file_id = ANY($3::bigint[]))
+    sql`UPDATE request r SET tapestore_request_start = ${ctx.now()}::timestamp
+     WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL
+       AND EXISTS (SELECT FROM live_hold h WHERE h.request_id = r.id AND h.file_id = ANY(${started}::bigint[]))
      RETURNING id`,
-    [requestIds, ctx.now(), started],
   );
   await advanceRequests(
     ctx,

@@ -1,11 +1,13 @@
 /** Lists of requests, and of what is in one. */
+
 import type { Context } from '../../context.js';
 import { withSnapshot } from '../../database/snapshot.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
-import { IS_LIVE } from '../conditions.js';
+import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
-import { isEnded, type RequestQuery } from './rows.js';
+import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import type { RequestQuery } from './rows.js';
 
 export interface ListRequestsInput {
   /** User. */
@@ -30,36 +32,36 @@ const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED'
 
 /** Requests, oldest first: counted, by the page, or all of them from one snapshot. */
 export function listRequests(ctx: Context, input: ListRequestsInput) {
-  const states = input.states ?? LIVE_STATES;
-  const user = input.quota ? checkText('quota', input.quota) : undefined;
-  const now = ctx.now();
-  const where: Prisma.RequestWhereInput = {
-    OR: [
-      { state: { in: states.filter((state) => !isEnded(state)) }, retention: { gt: now } },
-      { state: { in: states.filter(isEnded) } },
-    ],
-    ...(user === undefined ? {} : { quota: { user } }),
-  };
+  const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
-    count: () => ctx.db.prisma.request.count({ where }),
-    page: (query: RequestQuery) =>
-      ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } }),
+    count: () => countRows(ctx, rows),
+    page: async (page: KeyPage<number>, query: RequestQuery) => {
+      const ids = await readPageIds<number>(ctx, { rows, id: sql`r.id`, key: sql`r.id` }, page);
+      const where = { id: { in: ids } };
+      return await ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+    },
     stream: <T>(consume: (pages: AsyncIterable<RequestRow[]>) => Promise<T>) =>
       withSnapshot(ctx.db.streamPool, (snapshot) =>
         consume(
           snapshot.stream<RequestRow>(
-            `SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
-               r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
-               r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
-             FROM request r JOIN quota q ON q.id = r.quota_id
-             WHERE r.state = ANY($1::"RequestState"[]) AND (NOT (${IS_LIVE}) OR r.retention > $2)
-               AND ($3::text IS NULL OR q."user" = $3)
-             ORDER BY r.id`,
-            [states, now, user ?? null],
+            sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
+                  r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
+                  r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
+                FROM ${rows} ORDER BY r.id`,
           ),
         ),
       ),
   };
+}
+
+function filterOf(ctx: Context, input: ListRequestsInput): Sql {
+  const states = input.states ?? LIVE_STATES;
+  const conditions = [
+    sql`r.state = ANY(${states}::"RequestState"[])`,
+    sql`(NOT (${isLive}) OR r.retention > ${ctx.now()})`,
+  ];
+  if (input.quota) conditions.push(sql`q."user" = ${checkText('quota', input.quota)}`);
+  return allOf(conditions);
 }
 
 /**
@@ -74,12 +76,11 @@ export async function streamRequestPaths<T>(
   return await withSnapshot(ctx.db.streamPool, (snapshot) =>
     consume(
       snapshot.stream<{ path: string }>(
-        `SELECT path FROM (
+        sql`SELECT path FROM (
            SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
-           WHERE h.request_id = $1 AND h.state <> 'RELEASED'
-           UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = $1
+           WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED'
+           UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = ${requestId}
          ) p ORDER BY ordinal`,
-        [requestId],
       ),
     ),
   );

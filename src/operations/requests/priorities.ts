@@ -1,5 +1,7 @@
 /** Which requests go first. */
+
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError } from '../../errors.js';
 
 const MAX_PRIORITY = 1000;
@@ -15,7 +17,7 @@ export async function setPriority(ctx: Context, input: { id: number; priority: n
     const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
     throw new InvalidInputError('priority', problem);
   }
-  const { rowCount } = await ctx.db.pool.query('UPDATE request SET priority = $2 WHERE id = $1', [id, priority]);
+  const { rowCount } = await ctx.db.pool.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id}`);
   if (rowCount === 0) throw new NotFoundError(`there is no request with id ${id}`);
   return id;
 }

@@ -1,12 +1,14 @@
 /** Single files that a request lets go before its end: their charge is given back, and their copies leave the disk. */
+
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import { isBefore } from '../../time.js';
 import { checkPath, checkPattern } from '../input.js';
-import { release } from '../quotas/charges.js';
+import { refund } from '../quotas/charges.js';
 import { dropRecalls } from './ends.js';
-import { advanceRequests, recountRequests } from './holds.js';
+import { advanceRequests, recountRequests } from './progress.js';
 import { isEnded, lockRequest } from './rows.js';
 
 /** Exactly one of paths and match is given. */
@@ -29,16 +31,16 @@ export interface ReleaseFilesInput {
  */
 export async function releaseFiles(ctx: Context, input: ReleaseFilesInput): Promise<number> {
   const choice = checkChoice(input);
-  await transaction(ctx.db.pool, async (tx) => {
+  await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
     const request = await lockRequest(tx, input.id);
     await chooseFiles(tx, request.id, choice);
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
     const held = await letGoHolds(tx, request.id);
     const dropped = await dropAwaited(tx, request.id);
     if (held.files + dropped === 0) return;
-    await release(tx, [{ quotaId: request.quotaId, bytes: held.bytes }]);
-    await dropRecalls(tx, 'SELECT file_id FROM chosen');
-    await tx.query('UPDATE request SET is_released = false WHERE id = $1', [request.id]);
+    await refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes }]);
+    await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
+    await tx.query(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
     await recountRequests(tx, [request.id], ctx.now());
     await advanceRequests(ctx, tx, [request.id]);
   });
@@ -66,25 +68,23 @@ function checkChoice(input: ReleaseFilesInput): Choice {
 async function chooseFiles(tx: Transaction, requestId: number, choice: Choice): Promise<void> {
   if ('match' in choice) {
     await tx.query(
-      `CREATE TEMP TABLE chosen ON COMMIT DROP AS
+      sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
        SELECT f.path, f.id AS file_id, false AS is_awaited FROM hold h JOIN tape_file f ON f.id = h.file_id
-       WHERE h.request_id = $1 AND strpos(f.path, $2) > 0
+       WHERE h.request_id = ${requestId} AND strpos(f.path, ${choice.match}) > 0
        UNION ALL
-       SELECT path, NULL, true FROM awaited_path WHERE request_id = $1 AND strpos(path, $2) > 0`,
-      [requestId, choice.match],
+       SELECT path, NULL, true FROM awaited_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
-    if ((await tx.query('SELECT FROM chosen LIMIT 1')).length > 0) return;
+    if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
     throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
   }
   await tx.query(
-    `CREATE TEMP TABLE chosen ON COMMIT DROP AS
-     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest($2::text[]) AS c (path)
-       LEFT JOIN (tape_file f JOIN hold h ON h.file_id = f.id AND h.request_id = $1) ON f.path = c.path
-       LEFT JOIN awaited_path a ON a.request_id = $1 AND a.path = c.path`,
-    [requestId, choice.paths],
+    sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
+     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
+       LEFT JOIN (tape_file f JOIN hold h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
+       LEFT JOIN awaited_path a ON a.request_id = ${requestId} AND a.path = c.path`,
   );
   const [foreign] = await tx.query<{ path: string; count: number }>(
-    `SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
+    sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
      WHERE file_id IS NULL AND NOT is_awaited HAVING count(*) > 0`,
   );
   if (!foreign) return;
@@ -95,11 +95,10 @@ async function chooseFiles(tx: Transaction, requestId: number, choice: Choice): 
 /** @returns how many holds were let go, and the bytes that they were charged */
 async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
-    `WITH gone AS (
+    sql`WITH gone AS (
        UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL FROM chosen c
-       WHERE h.request_id = $1 AND h.file_id = c.file_id AND h.state <> 'RELEASED' RETURNING h.size
+       WHERE h.request_id = ${requestId} AND h.file_id = c.file_id AND h.state <> 'RELEASED' RETURNING h.size
      ) SELECT count(*)::int AS files, coalesce(sum(size), 0)::bigint AS bytes FROM gone`,
-    [requestId],
   );
   return sum ?? { files: 0, bytes: 0n };
 }
@@ -110,14 +109,13 @@ async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: 
  */
 async function dropAwaited(tx: Transaction, requestId: number): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
-    `WITH dropped AS (
-       DELETE FROM awaited_path a USING chosen c WHERE a.request_id = $1 AND c.is_awaited AND a.path = c.path
+    sql`WITH dropped AS (
+       DELETE FROM awaited_path a USING chosen c WHERE a.request_id = ${requestId} AND c.is_awaited AND a.path = c.path
        RETURNING a.path, a.ordinal
      ), kept_out AS (
        INSERT INTO hold (request_id, file_id, ordinal, size, state)
-       SELECT $1, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d JOIN tape_file f ON f.path = d.path
+       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d JOIN tape_file f ON f.path = d.path
      ) SELECT count(*)::int AS count FROM dropped`,
-    [requestId],
   );
   return row?.count ?? 0;
 }

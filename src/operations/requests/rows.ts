@@ -1,5 +1,8 @@
 /** Single requests as they are stored. */
+
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
@@ -22,12 +25,12 @@ export function isEnded(state: RequestState): boolean {
   return state === 'EXPIRED' || state === 'CANCELLED';
 }
 
+/** @throws NotFoundError */
 export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
-    `SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-       r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user"
-     FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = $1 FOR NO KEY UPDATE OF r`,
-    [id],
+    sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
+          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user"
+        FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} ${locking.request}`,
   );
   if (!row) throw notFound(id);
   return row;

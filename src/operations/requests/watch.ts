@@ -5,7 +5,9 @@
  * The present state is read in one statement with the id of the newest event, so that the changes go on from exactly
  * there: none is missing, and none that the state holds already is told after it.
  */
+
 import type { Context } from '../../context.js';
+import { allOf, empty, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
 import { isStageEvent, type ProgressEvent, type StageEvent } from '../../events.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
@@ -57,8 +59,7 @@ export async function* watchRequest(
   const filter = {
     accepts: (event: StageEvent | ProgressEvent): event is ProgressEvent =>
       !isStageEvent(event) && event.requestId === input.id,
-    condition: 'e.request_id = $2',
-    values: [input.id],
+    condition: sql`e.request_id = ${input.id}`,
   };
   for await (const { id, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
     yield tell(id, progress);
@@ -76,12 +77,11 @@ interface Present extends Omit<ProgressEvent, 'id' | 'at' | 'requestId'> {
 /** A request that exists, as it is. */
 async function readPresent(ctx: Context, id: number): Promise<Present> {
   const { rows } = await ctx.db.pool.query<Present>(
-    `SELECT state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk", files_failed AS "filesFailed",
+    sql`SELECT state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk", files_failed AS "filesFailed",
        bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk", tapestore_request_start AS start,
        (SELECT coalesce(max(id), 0) FROM event) AS newest,
-       (SELECT coalesce(max(id), 0) FROM event WHERE request_id = $1) AS last
-     FROM request WHERE id = $1`,
-    [id],
+       (SELECT coalesce(max(id), 0) FROM event WHERE request_id = ${id}) AS last
+     FROM request WHERE id = ${id}`,
   );
   return rows[0] as Present;
 }
@@ -139,9 +139,11 @@ export async function* watchStages(
       (requestId === undefined || event.requestIds.includes(requestId)) &&
       (match === undefined || event.path.includes(match)) &&
       !isTold(told, event),
-    condition: `e.file_id IS NOT NULL AND ($2::int IS NULL OR $2 = ANY(e.request_ids))
-      AND ($3::text IS NULL OR strpos(f.path, $3) > 0)`,
-    values: [requestId ?? null, match ?? null],
+    condition: allOf([
+      sql`e.file_id IS NOT NULL`,
+      ...(requestId === undefined ? [] : [sql`${requestId} = ANY(e.request_ids)`]),
+      ...(match === undefined ? [] : [sql`strpos(f.path, ${match}) > 0`]),
+    ]),
   };
   for await (const { id, at, path, from, to } of ctx.events.follow(after ?? newest, filter, signal)) {
     yield { eventId: id, at, path, from, to };
@@ -171,18 +173,8 @@ async function* tellStages(
 ): AsyncGenerator<StageChange> {
   const at = ctx.now();
   for (let after = 0n; ; ) {
-    // conditions are left out rather than made optional, so that the planner sees what it may use an index for
-    const values: unknown[] = [after];
-    const isHeld = choice.requestId !== undefined;
-    const conditions = isHeld
-      ? [`h.file_id > $1 AND h.request_id = $${values.push(choice.requestId)} AND h.state <> 'RELEASED'`]
-      : ['f.id > $1'];
-    if (choice.match !== undefined) conditions.push(`f.path LIKE $${values.push(likeSubstring(choice.match))}`);
     const { rows } = await ctx.db.pool.query<{ id: bigint; path: string; stage: Stage; newest: bigint }>(
-      `SELECT f.id, f.path, f.stage, (SELECT coalesce(max(id), 0) FROM event) AS newest
-       FROM ${isHeld ? 'hold h JOIN tape_file f ON f.id = h.file_id' : 'tape_file f'}
-       WHERE ${conditions.join(' AND ')} ORDER BY ${isHeld ? 'h.file_id' : 'f.id'} LIMIT ${PAGE}`,
-      values,
+      presentStages(choice, after),
     );
     for (const { id, path, stage } of rows) {
       after = id;
@@ -191,4 +183,17 @@ async function* tellStages(
     if (rows[0]) told.push({ lastFileId: after, newest: rows[0].newest });
     if (rows.length < PAGE) return;
   }
+}
+
+/** The next page of the stages; what is not asked for is left out, so that the planner sees which index it may use. */
+function presentStages(choice: { requestId: number | undefined; match: string | undefined }, after: bigint): Sql {
+  const { requestId, match } = choice;
+  const isMatch = match === undefined ? empty : sql`AND f.path LIKE ${likeSubstring(match)}`;
+  const columns = sql`f.id, f.path, f.stage, (SELECT coalesce(max(id), 0) FROM event) AS newest`;
+  if (requestId === undefined) {
+    return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
+  }
+  return sql`SELECT ${columns} FROM hold h JOIN tape_file f ON f.id = h.file_id
+    WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' ${isMatch}
+    ORDER BY h.file_id LIMIT ${PAGE}`;
 }

@@ -1,0 +1,151 @@
+/**
+ * Every lock, and the one order in which all transactions take them, so that no two wait for each other.
+ *
+ * - A transaction takes the locks of its line in `transactionLocks`, each kind after the ones above it in `lockOrder`, and
+ *   the rows of a kind in order of their ids. What it locks a second time it has already.
+ * - A lock that is not waited for (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: who does not wait closes no circle.
+ *   A transaction that finds a row locked which it must have, and may not wait for, is run again (transaction.ts).
+ * - A write of a row locks it as well, unless the transaction has made the row itself.
+ * - Holds and awaited paths go with their request, verifications with their file: who changes them has locked that one.
+ *   A letter of the outbox is locked by whoever sends it, and by nobody else.
+ * - A single statement outside of a transaction locks rows of one kind, or does not wait.
+ */
+import { raw, type Sql, sql } from './sql.js';
+import type { Transaction } from './transaction.js';
+
+/**
+ * From first to last. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
+ * are. `event`: the order of events, until the commit.
+ */
+export const lockOrder = [
+  'places',
+  'volume',
+  'catalogue',
+  'request',
+  'quota',
+  'file',
+  'recall',
+  'drive',
+  'disk',
+  'letter',
+  'event',
+] as const;
+
+export type Lock = (typeof lockOrder)[number];
+
+/** Which locks a transaction may take, by its name; `transaction()` is given the name. */
+export const transactionLocks: Record<string, readonly Lock[]> = {
+  // requests
+  createRequest: ['catalogue', 'request', 'quota', 'file', 'recall', 'event'],
+  updateRequest: ['catalogue', 'request', 'quota', 'file', 'recall', 'event'],
+  cancelRequest: ['request', 'quota', 'recall', 'event'],
+  expireRequests: ['request', 'quota', 'recall', 'event'],
+  endOverdue: ['request', 'quota', 'recall', 'event'],
+  releaseFiles: ['request', 'quota', 'recall', 'event'],
+  joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall', 'event'],
+  // recalls
+  startRecalls: ['request', 'file', 'recall', 'drive', 'disk', 'event'],
+  finishRecalls: ['request', 'file', 'recall', 'disk', 'event'],
+  dropIdle: ['request', 'file', 'recall', 'event'],
+  failUnplaced: ['request', 'file', 'recall', 'event'],
+  returnOrphans: ['request', 'file', 'recall', 'event'],
+  chargeDriveTime: ['quota'],
+  // the restore area; recalls that wait for room are woken without waiting for any
+  letGo: ['file', 'disk', 'event'],
+  markCleared: ['request'],
+  removeNext: ['file', 'disk'],
+  // the catalogue
+  importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall', 'event'],
+  placeFiles: ['places', 'volume'],
+  endVerification: ['file', 'event'],
+  // mail
+  claimMail: ['letter'],
+  // the doctor's repairs
+  returnMissing: ['request', 'file', 'recall', 'disk', 'event'],
+  findGone: ['file', 'disk'],
+  withLockedFile: ['file'],
+  repairUsed: ['quota'],
+  repairDisk: ['disk'],
+  repairCounts: ['request', 'event'],
+  repairState: ['request', 'event'],
+  repairLost: ['request', 'file', 'recall', 'disk', 'event'],
+  repairAstray: ['request', 'file', 'recall', 'event'],
+  repairUnheld: ['recall'],
+  repairAhead: ['request', 'file', 'recall', 'event'],
+  repairUnserved: ['request', 'file', 'recall', 'event'],
+};
+
+/** The end of a SELECT that locks rows, with the usual alias of their table. */
+export const locking = {
+  request: sql`FOR NO KEY UPDATE OF r`,
+  requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
+  quota: sql`FOR NO KEY UPDATE OF q`,
+  file: sql`FOR NO KEY UPDATE OF f`,
+  /** By who relies on a file staying at its stage. */
+  fileShared: sql`FOR SHARE OF f`,
+  freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
+  recall: sql`FOR UPDATE OF c`,
+  freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
+  driveShared: sql`FOR SHARE OF d`,
+  freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
+  disk: sql`FOR NO KEY UPDATE OF k`,
+  freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
+};
+
+/** @param which a condition on the request `r` @returns their ids, in order */
+export async function lockRequests(tx: Transaction, which: Sql): Promise<number[]> {
+  const rows = await tx.query<{ id: number }>(
+    sql`SELECT r.id FROM request r WHERE ${which} ORDER BY r.id ${locking.request}`,
+  );
+  return rows.map((row) => row.id);
+}
+
+/** @param which a condition on the quota `q` */
+export async function lockQuotas(tx: Transaction, which: Sql): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quota}`);
+}
+
+export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) ORDER BY f.id ${locking.file}`);
+}
+
+/** @param which a condition on the recall `c` */
+export async function lockRecalls(tx: Transaction, which: Sql): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM recall c WHERE ${which} ORDER BY c.file_id ${locking.recall}`);
+}
+
+/** @param which a condition on the restore disk `k` */
+export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
+}
+
+/** Counted in the database, so that a million locked rows are not sent. */
+async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
+  await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
+}
+
+/** All advisory locks of a database are in this space. */
+export const ADVISORY_SPACE = 1413563205;
+
+/** Held by each process that uses an embedded server: "I am here". */
+export const PRESENCE_LOCK = ADVISORY_SPACE;
+
+/** Keys in the space. `eventOrder` is taken by the trigger `event_order`. */
+export const advisoryKeys = { eventOrder: 1, catalogue: 2, places: 3, demo: 4 } as const;
+
+/** Of `prisma migrate`, which must not run beside our own. */
+export const PRISMA_MIGRATE_LOCK = 72707369;
+
+/**
+ * Held shared by whoever matches a request with the catalogue, alone by whoever adds to the catalogue, both until
+ * their commit: no file appears between a request's look at the catalogue and its commit without joining it.
+ */
+export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
+  const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
+  await tx.query(sql`SELECT ${take}(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`);
+}
+
+/** Held by whoever gives out places on volumes, so that no two begin the same one. */
+export async function lockPlaces(tx: Transaction): Promise<void> {
+  await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.places}::int)`);
+}

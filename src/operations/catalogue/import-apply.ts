@@ -1,0 +1,234 @@
+/** An import's rows are taken over into the catalogue, in one transaction that may be run again. */
+import type { Context } from '../../context.js';
+import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
+import { join, raw, sql } from '../../database/sql.js';
+import type { Transaction } from '../../database/transaction.js';
+import { type Move, type Stage, stageLetters } from '../../stages.js';
+import { isLive } from '../conditions.js';
+import { settleRequests } from '../requests/holds.js';
+import { findJoining, storeJoining } from '../requests/joins.js';
+import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
+import { moveFiles } from './moves.js';
+
+/**
+ * New files go in first: nobody else sees them yet. Then what the catalogue's lock keeps apart, in the order of all
+ * locks: requests that wait for the new files or hold changed ones, their quotas, the changed files.
+ */
+export async function applyIncoming(ctx: Context, tx: Transaction): Promise<ImportResult> {
+  await refuseDuplicates(tx);
+  await tx.query(
+    sql`INSERT INTO volume (name) SELECT DISTINCT volume FROM incoming WHERE volume IS NOT NULL ORDER BY volume
+        ON CONFLICT (name) DO NOTHING`,
+  );
+  const added = await addFresh(tx);
+  await lockCatalogue(tx, 'alone');
+  await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
+  await lockConcerned(tx);
+  await refuseIllegal(tx);
+  await keepWhatIsLeftOut(tx);
+  const updated = await updateKnown(tx);
+  const changed = await followChanges(tx);
+  const grown = await storeJoining(tx);
+  await settleRequests(
+    ctx,
+    tx,
+    [...new Set([...changed, ...grown])].sort((a, b) => a - b),
+  );
+  return { added, updated };
+}
+
+/** @returns how many files are new; their ids are in the temporary table `fresh`, and the rows of the others in `old` */
+async function addFresh(tx: Transaction): Promise<number> {
+  await tx.query(
+    sql`CREATE TEMP TABLE old ON COMMIT DROP AS
+        SELECT f.id, i.line FROM incoming i JOIN tape_file f ON f.path = i.path`,
+  );
+  await tx.query(sql`ANALYZE old`);
+  await tx.query(sql`CREATE TEMP TABLE fresh (id bigint) ON COMMIT DROP`);
+  // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
+  const [added] = await tx.query<{ count: bigint }>(
+    sql`WITH added AS (
+          INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum)
+          SELECT i.path, i.size, coalesce(i.stage, 'UNVERIFIED'), i.verified, i.spot_name, v.id, i.position, i.checksum
+          FROM incoming i LEFT JOIN volume v ON v.name = i.volume
+          WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
+          RETURNING id
+        ), noted AS (INSERT INTO fresh SELECT id FROM added)
+        SELECT count(*) FROM added`,
+  );
+  return Number(added?.count ?? 0);
+}
+
+/**
+ * The row says something else than the catalogue. `i` is the row, `f` the file, `v` its volume; what the row leaves out says
+ * nothing.
+ */
+const isDifferent = sql`(f.size <> i.size OR f.stage <> i.stage OR ${join(
+  incomingColumns.map(
+    ({ name, column, known }) => sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`,
+  ),
+  ' OR ',
+)})`;
+
+/**
+ * Locks the requests that the import concerns, their quotas, and the files that it changes, which are in the temporary table
+ * `known` then. Files of which it says nothing new are left alone.
+ */
+async function lockConcerned(tx: Transaction): Promise<void> {
+  await tx.query(
+    sql`CREATE TEMP TABLE differing ON COMMIT DROP AS
+        SELECT o.id, o.line FROM old o JOIN incoming i ON i.line = o.line JOIN tape_file f ON f.id = o.id
+          LEFT JOIN volume v ON v.id = f.volume_id WHERE ${isDifferent}`,
+  );
+  await tx.query(sql`ANALYZE differing`);
+  const requestIds = await lockRequests(
+    tx,
+    sql`${isLive} AND (r.id IN (SELECT request_id FROM joining)
+          OR r.id IN (SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id))`,
+  );
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  // together with the files whose stages are looked at when the requests are settled, so that all are locked in order
+  await tx.query(
+    sql`CREATE TEMP TABLE known ON COMMIT DROP AS
+        SELECT f.id, f.stage, f.size, f.disk_id, d.line FROM tape_file f LEFT JOIN differing d ON d.id = f.id
+        WHERE f.id IN (
+          SELECT id FROM differing
+          UNION SELECT h.file_id FROM hold h JOIN tape_file g ON g.id = h.file_id
+          WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND g.stage <> 'ONTAPE')
+        ORDER BY f.id ${locking.file}`,
+  );
+  await tx.query(sql`DELETE FROM known WHERE line IS NULL`);
+  await tx.query(sql`ANALYZE known`);
+}
+
+/** @returns how many files have changed */
+async function updateKnown(tx: Transaction): Promise<number> {
+  const moved = await moveKnown(tx);
+  const [updated] = await tx.query<{ count: bigint }>(
+    sql`WITH updated AS (
+          UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
+            "position" = i.position, checksum = i.checksum
+          FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume
+          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum)
+            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum)
+          RETURNING f.id
+        ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
+  );
+  // what was wrong with a copy of which the catalogue said something else is of no interest any more
+  await tx.query(sql`DELETE FROM verification w USING old o WHERE w.file_id = o.id`);
+  return Number(updated?.count ?? 0);
+}
+
+async function refuseDuplicates(tx: Transaction): Promise<void> {
+  const rows = await tx.query<{ path: string; lines: string[] }>(
+    sql`SELECT path, (array_agg(line::text ORDER BY line))[1:3] AS lines FROM incoming
+     GROUP BY path HAVING count(*) > 1 ORDER BY min(line) LIMIT ${MAX_FAULTS + 1}`,
+  );
+  if (rows.length > 0) {
+    throw new ImportError(
+      rows.map(({ path, lines }) => `lines ${lines.join(' and ')}: the same path ${JSON.stringify(path)}`),
+    );
+  }
+}
+
+/** A column that a row does not have says nothing: what is known of the file stays. */
+async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
+  const columns = incomingColumns.map(({ name, column, known }) => {
+    const stays = sql`CASE WHEN ${name} = ANY (i.kept) THEN ${raw(known)} ELSE i.${raw(column)} END`;
+    return sql`${raw(column)} = ${stays}`;
+  });
+  await tx.query(
+    sql`UPDATE incoming i SET ${join(columns)}
+        FROM known k JOIN tape_file f ON f.id = k.id LEFT JOIN volume v ON v.id = f.volume_id
+        WHERE i.line = k.line AND i.kept <> '{}'`,
+  );
+}
+
+/** Moves that a row may ask for, in the order in which they are made; a step over ONDISK is two moves. */
+const IMPORT_MOVES = [
+  { from: 'ONDISK', to: 'UNVERIFIED' },
+  { from: 'UNVERIFIED', to: 'ONDISK' },
+  { from: 'ONDISK', to: 'ONTAPE' },
+] as const satisfies readonly Move[];
+
+/** What is on tape is moved by the engine alone: a row that names another of these says nothing new. */
+const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
+
+/** Every pair of stages that a row may ask for: what the moves lead to, one after another. */
+function legalSteps(): { from: Stage; to: Stage }[] {
+  const steps = TAPE_STAGES.flatMap((from) => TAPE_STAGES.map((to) => ({ from, to })));
+  for (const { from } of IMPORT_MOVES) {
+    const reached = new Set<Stage>([from]);
+    for (const stage of reached) {
+      for (const move of IMPORT_MOVES) if (move.from === stage) reached.add(move.to);
+    }
+    for (const to of reached) steps.push({ from, to });
+  }
+  return steps;
+}
+
+/**
+ * A file that is in the restore area or on its way there belongs to the engine: a row may say that it is on tape,
+ * which is true of it, and must not change its size.
+ */
+async function refuseIllegal(tx: Transaction): Promise<void> {
+  const steps = legalSteps();
+  const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
+  const rows = await tx.query<{ line: bigint; from: Stage; to: Stage; sizes: boolean; old: bigint; fresh: bigint }>(
+    sql`SELECT i.line, k.stage AS "from", coalesce(i.stage, k.stage) AS "to", k.size AS old, i.size AS fresh, s.sizes
+        FROM known k JOIN incoming i ON i.line = k.line CROSS JOIN LATERAL (
+          SELECT k.size <> i.size AND (k.stage IN ('RESTORING', 'RESTORED') OR k.disk_id IS NOT NULL) AS sizes) s
+        WHERE s.sizes OR (i.stage <> k.stage AND (k.stage, i.stage) NOT IN (
+          SELECT * FROM unnest(${legalFrom}::"Stage"[], ${legalTo}::"Stage"[])))
+        ORDER BY i.line LIMIT ${MAX_FAULTS + 1}`,
+  );
+  if (rows.length === 0) return;
+  throw new ImportError(
+    rows.map(({ line, from, to, sizes, old, fresh }) =>
+      sizes
+        ? `line ${line}: the size cannot change from ${old} to ${fresh} bytes while the file is in the restore area`
+        : `line ${line}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
+    ),
+  );
+}
+
+/** @returns the ids of the files that moved */
+async function moveKnown(tx: Transaction): Promise<bigint[]> {
+  const moved: bigint[] = [];
+  for (const move of IMPORT_MOVES) {
+    const due = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM known k JOIN incoming i ON i.line = k.line JOIN tape_file f ON f.id = k.id
+          WHERE f.stage = ${move.from} AND (i.stage = ${move.to}
+            OR (${move.to}::"Stage" = 'ONDISK' AND i.stage = 'ONTAPE'))`,
+    );
+    const fileIds = due.map((file) => file.id);
+    moved.push(...(await moveFiles(tx, fileIds, move)));
+  }
+  return moved;
+}
+
+/**
+ * Live requests follow what was changed of files that they hold: sizes are charged anew, new places reach the queue.
+ * @returns the ids of the requests that are to be settled
+ */
+async function followChanges(tx: Transaction): Promise<number[]> {
+  await tx.query(
+    sql`UPDATE recall c SET volume_id = f.volume_id, "position" = f.position, size = f.size
+        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND c.state = 'WAITING'`,
+  );
+  const rows = await tx.query<{ id: number }>(
+    sql`WITH changed AS (
+          SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta,
+            CASE WHEN f.stage = 'ONTAPE' AND h.state = 'ON_DISK' THEN 'WAITING' ELSE h.state END AS state
+          FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
+          WHERE (f.size <> h.size OR (f.stage = 'ONTAPE' AND h.state = 'ON_DISK'))
+        ), held AS (
+          UPDATE hold h SET size = c.size, state = c.state::"HoldState" FROM changed c
+          WHERE h.request_id = c.request_id AND h.file_id = c.file_id
+        ), charged AS (
+          UPDATE quota q SET used = q.used + s.delta
+          FROM (SELECT quota_id, sum(delta) AS delta FROM changed GROUP BY quota_id) s WHERE q.id = s.quota_id
+        ) SELECT DISTINCT request_id AS id FROM changed ORDER BY id`,
+  );
+  return rows.map((row) => row.id);
+}

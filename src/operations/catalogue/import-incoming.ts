@@ -1,0 +1,82 @@
+/** The rows of an import on their way into a temporary table, `incoming`, and what is wrong with them. */
+import { pipeline } from 'node:stream/promises';
+import type pg from 'pg';
+import { from as copyFrom } from 'pg-copy-streams';
+import { sql } from '../../database/sql.js';
+import { RowError } from './import-lines.js';
+import type { CatalogueRow } from './import-rows.js';
+
+/** Faults listed before an import gives up. */
+export const MAX_FAULTS = 20;
+
+/** What is wrong with an import, a line each; nothing of it was stored. */
+export class ImportError extends Error {
+  readonly faults: string[];
+
+  /** @param faults one more than are listed, where there are more */
+  constructor(faults: string[]) {
+    const listed = faults.slice(0, MAX_FAULTS);
+    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
+    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}`);
+    this.faults = listed;
+  }
+}
+
+export interface ImportResult {
+  added: number;
+  updated: number;
+}
+
+/** Rows, or what is wrong with them. */
+export type RowSource = AsyncIterable<CatalogueRow | RowError> | Iterable<CatalogueRow | RowError>;
+
+/** Columns that a row may leave out, in the order of the table: their names, and what is known (`f` and its volume `v`). */
+export const incomingColumns = [
+  { name: 'verified', column: 'verified', known: 'f.verified' },
+  { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
+  { name: 'volume', column: 'volume', known: 'v.name' },
+  { name: 'position', column: '"position"', known: 'f."position"' },
+  { name: 'checksum', column: 'checksum', known: 'f.checksum' },
+] as const;
+
+/** Makes the table and fills it; it lives until the connection drops it. @throws ImportError */
+export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<void> {
+  await client.query(
+    sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
+          spot_name text, volume text, "position" bigint, checksum text, kept text[])`,
+  );
+  await pipeline(copyLines(rows), client.query(copyFrom('COPY incoming FROM STDIN')));
+  await client.query(sql`ANALYZE incoming`);
+}
+
+/** @throws ImportError once all faults are known, or too many */
+async function* copyLines(rows: RowSource): AsyncGenerator<string> {
+  const faults: string[] = [];
+  let batch = '';
+  for await (const row of rows) {
+    if (row instanceof RowError) {
+      faults.push(row.message);
+      if (faults.length > MAX_FAULTS) break;
+    } else if (faults.length === 0) {
+      batch += copyLine(row);
+      if (batch.length > 64 * 1024) {
+        yield batch;
+        batch = '';
+      }
+    }
+  }
+  if (faults.length > 0) throw new ImportError(faults);
+  yield batch;
+}
+
+function copyLine(row: CatalogueRow): string {
+  const values = [row.line, row.path, row.size, row.stage, ...incomingColumns.map(({ name }) => row[name] ?? null)];
+  const kept = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
+  return `${[...values, `{${kept.join(',')}}`].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
+}
+
+const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
+
+function escapeCopy(text: string): string {
+  return text.replace(/[\\\t\n\r]/g, (character) => COPY_ESCAPES[character] ?? character);
+}

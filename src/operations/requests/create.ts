@@ -1,0 +1,95 @@
+/** Requests are made. How they are changed is in update.ts, how they end in ends.ts, how they are read in lists.ts. */
+import type { Context } from '../../context.js';
+import { lockCatalogue } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
+import { InvalidInputError } from '../../errors.js';
+import { addSeconds, isBefore } from '../../time.js';
+import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
+import { charge, findQuota } from '../quotas/charges.js';
+import { addressOf, checkNotification } from './addresses.js';
+import { endOverdue } from './ends.js';
+import { settleRequests } from './holds.js';
+import { holdListed, holdMatching, type Wish } from './joins.js';
+import { type LimitsInput, readLimits } from './limits.js';
+
+/** The REST contract, 4.3: five days after the request is made. */
+const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
+
+export interface CreateRequestInput extends LimitsInput {
+  /** User whose quota is charged. */
+  quota: string;
+  /** A plain, case-sensitive substring of logical paths. Exactly one of pattern and files is given. */
+  pattern?: string | null | undefined;
+  files?: readonly string[] | null | undefined;
+  retention?: string | null | undefined;
+  label?: string | null | undefined;
+  /** An empty address means the quota's own. */
+  notifyOnFirstFile?: string | null | undefined;
+  notifyOnLastFile?: string | null | undefined;
+}
+
+/**
+ * Makes a request and charges it for the files that the catalogue knows; the rest joins when it appears, as far as the
+ * request's limits and its quota allow then.
+ * @returns the id of the request
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError; nothing is stored then
+ */
+export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
+  const now = ctx.now();
+  const { wish, label, retention, limits, user, addresses } = checkRequest(input, now);
+  await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
+  return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
+    const quota = await findQuota(tx, user);
+    await lockCatalogue(tx, 'shared');
+    const [first, last] = [addressOf(quota, addresses.first), addressOf(quota, addresses.last)];
+    const [row] = await tx.query<{ id: number }>(
+      sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
+            notify_on_last_file, max_files, max_bytes)
+          VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
+            ${limits.maxFiles}, ${limits.maxBytes}) RETURNING id`,
+    );
+    const id = (row as { id: number }).id;
+    const bytes = wish.files
+      ? await holdListed(tx, { id, limits }, wish.files)
+      : await holdMatching(tx, { id, limits, pattern: wish.pattern, quota });
+    await charge(tx, quota, bytes);
+    await settleRequests(ctx, tx, [id]);
+    return id;
+  });
+}
+
+/** All of a new request that can be checked without looking at anything else. @throws InvalidInputError */
+export function checkRequest(input: CreateRequestInput, now: string) {
+  const wish = checkWish(input);
+  const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
+  const retention = input.retention
+    ? checkTime('retention', input.retention)
+    : addSeconds(now, DEFAULT_RETENTION_SECONDS);
+  if (!isBefore(now, retention)) {
+    throw new InvalidInputError('retention', `must be in the future: ${retention} is not after ${now}`);
+  }
+  const limits = readLimits(input, { maxFiles: null, maxBytes: null });
+  const user = checkText('quota', input.quota);
+  const addresses = {
+    first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
+    last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
+  };
+  return { wish, label, retention, limits, user, addresses };
+}
+
+function checkWish(input: CreateRequestInput): Wish {
+  const pattern = checkPattern('pattern', input.pattern ?? '');
+  const files = [...new Set(input.files ?? [])];
+  if (pattern !== '' && files.length > 0)
+    throw new InvalidInputError('pattern', 'and files exclude each other: give one of them');
+  if (pattern === '' && files.length === 0)
+    throw new InvalidInputError('pattern', 'or files must be given, and neither is');
+  for (const file of files) checkPath('files', file);
+  return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
+}
+
+/** The REST contract, 2.2. */
+function defaultLabel(wish: Wish): string {
+  return wish.files?.[0] ?? wish.pattern;
+}

@@ -1,0 +1,109 @@
+/** Requests are changed, and revived after their end. */
+import type { Context } from '../../context.js';
+import { lockCatalogue } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { WrongQuotaError } from '../../errors.js';
+import { isBefore } from '../../time.js';
+import { checkText, checkTime } from '../input.js';
+import { charge, findQuota, type QuotaRow } from '../quotas/charges.js';
+import { addressOf, checkNotification } from './addresses.js';
+import { endOverdue, endRequests } from './ends.js';
+import { settleRequests } from './holds.js';
+import { joinAwaitedOf, joinRequest } from './joins.js';
+import { checkWithin, type LimitsInput, readLimits } from './limits.js';
+import { advanceRequests } from './progress.js';
+import { isEnded, type LockedRequest, lockRequest } from './rows.js';
+
+/** A limit of null is taken away. */
+export interface UpdateRequestInput extends LimitsInput {
+  id: number;
+  /** When given, it must be the request's own. */
+  quota?: string | null | undefined;
+  retention?: string | null | undefined;
+  label?: string | null | undefined;
+  /** Null removes the address, an empty one means the quota's own. */
+  notifyOnFirstFile?: string | null | undefined;
+  notifyOnLastFile?: string | null | undefined;
+}
+
+/**
+ * Changes what it is given and nothing else. A retention in the past ends the request; a later one revives it, charged
+ * again for the files that it takes now. A greater limit lets files join at once that stayed out for it; one below what
+ * a live request holds takes nothing from it.
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError
+ */
+export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
+  const now = ctx.now();
+  const given = checkUpdate(input);
+  await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${input.id})`);
+  await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
+    // only these let files join
+    if (given.hasLimits || given.retention !== undefined) await lockCatalogue(tx, 'shared');
+    const request = await lockRequest(tx, input.id);
+    const quota = await findQuota(tx, given.user ?? request.user);
+    if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
+    const changed = {
+      label: given.label ?? request.label,
+      retention: given.retention ?? request.retention,
+      first: given.first === undefined ? request.first : addressOf(quota, given.first),
+      last: given.last === undefined ? request.last : addressOf(quota, given.last),
+      ...readLimits(input, request),
+    };
+    await tx.query(
+      sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
+            notify_on_first_file = ${changed.first}, notify_on_last_file = ${changed.last},
+            max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes} WHERE id = ${request.id}`,
+    );
+    if (!isBefore(now, changed.retention)) {
+      await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
+      return;
+    }
+    if (isEnded(request.state)) {
+      if (given.retention !== undefined) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
+      return;
+    }
+    const hasGrown = given.hasLimits && (await joinAwaitedOf(ctx, tx, request.id));
+    if (hasGrown) await settleRequests(ctx, tx, [request.id]);
+    else await advanceRequests(ctx, tx, [request.id]); // a new address may be due its mail
+  });
+  return input.id;
+}
+
+/** @throws InvalidInputError */
+function checkUpdate(input: UpdateRequestInput) {
+  return {
+    retention: input.retention ? checkTime('retention', input.retention) : undefined,
+    label: input.label ? checkText('label', input.label) : undefined,
+    first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
+    last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
+    user: input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota),
+    hasLimits: input.maxFiles !== undefined || input.maxBytes !== undefined,
+  };
+}
+
+/**
+ * The request is charged again for what it held, all of it or nothing; what it waited for, and what is new, joins as far
+ * as it fits. What was released stays so.
+ */
+async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
+  await tx.query(
+    sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
+        FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
+  );
+  const [sum] = await tx.query<{ files: number; bytes: string }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM hold
+        WHERE request_id = ${request.id} AND state <> 'RELEASED'`,
+  );
+  const held = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
+  checkWithin(request, held);
+  await charge(tx, quota, held.bytes);
+  await tx.query(
+    sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
+          first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL,
+          files_total = ${held.files}, files_on_disk = 0, files_failed = 0,
+          bytes_total = ${held.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
+  );
+  await joinRequest(ctx, tx, request);
+  await settleRequests(ctx, tx, [request.id]);
+}

@@ -1,0 +1,99 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { advisoryKeys, lockOrder, lockRecalls, lockRequests, transactionLocks } from '../../src/database/locks.js';
+import { sql } from '../../src/database/sql.js';
+import { transaction } from '../../src/database/transaction.js';
+import { placeFiles } from '../../src/operations/catalogue/volumes.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { takingsOf, watchLocks } from '../support/lock-watch.js';
+import { makeRequest, put } from '../support/rest.js';
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp({ backend: createMemoryBackend(), watchesLocks: false });
+  await addQuota(app.ctx, 'alice', 10n ** 12n);
+});
+afterAll(async () => await app.close());
+
+test('each line of the table is in the one order', () => {
+  for (const [name, line] of Object.entries(transactionLocks)) {
+    expect([name, ...line]).toEqual([name, ...lockOrder.filter((lock) => line.includes(lock))]);
+  }
+});
+
+test('what requests, imports and the engine lock is what the table says, and PostgreSQL knows of no other', async () => {
+  const watch = watchLocks({ verify: true });
+  try {
+    await placeFiles(app.ctx, { sizes: [1n], volumeSize: 10n });
+    await addFiles(app.ctx, [{ path: '/locks/a' }, { path: '/locks/b' }]);
+    const pattern = await makeRequest(app, { quota: 'alice', patterns: '/locks' });
+    const listed = await makeRequest(app, { quota: 'alice', files: ['/locks/a', '/locks/later'] });
+    // no byte is on tape: the recalls begin, and end without a file
+    await waitFor('recalls to begin and end', async () => watch.names.has('finishRecalls'));
+    await addFiles(app.ctx, [
+      { path: '/locks/later' },
+      { path: '/locks/a', size: 2000n, checksum: 'md5:'.padEnd(36, '0') },
+    ]);
+    await put(app, listed, { retention: '2020-01-01' });
+    await put(app, listed, { retention: '2099-01-01' });
+    await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [pattern]);
+    await waitFor('the request to expire', async () => {
+      const { rows } = await app.ctx.db.pool.query('SELECT state FROM request WHERE id = $1', [pattern]);
+      return rows[0].state === 'EXPIRED';
+    });
+    expect(watch.violations).toEqual([]);
+    expect([...watch.names].sort()).toEqual(
+      expect.arrayContaining([
+        'createRequest',
+        'finishRecalls',
+        'importRows',
+        'placeFiles',
+        'startRecalls',
+        'updateRequest',
+      ]),
+    );
+  } finally {
+    watch.stop();
+  }
+});
+
+test('a lock that is taken too late, or by a transaction whose line does not have it, is seen', async () => {
+  const watch = watchLocks({ verify: true });
+  try {
+    await transaction(app.ctx.db.pool, 'cancelRequest', async (tx) => {
+      await lockRecalls(tx, sql`false`);
+      await lockRequests(tx, sql`false`);
+      await tx.query(sql`UPDATE tape_file SET size = size WHERE false`);
+    });
+    await transaction(app.ctx.db.pool, 'cancelled', async (tx) => await lockRequests(tx, sql`false`));
+  } finally {
+    watch.stop();
+  }
+  expect(watch.violations.map((line) => line.split(':')[0])).toEqual([
+    'cancelRequest takes request after recall',
+    'cancelRequest takes file, which is not in its line',
+    'cancelled is not in the table',
+  ]);
+});
+
+test('a change that no one saw is told by PostgreSQL', async () => {
+  const watch = watchLocks({ verify: true });
+  try {
+    await transaction(app.ctx.db.pool, 'cancelRequest', async (tx) => {
+      await tx.query(sql`UPDATE /* hidden */ tape_file SET size = size WHERE false`);
+    });
+  } finally {
+    watch.stop();
+  }
+  expect(watch.violations).toEqual(['cancelRequest changes tape_file, and no statement was seen to']);
+});
+
+test('what does not wait may be taken at any time', () => {
+  const skipping = sql`UPDATE recall SET size = 1 WHERE file_id IN (SELECT c.file_id FROM recall c FOR UPDATE OF c SKIP LOCKED)`;
+  expect(takingsOf(skipping).every(({ waits }) => !waits)).toBe(true);
+  expect(takingsOf(sql`SELECT pg_advisory_xact_lock(${1}::int, ${advisoryKeys.catalogue}::int)`)).toEqual([
+    { lock: 'catalogue', by: 'row', waits: true },
+  ]);
+});

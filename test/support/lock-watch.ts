@@ -1,0 +1,134 @@
+/** Watches the locks that transactions really take, and holds them against the table of src/database/locks.ts. */
+import { advisoryKeys, type Lock, lockOrder, transactionLocks } from '../../src/database/locks.js';
+import { type Sql, sql } from '../../src/database/sql.js';
+import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
+
+const lockOfTable: Record<string, Lock> = {
+  volume: 'volume',
+  request: 'request',
+  quota: 'quota',
+  tape_file: 'file',
+  recall: 'recall',
+  drive: 'drive',
+  restore_disk: 'disk',
+  notification: 'letter',
+  event: 'event',
+};
+const lockOfAlias: Record<string, Lock> = {
+  r: 'request',
+  q: 'quota',
+  f: 'file',
+  c: 'recall',
+  d: 'drive',
+  k: 'disk',
+  n: 'letter',
+};
+
+/** Locks of rows that the transaction is known to have already; anywhere else a second lock would be of other rows. */
+const lockedAgain: Record<string, readonly Lock[]> = {
+  updateRequest: ['request', 'quota'], // its own, when files join it
+  importRows: ['file'], // when the requests are settled
+};
+
+/** `row`: asked for by itself; `write`: comes with a change; `own`: rows that the transaction makes. */
+interface Taking {
+  lock: Lock;
+  by: 'row' | 'write' | 'own';
+  waits: boolean;
+}
+
+/** In the order of the text. */
+export function takingsOf(statement: Sql): Taking[] {
+  const { text } = statement;
+  const found: { at: number; taking: Taking }[] = [];
+  const add = (at: number, lock: Lock | undefined, by: Taking['by'], waits = true) => {
+    if (lock) found.push({ at, taking: { lock, by, waits } });
+  };
+  for (const match of text.matchAll(/FOR (?:NO KEY UPDATE|UPDATE|SHARE) OF (\w)( SKIP LOCKED| NOWAIT)?/g)) {
+    add(match.index, lockOfAlias[match[1] ?? ''], 'row', match[2] === undefined);
+  }
+  const isPassedOver = (lock: Lock | undefined) =>
+    found.some(({ taking }) => taking.lock === lock && !taking.waits && taking.by === 'row');
+  for (const match of text.matchAll(/(?<!FOR |KEY |DO )\bUPDATE (\w+)|\bDELETE FROM (\w+)/g)) {
+    const lock = lockOfTable[match[1] ?? match[2] ?? ''];
+    add(match.index, lock, 'write', !isPassedOver(lock));
+  }
+  for (const match of text.matchAll(/\bINSERT INTO (\w+)/g)) {
+    const lock = lockOfTable[match[1] ?? ''];
+    const waits = lock === 'event' || /ON CONFLICT/.test(text.slice(match.index));
+    add(match.index, lock, waits ? 'write' : 'own');
+  }
+  if (/pg_advisory_xact_lock/.test(text)) {
+    const key = statement.values.at(-1);
+    add(0, key === advisoryKeys.catalogue ? 'catalogue' : 'places', 'row');
+  }
+  return found.sort((a, b) => a.at - b.at).map(({ taking }) => taking);
+}
+
+interface Seen {
+  taken: Set<Lock>;
+  own: Set<Lock>;
+  last: Lock | undefined;
+}
+
+const rankOf = (lock: Lock | undefined) => (lock ? lockOrder.indexOf(lock) : -1);
+
+export interface LockWatch {
+  /** What was against the table, a line each. */
+  violations: string[];
+  /** The names of the transactions that were seen. */
+  names: Set<string>;
+  stop(): void;
+}
+
+/** @param options.verify asks PostgreSQL after each statement whether it has locked a table that was not seen here */
+export function watchLocks(options: { verify?: boolean } = {}): LockWatch {
+  const runs = new WeakMap<TransactionRun, Seen>();
+  const watch: LockWatch = { violations: [], names: new Set(), stop: () => {} };
+  watch.stop = observeTransactions({
+    onStatement: async (run, statement, ask) => {
+      watch.names.add(run.name);
+      if (run.name === 'test') return;
+      const seen = runs.get(run) ?? { taken: new Set(), own: new Set(), last: undefined };
+      runs.set(run, seen);
+      for (const taking of takingsOf(statement)) {
+        const problem = judgeTaking(run.name, seen, taking);
+        if (problem) watch.violations.push(`${run.name} ${problem}: ${statement.text.slice(0, 120)}`);
+      }
+      if (options.verify) watch.violations.push(...(await findUnseen(run, seen, ask)));
+    },
+  });
+  return watch;
+}
+
+function judgeTaking(name: string, seen: Seen, { lock, by, waits }: Taking): string | undefined {
+  const hasIt = seen.taken.has(lock);
+  if (by === 'own') seen.own.add(lock);
+  else seen.taken.add(lock);
+  if (by === 'own' || !waits) return undefined;
+  if (by === 'write' && (hasIt || seen.own.has(lock))) return undefined;
+  const line = transactionLocks[name];
+  if (!line) return 'is not in the table';
+  if (!line.includes(lock)) return `takes ${lock}, which is not in its line`;
+  if (hasIt && lockedAgain[name]?.includes(lock)) return undefined;
+  if (rankOf(lock) < rankOf(seen.last)) return `takes ${lock} after ${seen.last}`;
+  seen.last = lock;
+  return undefined;
+}
+
+/** Tables that PostgreSQL says are being changed, and of which no statement was seen to say so. */
+async function findUnseen(
+  run: TransactionRun,
+  seen: Seen,
+  ask: (statement: Sql) => Promise<object[]>,
+): Promise<string[]> {
+  const rows = (await ask(
+    sql`SELECT c.relname AS "table" FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+        WHERE l.pid = pg_backend_pid() AND l.mode = 'RowExclusiveLock' AND c.relkind = 'r'`,
+  )) as { table: string }[];
+  return rows.flatMap(({ table }) => {
+    const lock = lockOfTable[table];
+    if (!lock || seen.taken.has(lock) || seen.own.has(lock)) return [];
+    return [`${run.name} changes ${table}, and no statement was seen to`];
+  });
+}

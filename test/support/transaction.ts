@@ -1,0 +1,14 @@
+/** A transaction of a test's own, which takes SQL as text too. */
+import type pg from 'pg';
+import { raw, type Sql } from '../../src/database/sql.js';
+import { transaction as run, type Transaction } from '../../src/database/transaction.js';
+
+interface TestTransaction extends Transaction {
+  query<Row extends object = object>(statement: Sql | string): Promise<Row[]>;
+}
+
+export async function transaction<T>(pool: pg.Pool, work: (tx: TestTransaction) => Promise<T>): Promise<T> {
+  return await run(pool, 'test', (tx) =>
+    work({ ...tx, query: (statement) => tx.query(typeof statement === 'string' ? raw(statement) : statement) }),
+  );
+}
