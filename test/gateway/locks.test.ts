@@ -36,8 +36,8 @@ test('what requests, imports and the engine lock is what the table says, and Pos
       { path: '/locks/later' },
       { path: '/locks/a', size: 2000n, checksum: 'md5:'.padEnd(36, '0') },
     ]);
-    await put(app, listed, { retention: '2020-01-01' });
-    await put(app, listed, { retention: '2099-01-01' });
+    await put(app, listed, { quota: 'alice', retention: '2020-01-01' });
+    await put(app, listed, { quota: 'alice', retention: '2099-01-01' });
     await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [pattern]);
     await waitFor('the request to expire', async () => {
       const { rows } = await app.ctx.db.pool.query('SELECT state FROM request WHERE id = $1', [pattern]);

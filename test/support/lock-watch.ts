@@ -55,7 +55,8 @@ export function takingsOf(statement: Sql): Taking[] {
   }
   for (const match of text.matchAll(/\bINSERT INTO (\w+)/g)) {
     const lock = lockOfTable[match[1] ?? ''];
-    const waits = lock === 'event' || /ON CONFLICT/.test(text.slice(match.index));
+    // a letter is made by whoever has its request locked
+    const waits = lock === 'event' || (lock !== 'letter' && /ON CONFLICT/.test(text.slice(match.index)));
     add(match.index, lock, waits ? 'write' : 'own');
   }
   if (/pg_advisory_xact_lock/.test(text)) {
