@@ -11,7 +11,7 @@ import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { checksumOf } from '../checksum.js';
 import { removeUnheld } from '../disk/removal.js';
 import { compareCopy, openFolderOf } from '../disk/restore-area.js';
-import type { Examination } from './doctor.js';
+import type { Examination } from './examination.js';
 
 const PAGE = 200;
 

@@ -13,23 +13,10 @@ import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/q
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
 import { examineCopies, examineUnheld } from './copies.js';
+import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
 
-export interface DoctorOptions {
-  repair: boolean;
-  /** Read each copy and compare its checksum. */
-  checksums: boolean;
-}
-
-/** One run of the doctor. */
-export interface Examination extends DoctorOptions {
-  /** What was looked at. */
-  counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders', number>;
-  mountpoints: string[];
-  /** Ids of disks that are not there. */
-  unavailable: Set<number>;
-}
-
+/** What one run of the doctor came to. */
 export interface Report {
   /** How many of each were looked at. */
   lookedAt: Record<string, bigint | number>;

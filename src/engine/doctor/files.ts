@@ -17,7 +17,7 @@ import { checksumOf } from '../checksum.js';
 import type { MarkedDisk } from '../disk/marker.js';
 import { openFolderOf, parsePartialName, removeFile } from '../disk/restore-area.js';
 import { type Entry, walkDisk } from '../disk/walk.js';
-import type { Examination } from './doctor.js';
+import type { Examination } from './examination.js';
 
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };

@@ -10,37 +10,11 @@ import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
 import type { TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
-import type { DiskGauge } from '../disk/space.js';
-import type { Waker } from '../waker.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
-import type { RunningRecalls } from './running.js';
+import type { DriveOptions, LeaseOptions } from './options.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
-import type { VolumeFailures } from './volume-failures.js';
-
-export interface LeaseOptions {
-  engineId: string;
-  leaseSeconds: number;
-  /** No new work after this. */
-  stop: AbortSignal;
-  /** Work in hand is given up after this. */
-  abort: AbortSignal;
-}
-
-export interface DriveOptions extends LeaseOptions {
-  /** Drives of the site. */
-  count: number;
-  /** Rings when there may be work. */
-  work: Waker;
-  running: RunningRecalls;
-  /** Shared by the drives of the engine. */
-  failures: VolumeFailures;
-  /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
-  idleMs: number;
-  /** Shared by the drives of the engine. */
-  gauge: DiskGauge;
-}
 
 /** Between the end of a drive's life, be it an error's, and the next one. */
 const RESTART_MS = 1000;

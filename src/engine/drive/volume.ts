@@ -17,8 +17,8 @@ import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../../pla
 import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
 import { Budget } from '../disk/partial-file.js';
-import type { DriveOptions } from './drive.js';
 import type { HeldLease } from './lease.js';
+import type { DriveOptions } from './options.js';
 import { type Batch, judgeAll, runBatch } from './recall.js';
 import type { VolumeFailures } from './volume-failures.js';
 

@@ -1,0 +1,28 @@
+/** What a drive of an engine needs to know: its lease, its signals, and what it shares with the engine's other drives. */
+import type { DiskGauge } from '../disk/space.js';
+import type { Waker } from '../waker.js';
+import type { RunningRecalls } from './running.js';
+import type { VolumeFailures } from './volume-failures.js';
+
+/** Enough to claim a drive and put it in order. */
+export interface LeaseOptions {
+  engineId: string;
+  leaseSeconds: number;
+  /** No new work after this. */
+  stop: AbortSignal;
+  /** Work in hand is given up after this. */
+  abort: AbortSignal;
+}
+
+/** Enough to work with a drive; one value serves all drives of an engine. */
+export interface DriveOptions extends LeaseOptions {
+  /** Drives of the site. */
+  count: number;
+  /** Rings when there may be work. */
+  work: Waker;
+  running: RunningRecalls;
+  failures: VolumeFailures;
+  /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
+  idleMs: number;
+  gauge: DiskGauge;
+}
