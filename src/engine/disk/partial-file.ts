@@ -5,9 +5,39 @@
 import { constants } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import path from 'node:path';
-import { codeOf } from '../../errors.js';
+import { codeOf, TapeError } from '../../errors.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
-import type { Folder } from './restore-area.js';
+import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
+
+/** Whose a partial file is. */
+export interface PartialOwner {
+  fileId: bigint;
+  driveId: number;
+  /** Of the drive, when the recall began. */
+  epoch: bigint;
+}
+
+/** The name under which a recall writes; it fits any file system, however long the file's own name is. */
+export function partialName(owner: PartialOwner): string {
+  return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
+}
+
+/** The recall that a partial file was written by; undefined for any other name. */
+export function parsePartialName(name: string): PartialOwner | undefined {
+  const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
+  return fileId && driveId && epoch
+    ? { fileId: BigInt(fileId), driveId: Number(driveId), epoch: BigInt(epoch) }
+    : undefined;
+}
+
+/** Removes a partial file beside the place of its copy, where there is one. A folder that cannot be had holds up nothing. */
+export async function removePartial(place: CopyPlace, name: string): Promise<void> {
+  try {
+    await withCopy(place, (_file, folder) => unlink(path.join(folder.at, name)));
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT' && !(error instanceof TapeError)) throw error;
+  }
+}
 
 /** Bytes read and not yet written. */
 const BUDGET_BYTES = 16 * 1024 * 1024;
@@ -37,6 +67,7 @@ export class Budget {
   }
 }
 
+/** The file is made at once; whoever makes it ends it with `finish` or `discard`. */
 export class PartialFile {
   private readonly file: string;
   private readonly budget: Budget;

@@ -11,7 +11,7 @@ import {
   removeNext,
   type UnheldCopy,
 } from '../../operations/disks/removals.js';
-import { compareCopy, type LeftCopy, removeCopy } from './restore-area.js';
+import { compareCopy, type LeftCopy, removeCopy } from './copy.js';
 
 const PAGE = 200;
 

@@ -1,16 +1,12 @@
 /** Noted copies are compared with what stands in their places. */
-import type { BigIntStats } from 'node:fs';
-import { lstat } from 'node:fs/promises';
-import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { messageOf, TapeError } from '../../errors.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
 import { letGo } from '../../operations/disks/removals.js';
 import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
-import { type Finding, findFaults } from '../../operations/doctor/findings.js';
-import { checksumOf } from '../checksum.js';
+import { type Finding, runCheck } from '../../operations/doctor/findings.js';
+import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
 import { removeUnheld } from '../disk/removal.js';
-import { compareCopy, openFolderOf } from '../disk/restore-area.js';
 import type { Examination } from './examination.js';
 
 const PAGE = 200;
@@ -46,52 +42,36 @@ async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFaul
   const fault = (kind: CopyFault['kind'], expected: string, found: string) => ({ kind, copy, expected, found });
   const due = `${copy.size} bytes of ${timeOf(copy.mtimeNs)}`;
   try {
-    if ((await compareCopy(copy)) === 'same') return exam.checksums ? await readCopy(copy, exam, fault) : null;
-    const stats = await look(copy);
-    if (stats === undefined) return fault('copy-missing', due, 'nothing');
-    return fault('copy-changed', due, typeof stats === 'string' ? stats : describe(stats));
+    if ((await compareCopy(copy)) === 'same') return exam.checksums ? await compareChecksum(copy, exam, fault) : null;
+    const found = await findInPlace(copy);
+    return found === undefined ? fault('copy-missing', due, 'nothing') : fault('copy-changed', due, found);
   } catch (error) {
     return fault('copy-unreadable', due, messageOf(error));
   }
 }
 
-async function readCopy(
+async function compareChecksum(
   copy: NotedCopy,
   exam: Examination,
   fault: (kind: CopyFault['kind'], expected: string, found: string) => CopyFault,
 ): Promise<CopyFault | null> {
   if (copy.checksum === null) return null;
   exam.counts.checksums++;
-  const folder = await openFolderOf(copy);
-  try {
-    const digest = await checksumOf(path.join(folder.at, path.basename(copy.path)), copy.checksum);
-    return digest === copy.checksum ? null : fault('copy-damaged', copy.checksum, digest);
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return null; // it has just left
-    throw error;
-  } finally {
-    await folder.handle.close();
-  }
+  const digest = await readChecksum(copy, copy.checksum);
+  if (digest === undefined) return null; // it has just left
+  return digest === copy.checksum ? null : fault('copy-damaged', copy.checksum, digest);
 }
 
-/** What stands in the place of a copy; a text for what is in the way of it. */
-async function look(copy: NotedCopy): Promise<BigIntStats | string | undefined> {
+/** What stands in the place of a copy, as a text; undefined for nothing. */
+async function findInPlace(copy: NotedCopy): Promise<string | undefined> {
   try {
-    const folder = await openFolderOf(copy);
-    try {
-      return await lstat(path.join(folder.at, path.basename(copy.path)), { bigint: true });
-    } finally {
-      await folder.handle.close();
-    }
+    const stats = await lookAt(copy);
+    if (!stats) return undefined;
+    return stats.isFile() ? `${stats.size} bytes of ${timeOf(stats.mtimeNs)}` : 'no plain file';
   } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
     if (error instanceof TapeError && error.errorClass === 'POLICY') return error.message;
     throw error;
   }
-}
-
-function describe(stats: BigIntStats): string {
-  return stats.isFile() ? `${stats.size} bytes of ${timeOf(stats.mtimeNs)}` : 'no plain file';
 }
 
 /** To the nanosecond, since a rewritten copy may differ in nothing else. */
@@ -169,5 +149,5 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
     await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
   };
-  yield* findFaults(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
+  yield* runCheck(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
 }

@@ -1,6 +1,5 @@
 /** What stands on the restore disks is compared with what the database knows of it. */
 import type { BigIntStats } from 'node:fs';
-import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
@@ -13,9 +12,10 @@ import {
   withLockedFile,
 } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
-import { checksumOf } from '../checksum.js';
+import { lookAt, readChecksum, removeFile } from '../disk/copy.js';
 import type { MarkedDisk } from '../disk/marker.js';
-import { openFolderOf, parsePartialName, removeFile } from '../disk/restore-area.js';
+import { parsePartialName } from '../disk/partial-file.js';
+import type { CopyPlace } from '../disk/restore-area.js';
 import { type Entry, walkDisk } from '../disk/walk.js';
 import type { Examination } from './examination.js';
 
@@ -43,9 +43,6 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* unreadable;
 }
 
-const isSamePart = (a: RunningPart) => (b: RunningPart) =>
-  a.fileId === b.fileId && a.driveId === b.driveId && a.epoch === b.epoch;
-
 /** A partial file belongs to a recall that runs; any other one was left by a process that was killed. */
 async function* examineParts(
   ctx: Context,
@@ -58,17 +55,21 @@ async function* examineParts(
     ctx,
     parts.map(({ part }) => part.fileId),
   );
-  for (const { entry, part } of parts.filter(({ part }) => !running.some(isSamePart(part)))) {
+  for (const { entry, part } of parts.filter(({ part }) => !hasPart(running, part))) {
     const place = { ...disk, path: entry.path };
     const left = await withLockedFile(ctx, part.fileId, async (_note, nowRunning) => {
-      const stats = nowRunning.some(isSamePart(part)) ? undefined : await lookAt(place);
-      return stats && { size: stats.size, isRepaired: exam.repair && (await remove(ctx, place)) };
+      const stats = hasPart(nowRunning, part) ? undefined : await findStats(place);
+      return stats && { size: stats.size, isRepaired: exam.repair && (await tryRemove(ctx, place)) };
     });
     if (!left) continue;
     const expected = `a recall of file ${part.fileId} that runs on drive ${part.driveId} in epoch ${part.epoch}`;
     const found = `none, and ${left.size} bytes`;
     yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: left.isRepaired };
   }
+}
+
+function hasPart(parts: readonly RunningPart[], { fileId, driveId, epoch }: RunningPart): boolean {
+  return parts.some((part) => part.fileId === fileId && part.driveId === driveId && part.epoch === epoch);
 }
 
 async function* examineEntries(
@@ -108,20 +109,20 @@ function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
 async function* examineOrphan(
   ctx: Context,
   exam: Examination,
-  place: MarkedDisk & { path: string },
+  place: CopyPlace,
   { fileId, checksum }: PlaceNote,
 ): AsyncGenerator<Finding> {
-  const before = await lookAt(place);
+  const before = await findStats(place);
   if (!before) return;
   const isOurs =
     exam.repair && before.isFile() && checksum !== null && (await readChecksum(place, checksum)) === checksum;
   const fault = await withLockedFile(ctx, fileId, async (note) => {
-    const stats = note && !isExpected(note, place) ? await lookAt(place) : undefined;
+    const stats = note && !isExpected(note, place) ? await findStats(place) : undefined;
     if (!note || !stats) return undefined;
     const isSame = stats.ino === before.ino && stats.size === before.size && stats.mtimeNs === before.mtimeNs;
     const isTheCopy = isOurs && isSame && note.checksum === checksum && stats.size === note.size;
     const isOnTape = note.stage === 'ONTAPE' || note.stage === 'RESTORED';
-    return { note, stats, isRepaired: isTheCopy && isOnTape && (await remove(ctx, place)) };
+    return { note, stats, isRepaired: isTheCopy && isOnTape && (await tryRemove(ctx, place)) };
   });
   if (!fault) return;
   const { note, stats, isRepaired } = fault;
@@ -132,7 +133,7 @@ async function* examineOrphan(
 }
 
 /** @returns false when it could not be removed, which holds up nothing else */
-async function remove(ctx: Context, place: MarkedDisk & { path: string }): Promise<boolean> {
+async function tryRemove(ctx: Context, place: CopyPlace): Promise<boolean> {
   try {
     await removeFile(place);
     return true;
@@ -142,29 +143,12 @@ async function remove(ctx: Context, place: MarkedDisk & { path: string }): Promi
   }
 }
 
-async function lookAt(place: MarkedDisk & { path: string }): Promise<BigIntStats | undefined> {
+/** What stands in the place; undefined for nothing, and where something has taken the place of its folder meanwhile. */
+async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
   try {
-    const folder = await openFolderOf(place);
-    try {
-      return await lstat(path.join(folder.at, path.basename(place.path)), { bigint: true });
-    } finally {
-      await folder.handle.close();
-    }
+    return await lookAt(place);
   } catch (error) {
-    // it has just gone, or its folder has been replaced
-    if (codeOf(error) === 'ENOENT' || (error instanceof TapeError && error.errorClass === 'POLICY')) return undefined;
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return undefined;
     throw error;
-  }
-}
-
-async function readChecksum(place: MarkedDisk & { path: string }, like: string): Promise<string | undefined> {
-  const folder = await openFolderOf(place);
-  try {
-    return await checksumOf(path.join(folder.at, path.basename(place.path)), like);
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
-    throw error;
-  } finally {
-    await folder.handle.close();
   }
 }

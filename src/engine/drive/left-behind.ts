@@ -3,16 +3,17 @@
  * a file in place any more; what is in place by then is taken as restored, and the rest is queued again.
  */
 import { lstat } from 'node:fs/promises';
-import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/repair.js';
 import { secondsOf } from '../../time.js';
 import { checksumOf } from '../checksum.js';
-import { openFolderOf, partialName, removePartial } from '../disk/restore-area.js';
+import { partialName, removePartial } from '../disk/partial-file.js';
+import { withCopy } from '../disk/restore-area.js';
 import type { HeldLease } from './lease.js';
 
+/** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
 export async function cleanUp(ctx: Context, lease: HeldLease): Promise<void> {
   const left = await readLeftBehind(ctx, lease);
   const ended: { epoch: bigint; outcome: RecallOutcome }[] = [];
@@ -38,16 +39,12 @@ export async function cleanUp(ctx: Context, lease: HeldLease): Promise<void> {
  */
 async function findFinished(left: LeftBehind): Promise<RecallOutcome | undefined> {
   try {
-    const folder = await openFolderOf(left);
-    try {
-      const file = path.join(folder.at, path.basename(left.path));
+    return await withCopy(left, async (file, folder) => {
       const stats = await lstat(file, { bigint: true });
       if (!stats.isFile() || stats.size !== left.size || !(await isOurs(left, file, stats.mtimeNs))) return undefined;
       await folder.handle.sync(); // its engine may not have come to that
       return { fileId: left.fileId, kind: 'restored', mtimeNs: stats.mtimeNs };
-    } finally {
-      await folder.handle.close();
-    }
+    });
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
     throw error;

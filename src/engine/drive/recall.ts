@@ -13,8 +13,9 @@ import type { RunningRecall } from '../../operations/recalls/starts.js';
 import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { checksumOf, createChecksum } from '../checksum.js';
-import { type Budget, PartialFile } from '../disk/partial-file.js';
-import { type Folder, inspect, openFolder, partialName, putInPlace } from '../disk/restore-area.js';
+import { inspect, putInPlace } from '../disk/copy.js';
+import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
+import { type Folder, openFolder } from '../disk/restore-area.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, describeEnd, pauseSeconds } from './retry.js';
 
