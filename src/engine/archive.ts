@@ -17,6 +17,7 @@ import { type Place, placeFiles } from '../operations/catalogue/volumes.js';
 import { checkPath } from '../operations/input.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createChecksum } from './checksum.js';
+import { readChecked } from './tape-copy.js';
 
 export interface ArchiveInput {
   dir: string;
@@ -239,9 +240,7 @@ async function writeOne(backend: TapeBackend, source: Source, place: Place, sign
 async function verifyOne(backend: TapeBackend, file: Written, signal: AbortSignal): Promise<void> {
   const volume = await backend.mount(file.volume, 'archive', signal);
   try {
-    const checksum = createChecksum(file.checksum);
-    for await (const chunk of volume.read(file.position, signal)) checksum.update(chunk);
-    if (checksum.digest() !== file.checksum) throw new Error('reading it back from tape gave another checksum');
+    await readChecked(volume, file, { signal, tell: () => 'reading it back from tape gave another checksum' });
   } finally {
     await volume.unmount();
   }

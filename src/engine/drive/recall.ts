@@ -12,10 +12,11 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
-import { checksumOf, createChecksum } from '../checksum.js';
+import { checksumOf } from '../checksum.js';
 import { inspect, putInPlace } from '../disk/copy.js';
 import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
 import { type Folder, openFolder } from '../disk/restore-area.js';
+import { readChecked } from '../tape-copy.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, describeEnd, pauseSeconds } from './retry.js';
 
@@ -116,33 +117,18 @@ async function readInto(
   signal: AbortSignal,
 ): Promise<string> {
   try {
-    const checksum = createChecksum(recall.checksum);
-    let bytes = 0n;
-    for await (const chunk of volume.read(recall.position, signal)) {
-      signal.throwIfAborted();
-      bytes += BigInt(chunk.length);
-      if (bytes > recall.size) break;
-      await file.write(chunk);
-      checksum.update(chunk); // while the disk writes
-    }
-    checkSize(recall, bytes);
-    return checkDigest(recall, checksum.digest());
+    return await readChecked(volume, recall, {
+      signal,
+      sink: (chunk) => file.write(chunk),
+      tell: ({ kind, found, expected }) => {
+        const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
+        return `the tape copy has ${has}, and the catalogue says ${expected}: ${recall.path}`;
+      },
+    });
   } catch (error) {
     await file.discard();
     throw error;
   }
-}
-
-function checkSize(recall: RunningRecall, bytes: bigint): void {
-  if (bytes === recall.size) return;
-  const got = bytes > recall.size ? 'more' : `${bytes}`;
-  throw new TapeError('MEDIA', `the tape copy has ${got} bytes, and the catalogue says ${recall.size}: ${recall.path}`);
-}
-
-function checkDigest(recall: RunningRecall, digest: string): string {
-  if (recall.checksum === null || digest === recall.checksum) return digest;
-  const message = `the tape copy has checksum ${digest}, and the catalogue says ${recall.checksum}: ${recall.path}`;
-  throw new TapeError('MEDIA', message);
 }
 
 async function finishCopy(

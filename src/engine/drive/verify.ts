@@ -3,7 +3,6 @@
  * catalogue says of it. Recalls go first: it stops after the file in hand as soon as one waits.
  */
 import type { Context } from '../../context.js';
-import { TapeError } from '../../errors.js';
 import {
   endVerification,
   findUnconfirmed,
@@ -17,7 +16,7 @@ import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
 import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
-import { createChecksum } from '../checksum.js';
+import { type Mismatch, readChecked } from '../tape-copy.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, pauseSeconds } from './retry.js';
 
@@ -56,7 +55,7 @@ async function verifyVolume(
         let failure: VerificationFailure | undefined;
         try {
           mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
-          await compare(mounted, copy, lease.signal);
+          await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
         } catch (error) {
           if (lease.signal.aborted) return;
           failure = judge(ctx, copy, error);
@@ -72,19 +71,9 @@ async function verifyVolume(
   }
 }
 
-/** @throws TapeError MEDIA when the bytes are not those of the catalogue */
-async function compare(volume: MountedVolume, copy: UnconfirmedCopy, signal: AbortSignal): Promise<void> {
-  const checksum = createChecksum(copy.checksum);
-  let bytes = 0n;
-  for await (const chunk of volume.read(copy.position, signal)) {
-    signal.throwIfAborted();
-    bytes += BigInt(chunk.length);
-    checksum.update(chunk);
-  }
-  const digest = checksum.digest();
-  if (bytes === copy.size && digest === copy.checksum) return;
-  const [got, wanted] = bytes === copy.size ? [digest, copy.checksum] : [`${bytes} bytes`, `${copy.size} bytes`];
-  throw new TapeError('MEDIA', `the tape copy is ${got}, and the catalogue says ${wanted}`);
+function tellMismatch({ kind, found, expected }: Mismatch): string {
+  const unit = kind === 'size' ? ' bytes' : '';
+  return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
 function judge(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
