@@ -48,7 +48,7 @@ export async function readChecksum(place: CopyPlace, like: string): Promise<stri
  * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
  */
 export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
-  return await findState(copy, async (file) => stateOf(copy, await lstat(file, { bigint: true })));
+  return await findState(copy, async (file) => compareStats(copy, await lstat(file, { bigint: true })));
 }
 
 /**
@@ -94,12 +94,12 @@ async function findState(
  * when a new copy is in place would take that one. Moved and not removed, since removing a large file takes its time.
  */
 function takeAway(copy: LeftCopy, file: string, aside: string): CopyState {
-  const state = stateOf(copy, lstatSync(file, { bigint: true }));
+  const state = compareStats(copy, lstatSync(file, { bigint: true }));
   if (state === 'same') renameSync(file, aside);
   return state;
 }
 
-function stateOf(copy: LeftCopy, stats: BigIntStats): CopyState {
+function compareStats(copy: LeftCopy, stats: BigIntStats): CopyState {
   return stats.isFile() && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs ? 'same' : 'changed';
 }
 

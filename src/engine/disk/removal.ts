@@ -4,12 +4,12 @@
  */
 import type { Context } from '../../context.js';
 import {
-  findUncleared,
+  type Copy,
+  findUnreleased,
   letGo,
-  markCleared,
+  markReleased,
   readUnheld,
   removeNext,
-  type UnheldCopy,
 } from '../../operations/disks/removals.js';
 import { compareCopy, type LeftCopy, removeCopy } from './copy.js';
 
@@ -18,19 +18,19 @@ const PAGE = 200;
 /** @returns how many copies were removed */
 export async function removeUnheld(ctx: Context, stop: AbortSignal): Promise<number> {
   for (let after = 0; !stop.aborted; ) {
-    const requestId = await findUncleared(ctx, after);
+    const requestId = await findUnreleased(ctx, after);
     if (requestId === undefined) break;
-    await releaseRequest(ctx, requestId, stop);
+    await clearRequest(ctx, requestId, stop);
     after = requestId;
   }
   return await removeCopies(ctx, stop);
 }
 
-async function releaseRequest(ctx: Context, requestId: number, stop: AbortSignal): Promise<void> {
+async function clearRequest(ctx: Context, requestId: number, stop: AbortSignal): Promise<void> {
   let isWhole = true;
   for (let after = 0n; ; ) {
     const copies = await readUnheld(ctx, { requestId, after, limit: PAGE });
-    const states = await Promise.all(copies.map((copy) => judge(ctx, copy)));
+    const states = await Promise.all(copies.map((copy) => stateOf(ctx, copy)));
     const pick = (wanted: string) => copies.filter((_, index) => states[index] === wanted).map((copy) => copy.fileId);
     await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
     if (states.includes('unknown')) isWhole = false;
@@ -38,10 +38,10 @@ async function releaseRequest(ctx: Context, requestId: number, stop: AbortSignal
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;
   }
-  if (isWhole) await markCleared(ctx, requestId);
+  if (isWhole) await markReleased(ctx, requestId);
 }
 
-async function judge(ctx: Context, copy: UnheldCopy): Promise<'unchanged' | 'changed' | 'unknown'> {
+async function stateOf(ctx: Context, copy: Copy): Promise<'unchanged' | 'changed' | 'unknown'> {
   if (!hasPlace(copy)) return 'unchanged';
   try {
     return (await compareCopy(copy)) === 'changed' ? 'changed' : 'unchanged';
@@ -70,6 +70,6 @@ async function removeCopies(ctx: Context, stop: AbortSignal): Promise<number> {
   return count;
 }
 
-function hasPlace(copy: UnheldCopy): copy is UnheldCopy & LeftCopy {
+function hasPlace(copy: Copy): copy is Copy & LeftCopy {
   return copy.mountpoint !== null && copy.diskId !== null;
 }

@@ -1,19 +1,24 @@
 /**
  * Holding a drive's lease: renewed in the background while the process lives. When it cannot be renewed in time, the
- * signal aborts, and `check` refuses whatever must not happen without the drive.
+ * signal aborts, and `confirm` refuses whatever must not happen without the drive.
  */
 import type { Context } from '../../context.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
 
+/** A lease that is renewed until it is lost or let go. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
   /** @throws Error when the lease is lost, or may be: the process may have stood still past its end */
-  check(): void;
+  confirm(): void;
   /** Ends the renewal. */
   letGo(): void;
 }
 
+/**
+ * Begins to renew a lease that was just claimed; `letGo` must end it.
+ * @param options.stop ends all work with the drive, not the renewal
+ */
 export function holdLease(ctx: Context, lease: Lease, options: { leaseSeconds: number; stop: AbortSignal }): HeldLease {
   const lost = new AbortController();
   const leaseMs = options.leaseSeconds * 1000;
@@ -29,7 +34,7 @@ export function holdLease(ctx: Context, lease: Lease, options: { leaseSeconds: n
   return {
     ...lease,
     signal: AbortSignal.any([lost.signal, options.stop]),
-    check: () => {
+    confirm: () => {
       if (lost.signal.aborted || performance.now() >= validUntil) throw lostError(lease);
     },
     letGo: () => clearInterval(timer),

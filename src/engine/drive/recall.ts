@@ -1,9 +1,8 @@
 /**
- * Brings files of a mounted volume into the restore area: read, checksum and write in one pass, then sync, rename.
+ * One recall of a mounted volume: read, checksummed and written in one pass, synced, and put in place.
  *
- * Reading goes on while files before are still being written and synced. Nothing is reported as restored before its folder is
- * synced as well. Killed anywhere, it leaves partial files and recalls that say RUNNING; whoever gets the drive next
- * removes the ones and queues the others again.
+ * Killed anywhere, it leaves a partial file and a recall that says RUNNING; whoever gets the drive next removes the one
+ * and queues the other again.
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
@@ -15,103 +14,37 @@ import { addSeconds } from '../../time.js';
 import { checksumOf } from '../checksum.js';
 import { inspect, putInPlace } from '../disk/copy.js';
 import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
-import { type Folder, openFolder } from '../disk/restore-area.js';
+import type { Folder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, describeEnd, pauseSeconds } from './retry.js';
 
-/** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
-const REPORT_MS = 1000;
-
-/** Recalls that were started together. */
-export interface Batch {
-  recalls: readonly RunningRecall[];
-  /** Of each recall: aborts when the recall, or all work of the drive, is to stop. */
-  signals: readonly AbortSignal[];
-  /** Aborts when nothing of the batch is left to do. */
-  signal: AbortSignal;
-  /** To be called when no recall of the batch runs any more. */
-  end(): void;
-}
-
-/**
- * Reads recalls in the order given, and reports one outcome for each; what its signal stops is `returned`.
- * @param work.report may be called several times; it must not wait
- * @param work.budget of the drive: what is read and not yet written
- * @returns once all are read; `written` settles when all outcomes are reported, and must be awaited
- */
-export async function runBatch(
-  ctx: Context,
-  lease: HeldLease,
-  volume: MountedVolume,
-  work: {
-    batch: Batch;
-    report: (outcomes: RecallOutcome[]) => void;
-    budget: Budget;
-  },
-): Promise<{ written: Promise<void> }> {
-  const { batch, report, budget } = work;
-  const folders = new Map<string, Folder>();
-  const ended: RecallOutcome[] = [];
-  const finishing: Promise<unknown>[] = [];
-  const end = (outcome: RecallOutcome) => ended.push(outcome);
-  let reporting = Promise.resolve();
-  const reportEnded = async () => {
-    const outcomes = ended.splice(0);
-    if (outcomes.length === 0) return;
-    await Promise.all([...folders.values()].map((folder) => folder.handle.sync()));
-    report(outcomes);
-  };
-  const timer = setInterval(() => {
-    reporting = reporting.then(reportEnded);
-    reporting.catch(() => {}); // awaited in finishAll
-  }, REPORT_MS);
-  for (const [index, recall] of batch.recalls.entries()) {
-    const signal = batch.signals[index] ?? lease.signal;
-    const settle = (error: unknown) =>
-      signal.aborted ? ({ fileId: recall.fileId, kind: 'returned' } as const) : judge(ctx, recall, error);
-    try {
-      signal.throwIfAborted();
-      const folder = await folderOf(recall, folders);
-      // who has stood still must not begin a partial file when others have looked for what it left already
-      lease.check();
-      const partial = partialName({ ...lease, fileId: recall.fileId });
-      const copy = { folder, partial, file: new PartialFile(folder, partial, budget) };
-      const checksum = await readInto(copy.file, volume, recall, signal);
-      finishing.push(finishCopy(lease, recall, copy, checksum).catch(settle).then(end));
-    } catch (error) {
-      end(settle(error));
-    }
-  }
-  const finishAll = async () => {
-    try {
-      await Promise.all(finishing);
-      clearInterval(timer);
-      await reporting.then(reportEnded);
-    } finally {
-      clearInterval(timer);
-      await Promise.all([...folders.values()].map((folder) => folder.handle.close()));
-    }
-  };
-  return { written: finishAll() };
-}
-
-interface Copy {
+/** A copy that is being made, beside its place. */
+export interface CopyInHand {
   folder: Folder;
   partial: string;
   file: PartialFile;
 }
 
-async function folderOf(recall: RunningRecall, folders: Map<string, Folder>): Promise<Folder> {
-  const key = path.join(recall.mountpoint, path.dirname(recall.path));
-  const folder = folders.get(key) ?? (await openFolder(recall, recall.path));
-  folders.set(key, folder);
-  return folder;
+/** @throws Error when the lease is lost */
+export function beginCopy(
+  lease: HeldLease,
+  recall: RunningRecall,
+  { folder, budget }: { folder: Folder; budget: Budget },
+): CopyInHand {
+  // who has stood still must not begin a partial file when others have looked for what it left already
+  lease.confirm();
+  const partial = partialName({ ...lease, fileId: recall.fileId });
+  return { folder, partial, file: new PartialFile(folder, partial, budget) };
 }
 
-/** @returns the checksum, once the whole file is read and found to be what the catalogue says */
-async function readInto(
-  file: PartialFile,
+/**
+ * Reads the whole file into the copy, which may not be written yet when this returns; the copy is removed when it throws.
+ * @returns the checksum
+ * @throws TapeError MEDIA when the tape copy is not what the catalogue says
+ */
+export async function readInto(
+  copy: CopyInHand,
   volume: MountedVolume,
   recall: RunningRecall,
   signal: AbortSignal,
@@ -119,29 +52,34 @@ async function readInto(
   try {
     return await readChecked(volume, recall, {
       signal,
-      sink: (chunk) => file.write(chunk),
+      sink: (chunk) => copy.file.write(chunk),
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
         return `the tape copy has ${has}, and the catalogue says ${expected}: ${recall.path}`;
       },
     });
   } catch (error) {
-    await file.discard();
+    await copy.file.discard();
     throw error;
   }
 }
 
-async function finishCopy(
+/**
+ * Syncs a copy that was read and puts it in its place, which lasts once the folder is synced as well. The copy is removed
+ * when it throws.
+ */
+export async function finishCopy(
   lease: HeldLease,
   recall: RunningRecall,
-  copy: Copy,
+  copy: CopyInHand,
   checksum: string,
 ): Promise<RecallOutcome> {
   const name = path.basename(recall.path);
   try {
     const mtimeNs = await copy.file.finish();
-    await checkPlace(recall, copy.folder, checksum);
-    lease.check();
+    await refuseOther(recall, copy.folder, checksum);
+    // who has stood still must not put anything in place when the file may be another engine's already
+    lease.confirm();
     await putInPlace(copy.folder, copy.partial, name);
     return { fileId: recall.fileId, kind: 'restored', mtimeNs };
   } catch (error) {
@@ -151,7 +89,7 @@ async function finishCopy(
 }
 
 /** The same bytes may stand there, put by an engine that was killed before it could say so; anything else stays. */
-async function checkPlace(recall: RunningRecall, folder: Folder, checksum: string): Promise<void> {
+async function refuseOther(recall: RunningRecall, folder: Folder, checksum: string): Promise<void> {
   const name = path.basename(recall.path);
   const found = await inspect(folder, name);
   if (found === 'nothing') return;
@@ -159,7 +97,8 @@ async function checkPlace(recall: RunningRecall, folder: Folder, checksum: strin
   throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
 }
 
-function judge(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
+/** How a recall ends that could not be done: to be tried again after a pause, or failed for good. Told to the log. */
+export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
   ctx.log.warn({ path: recall.path, errorClass, attempts: recall.attempts + 1, pause }, `recall failed: ${error}`);
@@ -168,7 +107,7 @@ function judge(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutc
     : { fileId: recall.fileId, kind: 'retry', errorClass, error, notBefore: addSeconds(ctx.now(), pause) };
 }
 
-/** All recalls of a batch end the same way, when their volume could not be mounted. */
-export function judgeAll(ctx: Context, batch: readonly RunningRecall[], error: unknown): RecallOutcome[] {
-  return batch.map((recall) => judge(ctx, recall, error));
+/** How a recall ends that was stopped or not begun. */
+export function toReturned({ fileId }: RunningRecall): RecallOutcome {
+  return { fileId, kind: 'returned' };
 }

@@ -58,7 +58,7 @@ async function verifyVolume(
           await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
         } catch (error) {
           if (lease.signal.aborted) return;
-          failure = judge(ctx, copy, error);
+          failure = failureOf(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
         if (!mounted) return; // each file would fail alike: the next mount may not
@@ -76,7 +76,8 @@ function tellMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-function judge(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
+/** What is to be shown of a copy that is not confirmed, and when it is tried again. Told to the log. */
+function failureOf(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
   const pause = pauseSeconds(errorClass, copy.attempts, Math.random());
   ctx.log.warn({ path: copy.path, errorClass, attempts: copy.attempts + 1, pause }, `not confirmed: ${error}`);

@@ -17,9 +17,10 @@ import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../../pla
 import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
 import { Budget } from '../disk/partial-file.js';
+import { type Batch, runBatch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
-import { type Batch, judgeAll, runBatch } from './recall.js';
+import { outcomeOf, toReturned } from './recall.js';
 import type { VolumeFailures } from './volume-failures.js';
 
 /** How often a plan is made anew at most, while files go on arriving or other users wait. */
@@ -100,7 +101,7 @@ export async function workVolume(
       const reportReads = (outcomes: RecallOutcome[]) => report(outcomes, findHoldReason(outcomes));
       const giveUp = (error: unknown) =>
         // what has been reported already is not touched by this
-        report(batch.signal.aborted ? recalls.map(toReturned) : judgeAll(ctx, recalls, error));
+        report(recalls.map((recall) => (batch.signal.aborted ? toReturned(recall) : outcomeOf(ctx, recall, error))));
       try {
         mounted ??= await backend.mount(volume.volume, lease.driveName, batch.signal);
         options.failures.mountSucceeded(volume.volume);
@@ -150,10 +151,6 @@ async function noteMountFailure(
 
 function toFileId({ fileId }: RunningRecall): bigint {
   return fileId;
-}
-
-function toReturned({ fileId }: RunningRecall): RecallOutcome {
-  return { fileId, kind: 'returned' };
 }
 
 /** The files to read next; none when the volume has no work, or it is time for another one. */

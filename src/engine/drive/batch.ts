@@ -1,0 +1,101 @@
+/**
+ * Brings the files of a batch from a mounted volume into the restore area, one after the other.
+ *
+ * Reading goes on while files before are still being written and synced. Nothing is reported as restored before its
+ * folder is synced as well (reports.ts).
+ */
+import type { Context } from '../../context.js';
+import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import type { RunningRecall } from '../../operations/recalls/starts.js';
+import type { MountedVolume } from '../../tape/backend.js';
+import { OpenFolders } from '../disk/open-folders.js';
+import type { Budget } from '../disk/partial-file.js';
+import type { HeldLease } from './lease.js';
+import { beginCopy, finishCopy, outcomeOf, readInto, toReturned } from './recall.js';
+import { Reports } from './reports.js';
+
+/** Recalls that were started together. */
+export interface Batch {
+  recalls: readonly RunningRecall[];
+  /** Of each recall: aborts when the recall, or all work of the drive, is to stop. */
+  signals: readonly AbortSignal[];
+  /** Aborts when nothing of the batch is left to do. */
+  signal: AbortSignal;
+  /** To be called when no recall of the batch runs any more. */
+  end(): void;
+}
+
+/** What it takes to read a batch. */
+export interface BatchWork {
+  batch: Batch;
+  /** May be called several times; it must not wait. */
+  report: (outcomes: RecallOutcome[]) => void;
+  /** Of the drive: what is read and not yet written. */
+  budget: Budget;
+}
+
+/**
+ * Reads recalls in the order given, and reports one outcome for each; what its signal stops is `returned`.
+ * @returns once all are read; `written` settles when all outcomes are reported, and must be awaited. Where it rejects,
+ *   those that are not reported have no outcome
+ */
+export async function runBatch(
+  ctx: Context,
+  lease: HeldLease,
+  volume: MountedVolume,
+  work: BatchWork,
+): Promise<{ written: Promise<void> }> {
+  const run = new BatchRun(ctx, lease, volume, work);
+  await run.read();
+  return { written: run.finish() };
+}
+
+class BatchRun {
+  private readonly ctx: Context;
+  private readonly lease: HeldLease;
+  private readonly volume: MountedVolume;
+  private readonly work: BatchWork;
+  private readonly folders = new OpenFolders();
+  private readonly reports: Reports;
+  /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
+  private readonly finishing: Promise<void>[] = [];
+
+  constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.volume = volume;
+    this.work = work;
+    this.reports = new Reports(this.folders, work.report);
+  }
+
+  async read(): Promise<void> {
+    const { recalls, signals } = this.work.batch;
+    for (const [index, recall] of recalls.entries()) await this.readOne(recall, signals[index] ?? this.lease.signal);
+  }
+
+  /** Never rejects: a bad file holds up no other. */
+  private async readOne(recall: RunningRecall, signal: AbortSignal): Promise<void> {
+    const end = (outcome: RecallOutcome) => this.reports.add(outcome);
+    const fail = (error: unknown) => end(signal.aborted ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
+    try {
+      signal.throwIfAborted();
+      const folder = await this.folders.open(recall);
+      const copy = beginCopy(this.lease, recall, { folder, budget: this.work.budget });
+      const checksum = await readInto(copy, this.volume, recall, signal);
+      this.finishing.push(finishCopy(this.lease, recall, copy, checksum).then(end, fail));
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  /** Returns when the last file is in place and reported; the folders are closed then, whatever happens. */
+  async finish(): Promise<void> {
+    try {
+      await Promise.all(this.finishing);
+      await this.reports.finish();
+    } finally {
+      this.reports.stop();
+      await this.folders.close();
+    }
+  }
+}
