@@ -1,0 +1,44 @@
+/**
+ * What came of a drive's time at a volume, written down in order while the drive reads on. After a write that failed
+ * nothing more is written: what was to be written says RUNNING, and the next holder of the drive puts it in order.
+ */
+import type { Context } from '../../context.js';
+import { chargeDriveTime } from '../../operations/quotas/shares.js';
+import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
+import { holdFailing } from '../../operations/suspensions.js';
+import type { HeldLease } from './lease.js';
+
+/** None of its methods waits or throws; whoever uses it awaits `written`. */
+export class OutcomeWriter {
+  private readonly ctx: Context;
+  private readonly lease: HeldLease;
+  private readonly volume: string;
+  private last: Promise<unknown> = Promise.resolve();
+
+  constructor(ctx: Context, lease: HeldLease, volume: string) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.volume = volume;
+  }
+
+  /** Settles when all is written that was given so far; rejects with what the first write that failed threw. */
+  get written(): Promise<unknown> {
+    return this.last;
+  }
+
+  /** @param holdReason why the volume is to be held, when it is */
+  report(outcomes: readonly RecallOutcome[], holdReason?: string): void {
+    this.append(() => finishRecalls(this.ctx, this.lease, outcomes));
+    if (holdReason !== undefined) this.append(() => holdFailing(this.ctx, this.volume, holdReason));
+  }
+
+  /** Charges whoever wanted the files with the time that the drive has spent on them. */
+  charge(fileIds: readonly bigint[], seconds: number): void {
+    this.append(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
+  }
+
+  private append(write: () => Promise<unknown>): void {
+    this.last = this.last.then(write);
+    this.last.catch(() => {}); // thrown by `written`
+  }
+}
