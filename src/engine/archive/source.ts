@@ -1,0 +1,47 @@
+/** A file that is to be archived, as it was found: read, known again, and removed once it is safe on tape. */
+import { type BigIntStats, constants } from 'node:fs';
+import { type FileHandle, lstat, open, unlink } from 'node:fs/promises';
+
+/** A regular file as the walk found it. */
+export interface Source {
+  file: string;
+  /** The logical path that it gets. */
+  path: string;
+  /** Bytes. */
+  size: bigint;
+  /** What tells the file as it was found from a changed one: inode, and modification time in nanoseconds. */
+  ino: bigint;
+  mtimeNs: bigint;
+}
+
+/** Is it another file, or were other bytes written to it? Only as far as inode, size and time tell. */
+export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): boolean {
+  return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
+}
+
+/** Uses a source while it is open for reading. A link that has taken its place since is not followed. */
+export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {
+  const handle = await open(source.file, constants.O_RDONLY | constants.O_NOFOLLOW);
+  try {
+    return await use(handle);
+  } finally {
+    await handle.close();
+  }
+}
+
+const CHUNK_BYTES = 1024 * 1024;
+
+/** The bytes from where the handle stands; a chunk belongs to the reader. */
+export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array> {
+  for (;;) {
+    const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(CHUNK_BYTES));
+    if (bytesRead === 0) return;
+    yield buffer.subarray(0, bytesRead);
+  }
+}
+
+/** What was written to a source since it was read is on no tape: such a source stays. @throws Error then */
+export async function removeSource(source: Source): Promise<void> {
+  if (isChanged(source, await lstat(source.file, { bigint: true }))) throw new Error('it changed since it was read');
+  await unlink(source.file);
+}
