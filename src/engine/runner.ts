@@ -5,8 +5,8 @@
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
-import { messageOf } from '../errors.js';
 import { createMailTransport } from '../mail.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
@@ -19,16 +19,20 @@ import { removeUnheld } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
 import { runDrive, takeOver } from './drive/drive.js';
+import type { DriveOptions } from './drive/options.js';
 import { RunningRecalls } from './drive/running.js';
 import { VolumeFailures } from './drive/volume-failures.js';
 import { sendMail } from './notify.js';
+import { type Pass, PassRunner } from './passes.js';
 import { Waker } from './waker.js';
 
+/** An engine that works. */
 export interface Engine {
   /** Stops taking work, waits a while for what is in hand, and gives up the rest, which goes back into the queue. */
   stop(): Promise<void>;
 }
 
+/** For tests: a site needs none of them. */
 export interface EngineOptions {
   /** A drive whose engine is silent for this long goes to another one. */
   leaseSeconds?: number;
@@ -46,9 +50,12 @@ const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const MAIL_MS = 2000;
-/** A pass rests so long at least: its bell may ring for every batch of files, and each look costs the database. */
-const REST_MS = 200;
 
+/**
+ * Begins to work with the site's drives, and with every pass.
+ * @param ctx its events are open, since they ring the bells
+ * @returns once the restore disks and drives of the site are registered
+ */
 export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
   const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS, idleMs = IDLE_MS } = options;
   await prepareDisks(ctx);
@@ -57,81 +64,71 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const abort = new AbortController();
   setMaxListeners(0, stop.signal, abort.signal); // every drive and every pass waits on them
   const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
-  const unlisten = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
-  // what an operator has changed: there may be more to do now, or something to stop
-  for (const bell of [bells.recall, bells.event]) unlisten.push(ctx.events.onRing('suspension', () => bell.ring()));
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
-
-  const drive = {
+  const drive: DriveOptions = {
     engineId: randomUUID(),
     count: ctx.config.drives,
     leaseSeconds,
     stop: stop.signal,
     abort: abort.signal,
+    work: bells.recall,
     running: new RunningRecalls(),
     failures: new VolumeFailures(),
     idleMs,
     gauge: new DiskGauge(options.readFileSystem),
   };
-  unlisten.push(ctx.events.onRing('suspension', () => drive.failures.endPauses()));
-  const drives = Array.from({ length: ctx.config.drives }, () =>
-    runDrive(ctx, backend, { ...drive, work: bells.recall }),
-  );
-  const passes = [
-    repeat(ctx, 'abandon', { everyMs: idleMs, bell: bells.event, stop: stop.signal }, async () => {
-      if (!drive.running.isEmpty) drive.running.stop(await findAbandoned(ctx, drive.engineId));
-    }),
-    repeat(ctx, 'expire', { everyMs: EXPIRE_MS, bell: bells.event, stop: stop.signal }, async () => {
-      await expireRequests(ctx);
-      await removeUnheld(ctx, stop.signal);
-    }),
-    repeat(ctx, 'take over', { everyMs: leaseSeconds * 1000, bell: new Waker(), stop: stop.signal }, () =>
-      takeOver(ctx, drive),
-    ),
-    repeat(ctx, 'repair', { everyMs: REPAIR_MS, bell: new Waker(), stop: stop.signal }, async () => {
-      await returnOrphans(ctx);
-      await joinAwaited(ctx);
-    }),
-    repeat(ctx, 'unplaced', { everyMs: REPAIR_MS, bell: bells.recall, stop: stop.signal }, () => failUnplaced(ctx)),
-    repeat(ctx, 'mail', { everyMs: MAIL_MS, bell: bells.notification, stop: stop.signal }, () =>
-      sendMail(ctx, transport, { stop: stop.signal, abort: abort.signal }),
-    ),
-  ];
+  const unlisten = listen(ctx, bells, drive.failures);
+  const drives = Array.from({ length: drive.count }, () => runDrive(ctx, backend, drive));
+  const passes = new PassRunner(ctx, stop.signal).run(listPasses(ctx, { drive, bells, transport }));
   return {
     stop: async () => {
       stop.abort();
-      const drained = Promise.all([...drives, ...passes]);
+      const drained = Promise.all([...drives, passes]);
       await Promise.race([drained, sleep(drainMs, undefined, { ref: false })]);
       abort.abort();
       await drained;
-      for (const end of unlisten) end();
+      unlisten();
       transport?.close();
     },
   };
 }
 
-/** Runs a pass again and again, on its bell and at least every so often; what it throws is logged and tried again. */
-async function repeat(
-  ctx: Context,
-  name: string,
-  timing: { everyMs: number; bell: Waker; stop: AbortSignal },
-  pass: () => Promise<unknown>,
-): Promise<void> {
-  while (!timing.stop.aborted) {
-    const seen = timing.bell.count;
-    try {
-      await pass();
-    } catch (error) {
-      ctx.log.error({ err: error }, `${name}: ${messageOf(error)}`);
-      await rest(timing.everyMs, timing.stop);
-      continue;
-    }
-    await rest(REST_MS, timing.stop);
-    await timing.bell.wait(seen, timing.everyMs, timing.stop);
-  }
+/** By the table that rings them. */
+type Bells = Record<'recall' | 'event' | 'notification', Waker>;
+
+/** @returns what ends it */
+function listen(ctx: Context, bells: Bells, failures: VolumeFailures): () => void {
+  const ends = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
+  // what an operator has changed: there may be more to do now, or something to stop
+  for (const bell of [bells.recall, bells.event]) ends.push(ctx.events.onRing('suspension', () => bell.ring()));
+  ends.push(ctx.events.onRing('suspension', () => failures.endPauses()));
+  return () => {
+    for (const end of ends) end();
+  };
 }
 
-/** Returns after the time given, or when the signal aborts. */
-async function rest(ms: number, stop: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal: stop }).catch(() => {}); // woken by the stop
+function listPasses(
+  ctx: Context,
+  { drive, bells, transport }: { drive: DriveOptions; bells: Bells; transport: Transporter | undefined },
+): Pass[] {
+  const { engineId, running, stop, abort } = drive;
+  const stopAbandoned = async () => {
+    if (!running.isEmpty) running.stop(await findAbandoned(ctx, engineId));
+  };
+  const expire = async () => {
+    await expireRequests(ctx);
+    await removeUnheld(ctx, stop);
+  };
+  const repair = async () => {
+    await returnOrphans(ctx);
+    await joinAwaited(ctx);
+  };
+  return [
+    { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
+    { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: expire },
+    { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
+    { name: 'repair', everyMs: REPAIR_MS, run: repair },
+    { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
+    { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
+  ];
 }

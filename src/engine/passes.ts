@@ -1,0 +1,54 @@
+/** Passes: what an engine does again and again beside its drives, each on its own. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../context.js';
+import { messageOf } from '../errors.js';
+import { Waker } from './waker.js';
+
+/** A job that finds by itself what there is to do. It may be killed at any line, and the next run repairs what is left. */
+export interface Pass {
+  /** In the log, when it fails. */
+  name: string;
+  /** Rings when there may be something to do; without one it is done every so often only. */
+  bell?: Waker;
+  /** At least so often; after a failure not before. */
+  everyMs: number;
+  run: () => Promise<unknown>;
+}
+
+/** A pass rests so long at least: its bell may ring for every batch of files, and each look costs the database. */
+const REST_MS = 200;
+
+/** Runs passes until `stop`; each begins at once. */
+export class PassRunner {
+  private readonly ctx: Context;
+  private readonly stop: AbortSignal;
+
+  constructor(ctx: Context, stop: AbortSignal) {
+    this.ctx = ctx;
+    this.stop = stop;
+  }
+
+  /** What a pass throws is logged and tried again. @returns when all have come to the end of their last run */
+  async run(passes: readonly Pass[]): Promise<void> {
+    await Promise.all(passes.map((pass) => this.repeat(pass)));
+  }
+
+  private async repeat({ name, bell = new Waker(), everyMs, run }: Pass): Promise<void> {
+    while (!this.stop.aborted) {
+      const seen = bell.count; // before the look, so that what rings during it is not lost
+      try {
+        await run();
+      } catch (error) {
+        this.ctx.log.error({ err: error }, `${name}: ${messageOf(error)}`);
+        await this.rest(everyMs);
+        continue;
+      }
+      await this.rest(REST_MS);
+      await bell.wait(seen, everyMs, this.stop);
+    }
+  }
+
+  private async rest(ms: number): Promise<void> {
+    await sleep(ms, undefined, { signal: this.stop }).catch(() => {}); // woken by the stop
+  }
+}
