@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 
+/** A checksum that grows chunk by chunk; to be asked for its digest once, at the end. */
 export interface Checksum {
   update(chunk: Uint8Array): void;
   /** With the algorithm's name before it. */

@@ -12,6 +12,7 @@ import { addSeconds } from '../time.js';
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
+/** How sending ends. */
 export interface MailSignals {
   /** No further letter after this. */
   stop: AbortSignal;

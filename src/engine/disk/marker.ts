@@ -10,6 +10,7 @@ import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
 /** No catalogue path has a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
 
+/** A restore disk, as far as its marker tells it from others. */
 export interface MarkedDisk {
   diskId: number;
   mountpoint: string;

@@ -70,6 +70,7 @@ async function adopt(ctx: Context, { id, mountpoint }: DiskRow): Promise<string 
   }
 }
 
+/** A restore disk as operators are shown it. */
 export interface DiskState extends DiskRow {
   /** Bytes that are really free; null where that is not known, and `problem` says why. */
   free: bigint | null;
@@ -80,7 +81,7 @@ export interface DiskState extends DiskRow {
 /** Restore disks with what is really free on them. */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const suspensions = (await listSuspensions(ctx)).filter(({ kind }) => kind === 'DISK');
-  const describe = async (disk: DiskRow): Promise<DiskState> => {
+  const describeDisk = async (disk: DiskRow): Promise<DiskState> => {
     const suspended = suspensions.find(({ name }) => name === disk.mountpoint);
     const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason } : null;
     try {
@@ -90,5 +91,5 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
       return { ...disk, free: null, problem: messageOf(error), suspension };
     }
   };
-  return await Promise.all((await listDisks(ctx)).map(describe));
+  return await Promise.all((await listDisks(ctx)).map(describeDisk));
 }

@@ -37,6 +37,7 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
+/** One for all drives of an engine: they would ask the same disks. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();

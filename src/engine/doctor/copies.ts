@@ -11,6 +11,7 @@ import type { Examination } from './examination.js';
 
 const PAGE = 200;
 
+/** Noted copies of restored files that are missing, changed, damaged or unreadable, then notes of copies that have gone. */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readCopies(ctx, { kind: 'restored', after, limit: PAGE });

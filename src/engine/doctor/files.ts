@@ -19,6 +19,11 @@ import type { CopyPlace } from '../disk/restore-area.js';
 import { type Entry, walkDisk } from '../disk/walk.js';
 import type { Examination } from './examination.js';
 
+/**
+ * What stands on a disk and is not a copy that is noted: partial files, copies of files that are elsewhere, unknown files.
+ * Folders that cannot be read come last.
+ * @throws TapeError TRANSIENT when the disk is not there
+ */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
   const unreadable: Finding[] = [];
@@ -114,13 +119,13 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const before = await findStats(place);
   if (!before) return;
-  const isOurs =
+  const hasTheBytes =
     exam.repair && before.isFile() && checksum !== null && (await readChecksum(place, checksum)) === checksum;
   const fault = await withLockedFile(ctx, fileId, async (note) => {
     const stats = note && !isExpected(note, place) ? await findStats(place) : undefined;
     if (!note || !stats) return undefined;
     const isSame = stats.ino === before.ino && stats.size === before.size && stats.mtimeNs === before.mtimeNs;
-    const isTheCopy = isOurs && isSame && note.checksum === checksum && stats.size === note.size;
+    const isTheCopy = hasTheBytes && isSame && note.checksum === checksum && stats.size === note.size;
     const isOnTape = note.stage === 'ONTAPE' || note.stage === 'RESTORED';
     return { note, stats, isRepaired: isTheCopy && isOnTape && (await tryRemove(ctx, place)) };
   });

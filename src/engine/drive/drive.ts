@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { readShares } from '../../operations/quotas/shares.js';
-import { claimDrive, giveBackDrive, setMount } from '../../operations/recalls/drives.js';
+import { claimDrive, releaseDrive, setMount } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
@@ -55,8 +55,8 @@ async function useDrive(
     await cleanUp(ctx, lease);
     await use(lease);
   } finally {
-    lease.letGo();
-    await giveBackDrive(ctx, claimed);
+    lease.endRenewal();
+    await releaseDrive(ctx, claimed);
   }
   return true;
 }

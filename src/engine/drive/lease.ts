@@ -5,18 +5,18 @@
 import type { Context } from '../../context.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
 
-/** A lease that is renewed until it is lost or let go. */
+/** A lease that is renewed until it is lost, or until the renewal is ended. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
   /** @throws Error when the lease is lost, or may be: the process may have stood still past its end */
   confirm(): void;
-  /** Ends the renewal. */
-  letGo(): void;
+  /** Before the drive is given back; calling it twice is safe. */
+  endRenewal(): void;
 }
 
 /**
- * Begins to renew a lease that was just claimed; `letGo` must end it.
+ * Begins to renew a lease that was just claimed; `endRenewal` must end that.
  * @param options.stop ends all work with the drive, not the renewal
  */
 export function holdLease(ctx: Context, lease: Lease, options: { leaseSeconds: number; stop: AbortSignal }): HeldLease {
@@ -37,7 +37,7 @@ export function holdLease(ctx: Context, lease: Lease, options: { leaseSeconds: n
     confirm: () => {
       if (lost.signal.aborted || performance.now() >= validUntil) throw lostError(lease);
     },
-    letGo: () => clearInterval(timer),
+    endRenewal: () => clearInterval(timer),
   };
 }
 

@@ -15,6 +15,7 @@ const MAX_MOUNTS = 3;
 /** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
 const MAX_BAD_FILES = 3;
 
+/** What a mount that failed means for its volume. */
 export interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
@@ -24,6 +25,7 @@ export interface MountFailure {
   holdReason: string | undefined;
 }
 
+/** Shared by the drives of an engine. Volumes go by their names. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
