@@ -4,12 +4,12 @@
  */
 import type { Context } from '../../context.js';
 import {
-  type Copy,
-  findUnreleased,
+  findUncleared,
   letGo,
-  markReleased,
+  markCleared,
   readUnheld,
   removeNext,
+  type UnheldCopy,
 } from '../../operations/disks/removals.js';
 import { compareCopy, type LeftCopy, removeCopy } from './copy.js';
 
@@ -18,7 +18,7 @@ const PAGE = 200;
 /** @returns how many copies were removed */
 export async function removeUnheld(ctx: Context, stop: AbortSignal): Promise<number> {
   for (let after = 0; !stop.aborted; ) {
-    const requestId = await findUnreleased(ctx, after);
+    const requestId = await findUncleared(ctx, after);
     if (requestId === undefined) break;
     await clearRequest(ctx, requestId, stop);
     after = requestId;
@@ -38,10 +38,10 @@ async function clearRequest(ctx: Context, requestId: number, stop: AbortSignal):
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;
   }
-  if (isWhole) await markReleased(ctx, requestId);
+  if (isWhole) await markCleared(ctx, requestId);
 }
 
-async function stateOf(ctx: Context, copy: Copy): Promise<'unchanged' | 'changed' | 'unknown'> {
+async function stateOf(ctx: Context, copy: UnheldCopy): Promise<'unchanged' | 'changed' | 'unknown'> {
   if (!hasPlace(copy)) return 'unchanged';
   try {
     return (await compareCopy(copy)) === 'changed' ? 'changed' : 'unchanged';
@@ -70,6 +70,6 @@ async function removeCopies(ctx: Context, stop: AbortSignal): Promise<number> {
   return count;
 }
 
-function hasPlace(copy: Copy): copy is Copy & LeftCopy {
+function hasPlace(copy: UnheldCopy): copy is UnheldCopy & LeftCopy {
   return copy.mountpoint !== null && copy.diskId !== null;
 }

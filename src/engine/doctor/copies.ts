@@ -4,7 +4,7 @@ import { messageOf, TapeError } from '../../errors.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
 import { letGo } from '../../operations/disks/removals.js';
 import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
-import { type Finding, runCheck } from '../../operations/doctor/findings.js';
+import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
 import { removeUnheld } from '../disk/removal.js';
 import type { Examination } from './examination.js';
@@ -150,5 +150,5 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
     await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
   };
-  yield* runCheck(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
+  yield* findFaults(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
 }

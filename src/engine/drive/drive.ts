@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { readShares } from '../../operations/quotas/shares.js';
-import { claimDrive, releaseDrive, setMount } from '../../operations/recalls/drives.js';
+import { claimDrive, giveBackDrive, setMount } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
@@ -56,7 +56,7 @@ async function useDrive(
     await use(lease);
   } finally {
     lease.endRenewal();
-    await releaseDrive(ctx, claimed);
+    await giveBackDrive(ctx, claimed);
   }
   return true;
 }
