@@ -1,7 +1,9 @@
 /** Who may import whom, and other rules that the compiler does not hold. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import ts from 'typescript';
 import { expect, test } from 'vitest';
+import { transactionLocks } from '../../src/database/locks.js';
 import { packageRoot } from '../../src/package-root.js';
 
 const files = ['src', 'rest', 'graphql']
@@ -104,6 +106,133 @@ test('nobody imports the wiring but the wiring', () => {
         .map((imported) => `${file} -> ${imported}`),
     );
   expect(broken).toEqual([]);
+});
+
+/** The rooms of src/operations/ and src/engine/, from the bottom up: each imports only from those before it, or its own. */
+const rooms = {
+  'src/operations/': [['quotas'], ['mail'], ['requests'], ['catalogue'], ['disks'], ['recalls', 'doctor'], ['plan']],
+  'src/engine/': [['disk'], ['drive'], ['archive', 'doctor']],
+};
+
+test('a room imports only from rooms below it', () => {
+  const broken: string[] = [];
+  for (const [folder, order] of Object.entries(rooms)) {
+    const roomOf = (file: string) => (file.startsWith(folder) ? file.slice(folder.length).split('/')[0] : undefined);
+    const rank = (room: string | undefined) => order.findIndex((level) => level.includes(room ?? ''));
+    for (const file of files.filter((name) => name.startsWith(folder) && name.slice(folder.length).includes('/'))) {
+      const own = roomOf(file);
+      if (rank(own) < 0) broken.push(`${file} is in no known room`);
+      for (const imported of importsOf(file)) {
+        const other = roomOf(imported);
+        if (rank(other) >= 0 && other !== own && rank(other) >= rank(own)) broken.push(`${file} -> ${imported}`);
+      }
+    }
+  }
+  expect(broken).toEqual([]);
+});
+
+/** The files of each circle of imports, as paths that come back to their first file. */
+function findCircles(imports: ReadonlyMap<string, readonly string[]>): string[] {
+  const circles: string[] = [];
+  const done = new Set<string>();
+  const follow = (file: string, way: readonly string[]) => {
+    const at = way.indexOf(file);
+    if (at >= 0) circles.push([...way.slice(at), file].join(' -> '));
+    if (at >= 0 || done.has(file)) return;
+    for (const imported of imports.get(file) ?? []) follow(imported, [...way, file]);
+    done.add(file);
+  };
+  for (const file of imports.keys()) follow(file, []);
+  return circles;
+}
+
+test('no import goes in a circle', () => {
+  expect(findCircles(new Map(files.map((file) => [file, importsOf(file)])))).toEqual([]);
+  const planted = new Map([
+    ['a', ['b', 'c']],
+    ['b', ['d']],
+    ['c', []],
+    ['d', ['b']],
+  ]);
+  expect(findCircles(planted)).toEqual(['b -> d -> b']);
+});
+
+const MAX_FUNCTION_LINES = 60;
+
+/** Functions that are longer for a reason: `file function: why`. */
+const longFunctions: string[] = [];
+
+/** Of a file's functions and methods: their names, and how many lines they take. */
+function functionsOf(file: string, text: string): { name: string; lines: number }[] {
+  const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest, true);
+  const found: { name: string; lines: number }[] = [];
+  const visit = (node: ts.Node) => {
+    const isNamed = ts.isFunctionDeclaration(node) || ts.isMethodDeclaration(node);
+    if (isNamed || ts.isArrowFunction(node) || ts.isFunctionExpression(node) || ts.isConstructorDeclaration(node)) {
+      const [start, end] = [node.getStart(), node.getEnd()].map((at) => source.getLineAndCharacterOfPosition(at).line);
+      const owner = isNamed ? node.name : ts.isVariableDeclaration(node.parent) ? node.parent.name : undefined;
+      found.push({ name: owner?.getText() ?? 'a function', lines: (end ?? 0) - (start ?? 0) + 1 });
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(source);
+  return found;
+}
+
+test('no function is longer than 60 lines, but for those that say why', () => {
+  const long = files.flatMap((file) =>
+    functionsOf(file, read(file))
+      .filter(({ lines }) => lines > MAX_FUNCTION_LINES)
+      .map(({ name, lines }) => `${file} ${name}: ${lines}`),
+  );
+  expect(long.filter((found) => !longFunctions.some((known) => found.startsWith(known.split(':')[0] ?? '')))).toEqual(
+    [],
+  );
+  const planted = `class A { long() {${'\n'.repeat(60)}} }\nconst short = () => {\n};`;
+  expect(functionsOf('a.ts', planted)).toEqual([
+    { name: 'long', lines: 61 },
+    { name: 'short', lines: 2 },
+  ]);
+});
+
+/** Where SQL of a connection's own, before there is a pool, may be text: the database's own room. */
+const isDatabaseRoom = (file: string) => file.startsWith('src/database/');
+
+test('SQL is a value: no text of a statement is handed to a function', () => {
+  const textual = /\.(query|stream)(<[^(]*>)?\(\s*['"`](?!LISTEN )/;
+  const hits = files.filter((file) => !isDatabaseRoom(file) && textual.test(read(file)));
+  expect(hits).toEqual([]);
+  expect(textual.test('await pool.query<{ id: number }>(\n  `SELECT 1`)')).toBe(true);
+  expect(
+    files.filter((file) => !isDatabaseRoom(file) && /\bstring\b.*\bsql\b|\bsql: string/i.test(read(file))),
+  ).toEqual([]);
+});
+
+test('rows are locked by what src/database/locks.ts has, and advisory locks have their keys there', () => {
+  const locks = /FOR (NO KEY )?(UPDATE|SHARE)\b|pg_(try_)?advisory/;
+  const known = ['src/database/embedded.ts', 'src/database/locks.ts', 'src/database/migrate.ts', 'src/demo.ts'];
+  expect(files.filter((file) => locks.test(read(file)))).toEqual(known);
+});
+
+test('each transaction has a line in the table of locks, and each line its transaction', () => {
+  const names = files.flatMap((file) =>
+    [...read(file).matchAll(/\b(?:transaction|runTransaction)\(\s*[\w.]+,\s*'(\w+)'/g)].map((match) => match[1] ?? ''),
+  );
+  expect([...new Set(names)].sort()).toEqual(Object.keys(transactionLocks).sort());
+});
+
+/** Functions that are each the usual presenter or choice of their own file, and mean the same wherever they stand. */
+const sharedNames = ['filterOf', 'nameOf'];
+
+test('a function name means one thing in operations and in the engine', () => {
+  const places = new Map<string, string[]>();
+  for (const file of files.filter((name) => isIn(name, ['src/operations/', 'src/engine/']))) {
+    for (const [, name = ''] of read(file).matchAll(/^(?:export )?(?:async )?function\*? (\w+)/gm)) {
+      places.set(name, [...(places.get(name) ?? []), file]);
+    }
+  }
+  const twice = [...places].filter(([name, found]) => found.length > 1 && !sharedNames.includes(name));
+  expect(twice).toEqual([]);
 });
 
 test('only the outermost files know HTTP, and only rest/ and graphql/ know their protocol', () => {

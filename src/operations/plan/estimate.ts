@@ -88,7 +88,7 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
     volumesSuspended: parts.filter((part) => part.isSuspended).length,
     quota: { user, size, used, usedAfter: used + all.bytes },
     isEnough: all.bytes === 0n || used + all.bytes <= size,
-    end: await estimateEnd(ctx, user, parts),
+    end: await estimateRange(ctx, user, parts),
   };
 }
 
@@ -124,7 +124,7 @@ function joinByVolume(groups: readonly Group[]): VolumePart[] {
   return [...volumes.values()];
 }
 
-async function estimateEnd(ctx: Context, user: string, parts: readonly VolumePart[]): Promise<EndRange | undefined> {
+async function estimateRange(ctx: Context, user: string, parts: readonly VolumePart[]): Promise<EndRange | undefined> {
   if (parts.some((part) => part.isSuspended)) return undefined;
   const now = ctx.now();
   const wished = parts.map(
