@@ -1,5 +1,6 @@
 /** The text of the mails (pure) and the way they leave the house. */
 import nodemailer, { type Transporter } from 'nodemailer';
+import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 
 export interface MailFacts {
@@ -138,18 +139,6 @@ function formatNumber(n: number): string {
 /** To the second, which is what a reader wants. */
 function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
-}
-
-export function formatBytes(bytes: bigint): string {
-  const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
-  let value = Number(bytes);
-  let unit = 0;
-  while (value >= 999.5 && unit < units.length - 1) {
-    value /= 1000;
-    unit++;
-  }
-  if (unit === 0) return count(value, 'byte', 'bytes');
-  return `${value.toPrecision(3)} ${units[unit]}`;
 }
 
 /** A path may hold line breaks; a mail shows them rather than obeys them. */

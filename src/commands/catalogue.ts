@@ -1,6 +1,8 @@
 /** `migrate`, `import`, `archive`, `quota`, `disk`: what operators do, on the database itself. */
+
 import { open, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { formatBytes, parseSize } from '../bytes.js';
 import type { Config } from '../config.js';
 import { archiveTree } from '../engine/archive.js';
 import { addDisk, type DiskState, describeDisks } from '../engine/disk/setup.js';
@@ -12,7 +14,7 @@ import { readUsed } from '../operations/quotas/used.js';
 import { createBackend } from '../tape/index.js';
 import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, parseSize, printJson, printLine, printTable } from './output.js';
+import { printJson, printLine, printTable } from './output.js';
 
 interface Output {
   json?: boolean;
@@ -61,7 +63,7 @@ export async function archive(config: Config, dir: string, options: ArchiveOptio
   });
   if (options.json) printJson(result);
   else {
-    printLine(`${result.archived} files archived, ${bytes(result.bytes)}`);
+    printLine(`${result.archived} files archived, ${formatBytes(result.bytes)}`);
     if (result.unchanged > 0) printLine(`${result.unchanged} were on tape already`);
     if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
   }
@@ -111,7 +113,7 @@ export async function quotaList(config: Config, options: Output): Promise<void> 
   else {
     printTable(
       ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
-      quotas.map((q) => [q.user, bytes(q.size), bytes(q.used), String(q.weight), q.email, q.notes]),
+      quotas.map((q) => [q.user, formatBytes(q.size), formatBytes(q.used), String(q.weight), q.email, q.notes]),
     );
   }
 }
@@ -125,8 +127,8 @@ export async function quotaShow(config: Config, user: string, options: Output): 
   printTable(
     ['USER', quota.user],
     [
-      ['SIZE', `${quota.size} bytes (${bytes(quota.size)})`],
-      ['USED', `${quota.used} bytes (${bytes(quota.used)})`],
+      ['SIZE', `${quota.size} bytes (${formatBytes(quota.size)})`],
+      ['USED', `${quota.used} bytes (${formatBytes(quota.used)})`],
       ['WEIGHT', String(quota.weight)],
       ['EMAIL', quota.email],
       ['NOTES', quota.notes],
@@ -156,10 +158,10 @@ export async function diskList(config: Config, options: Output): Promise<void> {
       ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
       disks.map((d) => [
         d.mountpoint,
-        bytes(d.size),
-        bytes(d.used),
-        bytes(d.reserved),
-        d.free === null ? 'unknown' : bytes(d.free),
+        formatBytes(d.size),
+        formatBytes(d.used),
+        formatBytes(d.reserved),
+        d.free === null ? 'unknown' : formatBytes(d.free),
         stateOf(d),
       ]),
     );

@@ -1,7 +1,8 @@
 /** `request --dry-run`: what a request would take. */
+import { formatBytes } from '../bytes.js';
 import { ask } from './client.js';
 import { CommandError } from './failure.js';
-import { bytes, printJson, printLine } from './output.js';
+import { printJson, printLine } from './output.js';
 import { describeEnd } from './plan.js';
 
 type Size = bigint | number;
@@ -55,9 +56,9 @@ export async function dryRun(url: string, input: object, options: { json?: boole
 function describe(now: string, estimate: Omit<EstimateNode, '__typename' | 'message'>): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
-    `files       ${estimate.files}, ${bytes(estimate.bytes)}`,
-    `on disk     ${estimate.filesOnDisk}, ${bytes(estimate.bytesOnDisk)}`,
-    `from tape   ${estimate.filesToRecall}, ${bytes(estimate.bytesToRecall)}, on ${volumes} volumes; ${estimate.mounts} to be mounted`,
+    `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
+    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}`,
+    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${volumes} volumes; ${estimate.mounts} to be mounted`,
   ];
   if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);
   if (estimate.volumesSuspended > 0) lines.push(`            ${estimate.volumesSuspended} volumes are out of service`);
@@ -65,7 +66,9 @@ function describe(now: string, estimate: Omit<EstimateNode, '__typename' | 'mess
     lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
   if (estimate.filesUnknown > 0)
     lines.push(`unknown     ${estimate.filesUnknown} paths that the catalogue does not know`);
-  lines.push(`quota       ${user}: ${bytes(quotaUsed)} used, then ${bytes(quotaUsedAfter)} of ${bytes(quotaSize)}`);
+  lines.push(
+    `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
+  );
   lines.push(`end         ${describeEnd(now, estimate.end)}`);
   lines.push('nothing was asked for');
   return lines;

@@ -1,9 +1,10 @@
 /** `plan`: what the drives do and will do, and where a request stands in it. */
+import { formatBytes } from '../bytes.js';
 import { secondsBetween } from '../time.js';
 import { readId } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, printJson, printLine, printTable } from './output.js';
+import { printJson, printLine, printTable } from './output.js';
 
 interface Output {
   json?: boolean;
@@ -71,7 +72,7 @@ export async function plan(url: string, id: string | undefined, options: Output 
         volume.place === null ? '-' : String(volume.place),
         volume.volume,
         String(volume.files),
-        bytes(volume.bytes),
+        formatBytes(volume.bytes),
         nameUsers(volume.users.map(({ user }) => user)),
         volume.drive ?? '-',
         volume.start ? span(secondsBetween(plan.at, volume.start)) : '-',
@@ -81,7 +82,7 @@ export async function plan(url: string, id: string | undefined, options: Output 
     );
   }
   const more = plan.queue.pageInfo.hasNextPage ? ` (${volumes.length} volumes shown; --limit shows more)` : '';
-  printLine(`${plan.filesWaiting} files wait, ${bytes(plan.bytesWaiting)}${more}`);
+  printLine(`${plan.filesWaiting} files wait, ${formatBytes(plan.bytesWaiting)}${more}`);
 }
 
 function readLimit(text: string): number {
@@ -94,7 +95,7 @@ function describeDrive(drive: PlanNode['drives'][number]): string {
   if (!drive.isOpen) return 'is out of service';
   if (!drive.isClaimed) return 'belongs to no engine';
   if (drive.volume === null) return 'is idle';
-  return `reads ${drive.volume}: ${drive.filesRunning} files, ${bytes(drive.bytesRunning)} in hand`;
+  return `reads ${drive.volume}: ${drive.filesRunning} files, ${formatBytes(drive.bytesRunning)} in hand`;
 }
 
 const MAX_NAMED = 3;
@@ -168,7 +169,7 @@ async function planOf(url: string, text: string, options: Output & { limit: stri
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
   printLine(
-    `request ${id}: ${waiting.files} files wait, ${bytes(waiting.bytes)}; ${describeEnd(plan.at, waiting.end)}`,
+    `request ${id}: ${waiting.files} files wait, ${formatBytes(waiting.bytes)}; ${describeEnd(plan.at, waiting.end)}`,
   );
   const parts = waiting.parts.edges.map(({ node }) => node);
   printTable(
@@ -177,7 +178,7 @@ async function planOf(url: string, text: string, options: Output & { limit: stri
       part.place === null ? '-' : String(part.place),
       part.volume ?? '-',
       String(part.files),
-      bytes(part.bytes),
+      formatBytes(part.bytes),
       part.nextTry ? `in ${span(secondsBetween(plan.at, part.nextTry))}` : '-',
       part.explanation,
     ]),

@@ -1,9 +1,10 @@
 /** `release`: single files of a request are let go before its end. */
 
+import { formatBytes } from '../bytes.js';
 import { readId } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, printJson, printLine } from './output.js';
+import { printJson, printLine } from './output.js';
 import { readPaths } from './requests.js';
 
 export interface ReleaseOptions {
@@ -40,5 +41,5 @@ export async function release(url: string, id: string, options: ReleaseOptions):
   const { __typename: _, ...left } = releaseFiles;
   if (options.json) return printJson(left);
   const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
-  printLine(`${state}: ${left.filesReleased} files released, ${left.filesTotal} left, ${bytes(left.bytesTotal)}`);
+  printLine(`${state}: ${left.filesReleased} files released, ${left.filesTotal} left, ${formatBytes(left.bytesTotal)}`);
 }

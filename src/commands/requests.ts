@@ -1,7 +1,9 @@
 /** `ls`, `request`, `requests`, `watch`, `cancel`: what users do, over GraphQL. */
+
 import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
+import { formatBytes, parseSize } from '../bytes.js';
 import { messageOf } from '../errors.js';
 import { stageLetters, stageOfLetter } from '../stages.js';
 import { parseTime } from '../time.js';
@@ -9,7 +11,7 @@ import { readId, readLimit } from './arguments.js';
 import { ask } from './client.js';
 import { dryRun } from './dry-run.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, parseSize, printJson, printLine, printTable } from './output.js';
+import { printJson, printLine, printTable } from './output.js';
 import { watchRequest } from './watch.js';
 
 interface Output {
@@ -54,7 +56,7 @@ export async function ls(
       if (shown === limit) break;
       shown++;
       if (options.json) printJson(node);
-      else printLine(`${stageLetters[node.stage]}  ${bytes(node.size).padStart(9)}  ${node.path}`);
+      else printLine(`${stageLetters[node.stage]}  ${formatBytes(node.size).padStart(9)}  ${node.path}`);
     }
     after = tapeFiles.pageInfo.endCursor;
     if (!tapeFiles.pageInfo.hasNextPage || shown >= limit) break;
@@ -129,7 +131,7 @@ export async function request(url: string, options: RequestOptions): Promise<voi
   else {
     const unknown = made.filesUnknown > 0 ? `, ${made.filesUnknown} paths unknown to the catalogue` : '';
     printLine(
-      `request ${made.requestId}: ${made.filesTotal} files, ${bytes(made.bytesTotal)}${unknown}, kept until ${made.retention}`,
+      `request ${made.requestId}: ${made.filesTotal} files, ${formatBytes(made.bytesTotal)}${unknown}, kept until ${made.retention}`,
     );
   }
   if (options.watch) await watchRequest(url, made.requestId, options);
@@ -212,7 +214,7 @@ export async function requests(url: string, options: Output & { quota?: string; 
       String(node.filesOnDisk),
       String(node.filesFailed),
       String(node.filesTotal),
-      bytes(node.bytesTotal),
+      formatBytes(node.bytesTotal),
       node.retention.slice(0, 19),
       node.label,
     ]),

@@ -1,9 +1,10 @@
 /** `show`: one request, and how it goes with each file of it that is not on disk. */
 
+import { formatBytes } from '../bytes.js';
 import { readId, readLimit } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError } from './failure.js';
-import { bytes, printJson, printLine, printTable } from './output.js';
+import { printJson, printLine, printTable } from './output.js';
 
 interface HoldNode {
   state: 'WAITING' | 'FAILED';
@@ -91,7 +92,7 @@ function printRequest(request: RequestNode): void {
     ['UNTIL', request.retention.slice(0, 19)],
     [
       'ON DISK',
-      `${request.filesOnDisk} of ${request.filesTotal} files, ${bytes(request.bytesOnDisk)} of ${bytes(request.bytesTotal)}`,
+      `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}`,
     ],
     ['FAILED', `${request.filesFailed} files`],
     ['UNKNOWN', `${request.filesUnknown} paths`],

@@ -1,10 +1,11 @@
 /** `volume`: what operators say of their cartridges, on the database itself. */
+import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
 import { setMedium } from '../operations/catalogue/media.js';
 import { readVolumeFigures } from '../operations/catalogue/volumes.js';
 import { withContext } from './context.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, printJson, printLine, printTable } from './output.js';
+import { printJson, printLine, printTable } from './output.js';
 
 interface Output {
   json?: boolean;
@@ -29,7 +30,7 @@ export async function volumeList(config: Config, options: Output): Promise<void>
   else {
     printTable(
       ['VOLUME', 'MEDIUM', 'FILES', 'SIZE'],
-      volumes.map((volume) => [volume.name, volume.medium, String(volume.files), bytes(volume.bytes)]),
+      volumes.map((volume) => [volume.name, volume.medium, String(volume.files), formatBytes(volume.bytes)]),
     );
   }
 }

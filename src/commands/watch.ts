@@ -1,9 +1,11 @@
 /** Draws a request's progress until it has finished: a bar with files, bytes, rate and time left. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress, { type SingleBar } from 'cli-progress';
+import { formatBytes } from '../bytes.js';
 import { ConnectionError, follow } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
-import { bytes, printJson, printLine } from './output.js';
+import { printJson, printLine } from './output.js';
 
 const PROGRESS = `subscription ($id: Int!) {
   requestProgress(id: $id) {
@@ -98,8 +100,8 @@ function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void 
   const isOver = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const payload = {
     files: `${now.filesOnDisk + now.filesFailed}/${now.filesTotal}`,
-    size: `${bytes(now.bytesOnDisk)} of ${bytes(now.bytesTotal)}`,
-    rate: `${bytes(Math.round(rate))}/s`,
+    size: `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
+    rate: `${formatBytes(Math.round(rate))}/s`,
     left: isOver ? 'done' : left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`,
   };
   if (now === first) bar?.start(Math.max(now.bytesTotal, 1), now.bytesOnDisk, payload);
@@ -120,5 +122,5 @@ export function formatDuration(seconds: number): string {
 
 function summarise(last: Progress): string {
   const failed = last.filesFailed > 0 ? `, ${last.filesFailed} failed` : '';
-  return `request ${last.requestId} is ${last.state.toLowerCase()}: ${last.filesOnDisk} files on disk, ${bytes(last.bytesOnDisk)}${failed}`;
+  return `request ${last.requestId} is ${last.state.toLowerCase()}: ${last.filesOnDisk} files on disk, ${formatBytes(last.bytesOnDisk)}${failed}`;
 }

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { parseSize } from '../../src/commands/output.js';
+import { parseSize } from '../../src/bytes.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 

@@ -33,8 +33,11 @@ const database = ['src/database/', 'src/generated/'];
 
 /** Beside its own folder. */
 const mayImport: { part: string[]; from: string[] }[] = [
-  { part: ['src/config', 'src/errors', 'src/time', 'src/json', 'src/package-root', 'src/cancellable'], from: [] },
-  { part: ['src/mail'], from: ['src/generated/'] },
+  {
+    part: ['src/bytes', 'src/config', 'src/errors', 'src/time', 'src/json', 'src/package-root', 'src/cancellable'],
+    from: [],
+  },
+  { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
   { part: ['src/http-body'], from: ['src/errors', 'src/json'] },
   { part: ['src/database/'], from: ['src/generated/', 'src/errors', 'src/time', 'src/package-root'] },
   { part: ['src/events', 'src/event-queue'], from: [...database, 'src/events', 'src/event-queue'] },

@@ -1,0 +1,37 @@
+/** Sizes as people write and read them. */
+
+/** Three digits and a decimal unit: `1.50 MB`. */
+export function formatBytes(bytes: bigint | number): string {
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
+  let value = Number(bytes);
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  if (unit === 0) return `${value.toLocaleString('en')} ${value === 1 ? 'byte' : 'bytes'}`;
+  return `${value.toPrecision(3)} ${units[unit]}`;
+}
+
+const UNITS: Record<string, bigint> = {
+  '': 1n,
+  K: 10n ** 3n,
+  M: 10n ** 6n,
+  G: 10n ** 9n,
+  T: 10n ** 12n,
+  P: 10n ** 15n,
+  Ki: 2n ** 10n,
+  Mi: 2n ** 20n,
+  Gi: 2n ** 30n,
+  Ti: 2n ** 40n,
+  Pi: 2n ** 50n,
+};
+
+/** `10T` is ten times 10^12 bytes, `10Ti` ten times 2^40; undefined for any other text. */
+export function parseSize(text: string): bigint | undefined {
+  const match = /^(\d{1,19})(?:\.(\d{1,6}))?\s*([KMGTP]i?)?B?$/.exec(text);
+  const unit = UNITS[match?.[3] ?? ''];
+  if (!match || unit === undefined || (unit === 1n && match[2] !== undefined)) return undefined;
+  const fraction = BigInt((match[2] ?? '').padEnd(6, '0'));
+  return BigInt(match[1] ?? 0) * unit + (fraction * unit) / 1_000_000n;
+}
