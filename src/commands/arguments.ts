@@ -1,13 +1,74 @@
-/** What several commands are given, as numbers. */
-import { CommandError, exitCodes } from './failure.js';
+/** How commands read what they are given. Each function throws a UsageError that says what was expected and what came. */
+import { isUtf8 } from 'node:buffer';
+import { readFile } from 'node:fs/promises';
+import { buffer as readAll } from 'node:stream/consumers';
+import { parseSize } from '../bytes.js';
+import { messageOf } from '../errors.js';
+import { parseTime } from '../time.js';
+import { CommandError, UsageError } from './failure.js';
 
+/** The id of a request. */
 export function readId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (id <= 0x7fffffff) return id;
-  throw new CommandError(`the id of a request is a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
+  throw new UsageError(`the id of a request is a whole number, not ${JSON.stringify(text)}`);
+}
+
+interface NumberRange {
+  from?: number;
+  to?: number;
+  digits?: number;
+  /** The range in words. */
+  expected?: string;
+}
+
+/** A whole number of at most nine digits, unless the range says otherwise. */
+export function readNumber(option: string, text: string, range: NumberRange = {}): number {
+  const { from = 0, to = Number.MAX_SAFE_INTEGER, digits = 9, expected = 'a whole number' } = range;
+  const value = /^\d+$/.test(text) && text.length <= digits ? Number(text) : Number.NaN;
+  if (value >= from && value <= to) return value;
+  throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
 export function readLimit(text: string): number {
-  if (/^\d{1,9}$/.test(text)) return Number(text);
-  throw new CommandError(`--limit must be a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
+  return readNumber('--limit', text);
+}
+
+/** In bytes. */
+export function readSize(option: string, text: string): bigint {
+  const size = parseSize(text);
+  if (size !== undefined) return size;
+  throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
+}
+
+/** The text of a time, as it was given. */
+export function readTime(option: string, text: string): string {
+  if (parseTime(text) !== undefined) return text;
+  throw new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not ${JSON.stringify(text)}`);
+}
+
+/**
+ * The paths of `--file`: a path; `@name`, a file with a path a line; or `-`, the same from standard input.
+ * @throws CommandError where a list cannot be read
+ */
+export async function readPaths(given: string[]): Promise<string[]> {
+  const paths: string[] = [];
+  for (const value of given) {
+    if (value !== '-' && !value.startsWith('@')) {
+      paths.push(value);
+      continue;
+    }
+    try {
+      const list = value === '-' ? await readAll(process.stdin) : await readFile(value.slice(1));
+      if (!isUtf8(list)) throw new Error('the list is not valid UTF-8');
+      const lines = list
+        .toString('utf8')
+        .replace(/^\uFEFF/, '')
+        .split(/\r?\n/);
+      for (const line of lines) if (line !== '') paths.push(line);
+    } catch (error) {
+      throw new CommandError(`--file ${value}: ${messageOf(error)}`);
+    }
+  }
+  return paths;
 }

@@ -2,7 +2,7 @@
 
 import { open, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { formatBytes, parseSize } from '../bytes.js';
+import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
 import { archiveTree } from '../engine/archive.js';
 import { addDisk, type DiskState, describeDisks } from '../engine/disk/setup.js';
@@ -12,21 +12,18 @@ import { suspensionWords } from '../operations/disks/reservations.js';
 import { getQuota, listQuotas, setQuota } from '../operations/quotas/quotas.js';
 import { readUsed } from '../operations/quotas/used.js';
 import { createBackend } from '../tape/index.js';
+import { readSize } from './arguments.js';
 import { withContext } from './context.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
+import { CommandError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
-interface Output {
-  json?: boolean;
-}
-
-export async function migrate(config: Config, options: Output): Promise<void> {
+export async function migrate(config: Config, options: OutputOptions): Promise<void> {
   const migrated = await withContext(config, async (_ctx, names) => names);
   if (options.json) printJson({ migrated });
   else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
 }
 
-export async function importFile(config: Config, file: string, options: Output): Promise<void> {
+export async function importFile(config: Config, file: string, options: OutputOptions): Promise<void> {
   const handle = file === '-' ? undefined : await open(file);
   const result = await withContext(config, (ctx) =>
     importRows(ctx, readRows(handle?.createReadStream() ?? process.stdin)),
@@ -35,7 +32,7 @@ export async function importFile(config: Config, file: string, options: Output):
   else printLine(`${result.added} files added, ${result.updated} updated`);
 }
 
-export interface ArchiveOptions extends Output {
+export interface ArchiveOptions extends OutputOptions {
   prefix?: string;
   spot?: string;
   volumeSize: string;
@@ -54,7 +51,7 @@ export async function archive(config: Config, dir: string, options: ArchiveOptio
     const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
     const input = {
       dir: path.resolve(dir),
-      volumeSize: sizeOption('--volume-size', options.volumeSize),
+      volumeSize: readSize('--volume-size', options.volumeSize),
       ...(options.prefix === undefined ? {} : { prefix: options.prefix }),
       ...(options.spot === undefined ? {} : { spot: options.spot }),
       ...(options.move === undefined ? {} : { move: options.move }),
@@ -72,16 +69,7 @@ export async function archive(config: Config, dir: string, options: ArchiveOptio
   }
 }
 
-function sizeOption(name: string, text: string): bigint {
-  const size = parseSize(text);
-  if (size !== undefined) return size;
-  throw new CommandError(
-    `${name} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`,
-    exitCodes.usage,
-  );
-}
-
-export interface QuotaOptions extends Output {
+export interface QuotaOptions extends OutputOptions {
   size: string;
   email?: string;
   notes?: string;
@@ -89,7 +77,7 @@ export interface QuotaOptions extends Output {
 }
 
 export async function quotaSet(config: Config, user: string, options: QuotaOptions): Promise<void> {
-  const size = sizeOption('--size', options.size);
+  const size = readSize('--size', options.size);
   const weight = options.weight === undefined ? undefined : Number(options.weight);
   const quota = await withContext(config, (ctx) =>
     setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
@@ -103,7 +91,7 @@ function presentQuota(quota: Awaited<ReturnType<typeof getQuota>>) {
   return { id, user, size, used, email, notes, weight };
 }
 
-export async function quotaList(config: Config, options: Output): Promise<void> {
+export async function quotaList(config: Config, options: OutputOptions): Promise<void> {
   const quotas = await withContext(config, async (ctx) => {
     const rows = [];
     for (const quota of await listQuotas(ctx)) rows.push({ ...quota, used: await readUsed(ctx, quota) });
@@ -118,7 +106,7 @@ export async function quotaList(config: Config, options: Output): Promise<void> 
   }
 }
 
-export async function quotaShow(config: Config, user: string, options: Output): Promise<void> {
+export async function quotaShow(config: Config, user: string, options: OutputOptions): Promise<void> {
   const quota = await withContext(config, async (ctx) => {
     const found = await getQuota(ctx, user);
     return { ...found, used: await readUsed(ctx, found) };
@@ -136,13 +124,13 @@ export async function quotaShow(config: Config, user: string, options: Output): 
   );
 }
 
-export interface DiskOptions extends Output {
+export interface DiskOptions extends OutputOptions {
   size: string;
   mark?: boolean;
 }
 
 export async function diskAdd(config: Config, mountpoint: string, options: DiskOptions): Promise<void> {
-  const size = sizeOption('--size', options.size);
+  const size = readSize('--size', options.size);
   const input = { mountpoint: path.resolve(mountpoint), size, mark: options.mark === true };
   const { disk, problem } = await withContext(config, (ctx) => addDisk(ctx, input));
   if (options.json) printJson(disk);
@@ -150,7 +138,7 @@ export async function diskAdd(config: Config, mountpoint: string, options: DiskO
   if (problem !== undefined) throw new CommandError(problem);
 }
 
-export async function diskList(config: Config, options: Output): Promise<void> {
+export async function diskList(config: Config, options: OutputOptions): Promise<void> {
   const disks = await withContext(config, describeDisks);
   if (options.json) for (const disk of disks) printJson(disk);
   else {

@@ -4,10 +4,9 @@ import { examine, type Report } from '../engine/doctor/doctor.js';
 import type { Finding } from '../operations/doctor/findings.js';
 import { openRuntime } from '../runtime.js';
 import { exitCodes } from './failure.js';
-import { printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 
-export interface DoctorOptions {
-  json?: boolean;
+export interface DoctorOptions extends OutputOptions {
   repair?: boolean;
   checksums?: boolean;
 }

@@ -2,7 +2,7 @@
 import { formatBytes } from '../bytes.js';
 import { ask } from './client.js';
 import { CommandError } from './failure.js';
-import { printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 import { describeEnd } from './plan.js';
 
 type Size = bigint | number;
@@ -39,7 +39,7 @@ const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequ
   ... on Failure { message }
 } }`;
 
-export async function dryRun(url: string, input: object, options: { json?: boolean }): Promise<void> {
+export async function dryRun(url: string, input: object, options: OutputOptions): Promise<void> {
   type Answer = { plan: { at: string }; estimateRequest: EstimateNode };
   const { plan, estimateRequest } = await ask<Answer>(url, ESTIMATE, { input });
   const { __typename, message, ...estimate } = estimateRequest;

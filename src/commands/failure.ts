@@ -11,3 +11,16 @@ export class CommandError extends Error {
     this.exitCode = exitCode;
   }
 }
+
+/** The command was given what it cannot take. */
+export class UsageError extends CommandError {
+  constructor(message: string) {
+    super(message, exitCodes.usage);
+  }
+}
+
+export class UnknownRequestError extends CommandError {
+  constructor(id: number) {
+    super(`there is no request with id ${id}`);
+  }
+}

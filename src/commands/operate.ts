@@ -1,13 +1,8 @@
 /** `hold`, `drain`, `resume`, `suspensions`, `priority`: how operators steer a running Tapegate, over GraphQL. */
-
 import { readId } from './arguments.js';
 import { ask } from './client.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
-
-interface Output {
-  json?: boolean;
-}
+import { CommandError, UsageError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 interface SuspensionNode {
   kind: string;
@@ -34,7 +29,7 @@ const SUSPEND = `mutation ($input: SuspendInput!) {
 export async function suspend(
   url: string,
   thing: { kind: string; name: string; mode: SuspensionNode['mode'] },
-  options: Output & { reason?: string },
+  options: OutputOptions & { reason?: string },
 ): Promise<void> {
   const input = { ...thing, kind: thing.kind.toUpperCase(), reason: options.reason };
   const answer = await ask<{ suspend: Result<SuspensionNode> }>(url, SUSPEND, { input });
@@ -48,7 +43,11 @@ const RESUME = `mutation ($input: ResumeInput!) {
   resume(input: $input) { ... on Suspension { ${FIELDS} } ... on Failure { message } }
 }`;
 
-export async function resume(url: string, thing: { kind: string; name: string }, options: Output): Promise<void> {
+export async function resume(
+  url: string,
+  thing: { kind: string; name: string },
+  options: OutputOptions,
+): Promise<void> {
   const input = { kind: thing.kind.toUpperCase(), name: thing.name };
   const answer = await ask<{ resume: Result<SuspensionNode> }>(url, RESUME, { input });
   const ended = unwrap(answer.resume);
@@ -65,7 +64,7 @@ interface SuspensionPage {
   pageInfo: { hasNextPage: boolean; endCursor: string | null };
 }
 
-export async function suspensions(url: string, options: Output): Promise<void> {
+export async function suspensions(url: string, options: OutputOptions): Promise<void> {
   const nodes: SuspensionNode[] = [];
   for (let after: string | null = null; ; ) {
     const page: SuspensionPage = (await ask<{ suspensions: SuspensionPage }>(url, SUSPENSIONS, { after })).suspensions;
@@ -85,9 +84,9 @@ const PRIORITY = `mutation ($id: Int!, $priority: Int!) {
   setPriority(id: $id, priority: $priority) { ... on Request { requestId priority } ... on Failure { message } }
 }`;
 
-export async function priority(url: string, id: string, value: string, options: Output): Promise<void> {
+export async function priority(url: string, id: string, value: string, options: OutputOptions): Promise<void> {
   if (!/^-?\d{1,9}$/.test(value)) {
-    throw new CommandError(`a priority is a whole number, not ${JSON.stringify(value)}`, exitCodes.usage);
+    throw new UsageError(`a priority is a whole number, not ${JSON.stringify(value)}`);
   }
   type Node = { requestId: number; priority: number };
   const variables = { id: readId(id), priority: Number(value) };

@@ -1,5 +1,10 @@
 /** What commands print: tables for people, JSON for scripts. */
 
+/** What every command takes that prints something. */
+export interface OutputOptions {
+  json?: boolean;
+}
+
 /** A JSON document a line; bigints are exact. */
 export function printJson(value: unknown): void {
   const text = JSON.stringify(value).replace(UNSAFE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);

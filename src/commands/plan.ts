@@ -1,14 +1,10 @@
 /** `plan`: what the drives do and will do, and where a request stands in it. */
 import { formatBytes } from '../bytes.js';
 import { secondsBetween } from '../time.js';
-import { readId } from './arguments.js';
+import { readId, readNumber } from './arguments.js';
 import { ask } from './client.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
-
-interface Output {
-  json?: boolean;
-}
+import { UnknownRequestError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 interface EndRange {
   earliest: string;
@@ -53,9 +49,13 @@ const PLAN = `query ($first: Int) { plan {
   }
 } }`;
 
-export async function plan(url: string, id: string | undefined, options: Output & { limit: string }): Promise<void> {
+export async function plan(
+  url: string,
+  id: string | undefined,
+  options: OutputOptions & { limit: string },
+): Promise<void> {
   if (id !== undefined) return await planOf(url, id, options);
-  const first = readLimit(options.limit);
+  const first = readPageSize(options.limit);
   const { plan } = await ask<{ plan: PlanNode }>(url, PLAN, { first });
   if (options.json) return printJson({ ...plan, queue: plan.queue.edges.map(({ node }) => node) });
   printTable(
@@ -85,10 +85,9 @@ export async function plan(url: string, id: string | undefined, options: Output 
   printLine(`${plan.filesWaiting} files wait, ${formatBytes(plan.bytesWaiting)}${more}`);
 }
 
-function readLimit(text: string): number {
-  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= 1000) return limit;
-  throw new CommandError(`--limit must be from 1 to 1000, not ${JSON.stringify(text)}`, exitCodes.usage);
+/** The server takes no page of nothing, and none longer. */
+function readPageSize(text: string): number {
+  return readNumber('--limit', text, { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 }
 
 function describeDrive(drive: PlanNode['drives'][number]): string {
@@ -157,11 +156,11 @@ const REQUEST = `query ($id: Int!, $first: Int) { plan { at } request(id: $id) {
   }
 } } }`;
 
-async function planOf(url: string, text: string, options: Output & { limit: string }): Promise<void> {
+async function planOf(url: string, text: string, options: OutputOptions & { limit: string }): Promise<void> {
   const id = readId(text);
   type Answer = { plan: { at: string }; request: { state: string; waiting: WaitingNode | null } | null };
-  const { plan, request } = await ask<Answer>(url, REQUEST, { id, first: readLimit(options.limit) });
-  if (!request) throw new CommandError(`there is no request with id ${id}`);
+  const { plan, request } = await ask<Answer>(url, REQUEST, { id, first: readPageSize(options.limit) });
+  if (!request) throw new UnknownRequestError(id);
   const { state, waiting } = request;
   if (options.json) {
     const parts = waiting?.parts.edges.map(({ node }) => node);

@@ -1,14 +1,11 @@
 /** `release`: single files of a request are let go before its end. */
-
 import { formatBytes } from '../bytes.js';
-import { readId } from './arguments.js';
+import { readId, readPaths } from './arguments.js';
 import { ask } from './client.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine } from './output.js';
-import { readPaths } from './requests.js';
+import { CommandError, UsageError } from './failure.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 
-export interface ReleaseOptions {
-  json?: boolean;
+export interface ReleaseOptions extends OutputOptions {
   file?: string[];
   match?: string;
 }
@@ -33,7 +30,7 @@ interface ReleasedNode {
 
 export async function release(url: string, id: string, options: ReleaseOptions): Promise<void> {
   if ((options.match === undefined) === (options.file === undefined)) {
-    throw new CommandError('give either --file or --match', exitCodes.usage);
+    throw new UsageError('give either --file or --match');
   }
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   const { releaseFiles } = await ask<{ releaseFiles: ReleasedNode }>(url, RELEASE, { input });

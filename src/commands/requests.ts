@@ -1,22 +1,13 @@
 /** `ls`, `request`, `requests`, `watch`, `cancel`: what users do, over GraphQL. */
 
-import { isUtf8 } from 'node:buffer';
-import { readFile } from 'node:fs/promises';
-import { buffer as readAll } from 'node:stream/consumers';
-import { formatBytes, parseSize } from '../bytes.js';
-import { messageOf } from '../errors.js';
+import { formatBytes } from '../bytes.js';
 import { stageLetters, stageOfLetter } from '../stages.js';
-import { parseTime } from '../time.js';
-import { readId, readLimit } from './arguments.js';
+import { readId, readLimit, readNumber, readPaths, readSize, readTime } from './arguments.js';
 import { ask } from './client.js';
 import { dryRun } from './dry-run.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
+import { CommandError, UsageError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { watchRequest } from './watch.js';
-
-interface Output {
-  json?: boolean;
-}
 
 interface Page<Node> {
   totalCount: number;
@@ -41,7 +32,7 @@ const FILES = `query ($match: String, $stages: [Stage!], $first: Int, $after: St
 export async function ls(
   url: string,
   match: string | undefined,
-  options: Output & { stages?: string; limit: string },
+  options: OutputOptions & { stages?: string; limit: string },
 ): Promise<void> {
   const stages = options.stages === undefined ? undefined : [...options.stages].map(readStage);
   const limit = readLimit(options.limit);
@@ -67,10 +58,10 @@ export async function ls(
 function readStage(letter: string): string {
   const stage = stageOfLetter(letter);
   if (stage) return stage;
-  throw new CommandError(`--stages takes letters of U, D, T, A, R, not ${JSON.stringify(letter)}`, exitCodes.usage);
+  throw new UsageError(`--stages takes letters of U, D, T, A, R, not ${JSON.stringify(letter)}`);
 }
 
-export interface RequestOptions extends Output {
+export interface RequestOptions extends OutputOptions {
   quota: string;
   pattern?: string;
   file?: string[];
@@ -104,21 +95,15 @@ interface CreatedNode {
 
 export async function request(url: string, options: RequestOptions): Promise<void> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
-    throw new CommandError('give either --pattern or --file', exitCodes.usage);
-  }
-  if (options.retention !== undefined && parseTime(options.retention) === undefined) {
-    throw new CommandError(
-      `--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not ${JSON.stringify(options.retention)}`,
-      exitCodes.usage,
-    );
+    throw new UsageError('give either --pattern or --file');
   }
   const input = {
     quota: options.quota,
     pattern: options.pattern,
+    retention: options.retention === undefined ? undefined : readTime('--retention', options.retention),
     files: options.file && (await readPaths(options.file)),
-    retention: options.retention,
     label: options.label,
-    maxFiles: options.maxFiles === undefined ? undefined : readCount('--max-files', options.maxFiles),
+    maxFiles: options.maxFiles === undefined ? undefined : readNumber('--max-files', options.maxFiles),
     maxBytes: options.maxBytes === undefined ? undefined : readSize('--max-bytes', options.maxBytes),
     notifyOnFirstFile: options.notifyFirst,
     notifyOnLastFile: options.notifyLast,
@@ -135,41 +120,6 @@ export async function request(url: string, options: RequestOptions): Promise<voi
     );
   }
   if (options.watch) await watchRequest(url, made.requestId, options);
-}
-
-function readCount(name: string, text: string): number {
-  if (/^\d{1,9}$/.test(text)) return Number(text);
-  throw new CommandError(`${name} must be a whole number, not ${JSON.stringify(text)}`, exitCodes.usage);
-}
-
-function readSize(name: string, text: string): bigint {
-  const size = parseSize(text);
-  if (size !== undefined) return size;
-  const message = `${name} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`;
-  throw new CommandError(message, exitCodes.usage);
-}
-
-/** A path; `@name`, a file with a path a line; or `-`, the same from standard input. */
-export async function readPaths(given: string[]): Promise<string[]> {
-  const paths: string[] = [];
-  for (const value of given) {
-    if (value !== '-' && !value.startsWith('@')) {
-      paths.push(value);
-      continue;
-    }
-    try {
-      const list = value === '-' ? await readAll(process.stdin) : await readFile(value.slice(1));
-      if (!isUtf8(list)) throw new Error('the list is not valid UTF-8');
-      const lines = list
-        .toString('utf8')
-        .replace(/^\uFEFF/, '')
-        .split(/\r?\n/);
-      for (const line of lines) if (line !== '') paths.push(line);
-    } catch (error) {
-      throw new CommandError(`--file ${value}: ${messageOf(error)}`);
-    }
-  }
-  return paths;
 }
 
 const REQUESTS = `query ($quota: String, $states: [RequestState!], $after: String) {
@@ -195,7 +145,7 @@ interface RequestNode {
 
 const ALL_STATES = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-export async function requests(url: string, options: Output & { quota?: string; all?: boolean }): Promise<void> {
+export async function requests(url: string, options: OutputOptions & { quota?: string; all?: boolean }): Promise<void> {
   const nodes: RequestNode[] = [];
   for (let after: string | null = null; ; ) {
     const variables = { quota: options.quota, states: options.all ? ALL_STATES : undefined, after };
@@ -221,7 +171,7 @@ export async function requests(url: string, options: Output & { quota?: string; 
   );
 }
 
-export async function watch(url: string, id: string, options: Output): Promise<void> {
+export async function watch(url: string, id: string, options: OutputOptions): Promise<void> {
   await watchRequest(url, readId(id), options);
 }
 
@@ -229,7 +179,7 @@ const CANCEL = `mutation ($id: Int!) {
   cancelRequest(id: $id) { __typename ... on Request { requestId state } ... on Failure { message } }
 }`;
 
-export async function cancel(url: string, id: string, options: Output): Promise<void> {
+export async function cancel(url: string, id: string, options: OutputOptions): Promise<void> {
   type Result = { cancelRequest: { __typename: string; requestId: number; state: string; message?: string } };
   const { cancelRequest } = await ask<Result>(url, CANCEL, { id: readId(id) });
   if (cancelRequest.__typename !== 'Request') throw new CommandError(cancelRequest.message ?? cancelRequest.__typename);

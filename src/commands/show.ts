@@ -1,10 +1,9 @@
 /** `show`: one request, and how it goes with each file of it that is not on disk. */
-
 import { formatBytes } from '../bytes.js';
 import { readId, readLimit } from './arguments.js';
 import { ask } from './client.js';
-import { CommandError } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
+import { UnknownRequestError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 interface HoldNode {
   state: 'WAITING' | 'FAILED';
@@ -57,11 +56,11 @@ const HOLDS = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id
   }
 } }`;
 
-export async function show(url: string, text: string, options: { json?: boolean; limit: string }): Promise<void> {
+export async function show(url: string, text: string, options: OutputOptions & { limit: string }): Promise<void> {
   const id = readId(text);
   const limit = readLimit(options.limit);
   const { request } = await ask<{ request: RequestNode | null }>(url, REQUEST, { id });
-  if (!request) throw new CommandError(`there is no request with id ${id}`);
+  if (!request) throw new UnknownRequestError(id);
   if (options.json) printJson(request);
   else printRequest(request);
   const { holds, isWhole } = await readHolds(url, id, limit);

@@ -3,11 +3,11 @@ import { readFile } from 'node:fs/promises';
 import { findMedium, media } from '../planner/media.js';
 import { compareStrategies } from '../simulator/compare.js';
 import { type Arrival, makeBatch, makeCrowd, parseTrace } from '../simulator/workload.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
+import { readNumber } from './arguments.js';
+import { UsageError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
-export interface SimulateOptions {
-  json?: boolean;
+export interface SimulateOptions extends OutputOptions {
   medium: string;
   drives: string;
   files: string;
@@ -21,14 +21,14 @@ export interface SimulateOptions {
 export async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   if (!Object.hasOwn(media, options.medium)) {
     const known = Object.keys(media).join(', ');
-    throw new CommandError(`--medium must be one of ${known}, not ${options.medium}`, exitCodes.usage);
+    throw new UsageError(`--medium must be one of ${known}, not ${options.medium}`);
   }
   const medium = findMedium(options.medium);
   const load = {
-    files: count('--files', options.files),
-    volumes: count('--volumes', options.volumes),
-    sizeBytes: count('--size', options.size),
-    seed: count('--seed', options.seed),
+    files: readCount('--files', options.files),
+    volumes: readCount('--volumes', options.volumes),
+    sizeBytes: readCount('--size', options.size),
+    seed: readCount('--seed', options.seed),
   };
   let arrivals: Arrival[];
   if (trace !== undefined) arrivals = parseTrace(await readFile(trace, 'utf8'));
@@ -36,7 +36,7 @@ export async function simulateLoad(trace: string | undefined, options: SimulateO
     const { heavy, others } = makeCrowd(medium, load);
     arrivals = [...heavy, ...others];
   } else arrivals = makeBatch(medium, { user: 'user', at: 0, ...load });
-  const { rows, boundHours } = compareStrategies(arrivals, { drives: count('--drives', options.drives), medium });
+  const { rows, boundHours } = compareStrategies(arrivals, { drives: readCount('--drives', options.drives), medium });
   if (options.json) return printJson({ rows, boundHours });
   const hours = (value: number) => value.toFixed(2);
   printTable(
@@ -68,8 +68,6 @@ export async function simulateLoad(trace: string | undefined, options: SimulateO
   if (boundHours !== undefined) printLine(`no order can be below ${hours(boundHours)} drive hours`);
 }
 
-function count(name: string, text: string): number {
-  const value = /^\d{1,15}$/.test(text) ? Number(text) : 0;
-  if (value >= 1) return value;
-  throw new CommandError(`${name} must be a whole number from 1 on, not ${JSON.stringify(text)}`, exitCodes.usage);
+function readCount(option: string, text: string): number {
+  return readNumber(option, text, { from: 1, digits: 15, expected: 'a whole number from 1 on' });
 }

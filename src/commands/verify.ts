@@ -1,13 +1,8 @@
 /** `verify`: tape copies that could not be confirmed. */
-
 import { readLimit } from './arguments.js';
 import { ask } from './client.js';
 import { CommandError } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
-
-interface Output {
-  json?: boolean;
-}
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 interface Node {
   file: { path: string; volume: { name: string } | null; position: bigint | number | null };
@@ -39,7 +34,7 @@ interface Page {
 export async function verify(
   url: string,
   match: string | undefined,
-  options: Output & { again?: boolean; limit: string },
+  options: OutputOptions & { again?: boolean; limit: string },
 ): Promise<void> {
   if (options.again) return await tryAgain(url, match ?? '', options);
   const limit = Math.max(readLimit(options.limit), 1);
@@ -69,7 +64,7 @@ export async function verify(
   if (nodes.length < total) printLine(`${nodes.length} of ${total} files; --limit shows more`);
 }
 
-async function tryAgain(url: string, match: string, options: Output): Promise<void> {
+async function tryAgain(url: string, match: string, options: OutputOptions): Promise<void> {
   type Answer = { verifyAgain: { __typename: string; files: number; message?: string } };
   const { verifyAgain } = await ask<Answer>(url, AGAIN, { match });
   if (verifyAgain.__typename !== 'VerifyAgain') throw new CommandError(verifyAgain.message ?? verifyAgain.__typename);

@@ -1,22 +1,17 @@
 /** `volume`: what operators say of their cartridges, on the database itself. */
 import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
-import { setMedium } from '../operations/catalogue/media.js';
-import { readVolumeFigures } from '../operations/catalogue/volumes.js';
+import { listVolumes, setMedium } from '../operations/catalogue/media.js';
 import { withContext } from './context.js';
-import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine, printTable } from './output.js';
-
-interface Output {
-  json?: boolean;
-}
+import { UsageError } from './failure.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export async function volumeSet(
   config: Config,
   names: string[],
-  options: Output & { medium: string; all?: boolean },
+  options: OutputOptions & { medium: string; all?: boolean },
 ): Promise<void> {
-  if (names.length > 0 === (options.all === true)) throw new CommandError('give names or --all', exitCodes.usage);
+  if (names.length > 0 === (options.all === true)) throw new UsageError('give names or --all');
   const count = await withContext(config, (ctx) =>
     setMedium(ctx, { medium: options.medium, names: options.all ? undefined : names }),
   );
@@ -24,8 +19,8 @@ export async function volumeSet(
   else printLine(`${count} volumes are of the medium ${options.medium}`);
 }
 
-export async function volumeList(config: Config, options: Output): Promise<void> {
-  const volumes = await withContext(config, readVolumeFigures);
+export async function volumeList(config: Config, options: OutputOptions): Promise<void> {
+  const volumes = await withContext(config, listVolumes);
   if (options.json) for (const volume of volumes) printJson(volume);
   else {
     printTable(

@@ -1,11 +1,10 @@
 /** Draws a request's progress until it has finished: a bar with files, bytes, rate and time left. */
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress, { type SingleBar } from 'cli-progress';
 import { formatBytes } from '../bytes.js';
 import { ConnectionError, follow } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
-import { printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 
 const PROGRESS = `subscription ($id: Int!) {
   requestProgress(id: $id) {
@@ -33,7 +32,7 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 /** @throws CommandError with exit code 3 when the request ended without all of its files */
-export async function watchRequest(url: string, id: number, options: { json?: boolean }): Promise<void> {
+export async function watchRequest(url: string, id: number, options: OutputOptions): Promise<void> {
   const bar = options.json ? undefined : createBar();
   const interrupt = () => {
     bar?.stop(); // shows the cursor again
