@@ -30,6 +30,7 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
+/** How many entries `--limit` lets a list have. */
 export function readLimit(text: string): number {
   return readNumber('--limit', text);
 }
@@ -46,6 +47,12 @@ export function readTime(option: string, text: string): string {
   if (parseTime(text) !== undefined) return text;
   throw new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not ${JSON.stringify(text)}`);
 }
+
+/** For `.option(...fileOption)`; `readPaths` reads it. */
+export const fileOption = [
+  '--file <paths...>',
+  'logical paths; @name reads them from a file, - from stdin, a path a line',
+] as const;
 
 /**
  * The paths of `--file`: a path; `@name`, a file with a path a line; or `-`, the same from standard input.

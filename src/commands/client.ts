@@ -1,6 +1,8 @@
-/** The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. */
-import { ClientError, GraphQLClient } from 'graphql-request';
-import { createClient } from 'graphql-sse';
+/**
+ * The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. The libraries for either take long to
+ * load, so each is loaded when it is used.
+ */
+import { environment, readServerUrl } from '../config.js';
 import { codeOf, messageOf } from '../errors.js';
 import { parseJson } from '../json.js';
 import { CommandError } from './failure.js';
@@ -8,19 +10,73 @@ import { CommandError } from './failure.js';
 /** The server did not answer, or went away: trying again may help. */
 export class ConnectionError extends CommandError {}
 
-/** @throws CommandError in one line, whatever went wrong */
-export async function ask<Result>(url: string, query: string, variables: object = {}): Promise<Result> {
+/**
+ * Where the server is, by TAPEGATE_URL.
+ * @throws ConfigError
+ */
+export function readUrl(): string {
+  return readServerUrl(environment);
+}
+
+/**
+ * The answer to one query or mutation.
+ * @throws CommandError in one line, whatever went wrong
+ */
+export async function ask<Answer>(url: string, query: string, variables: object = {}): Promise<Answer> {
+  const { ClientError, GraphQLClient } = await import('graphql-request');
   const client = new GraphQLClient(`${url}/graphql`, {
     jsonSerializer: { parse: parseJson as never, stringify: JSON.stringify },
   });
   try {
-    return await client.request<Result>(query, variables);
+    return await client.request<Answer>(query, variables);
   } catch (error) {
     if (error instanceof ClientError) {
       const [first] = error.response.errors ?? [];
       throw new CommandError(first?.message ?? `${url} answers ${error.response.status}`);
     }
-    throw new ConnectionError(explainNetwork(url, error));
+    throw new ConnectionError(formatNetworkError(url, error));
+  }
+}
+
+/** A result union: what the query expects, or of a `Failure` its message. */
+export type Result<Node> = Node & { message?: string };
+
+/**
+ * What was expected of a result union.
+ * @throws CommandError with the message of a failure
+ */
+export function unwrapResult<Node extends object>(result: Result<Node>): Node {
+  if (result.message !== undefined) throw new CommandError(result.message);
+  return result;
+}
+
+/** A page of a connection. */
+export interface Page<Node> {
+  edges: { node: Node }[];
+  pageInfo: { hasNextPage: boolean; endCursor: string | null };
+}
+
+/** Which page: the arguments of a connection. */
+export interface PageArguments {
+  first: number;
+  after: string | null;
+}
+
+/** The most that the server gives at once. */
+const PAGE_SIZE = 1000;
+
+/** The pages of a list as they come, until its end or until they hold `limit` nodes. */
+export async function* askPages<OnePage extends Page<unknown>>(
+  limit: number,
+  askPage: (page: PageArguments) => Promise<OnePage>,
+): AsyncGenerator<OnePage> {
+  let after: string | null = null;
+  for (let left = limit; ; ) {
+    const page: OnePage = await askPage({ first: Math.min(PAGE_SIZE, left), after });
+    yield page;
+    left -= page.edges.length;
+    after = page.pageInfo.endCursor;
+    if (!page.pageInfo.hasNextPage || left <= 0) return;
   }
 }
 
@@ -33,6 +89,7 @@ export async function* follow<Value>(
   query: string,
   variables: Record<string, unknown>,
 ): AsyncGenerator<Value> {
+  const { createClient } = await import('graphql-sse');
   let refusal: unknown; // graphql-sse keeps the text of an error and not its cause
   const client = createClient({
     url: `${url}/graphql/stream`,
@@ -50,13 +107,13 @@ export async function* follow<Value>(
       if (result.data) yield result.data;
     }
   } catch (error) {
-    throw error instanceof CommandError ? error : new ConnectionError(explainNetwork(url, refusal ?? error));
+    throw error instanceof CommandError ? error : new ConnectionError(formatNetworkError(url, refusal ?? error));
   } finally {
     client.dispose();
   }
 }
 
-function explainNetwork(url: string, error: unknown): string {
+function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
   return isDown ? `no Tapegate answers at ${url} (TAPEGATE_URL)` : `${url}: ${messageOf(cause ?? error)}`;

@@ -1,13 +1,22 @@
-/** The database for one command. */
-import type { Config } from '../config.js';
+/** What a command needs that works on the database itself: the configuration, and the database opened. */
+import { type Config, environment, readConfig } from '../config.js';
 import type { Context } from '../context.js';
-import { openRuntime } from '../runtime.js';
+import { backendNames } from '../tape/index.js';
+
+/**
+ * The configuration of this process.
+ * @throws ConfigError with all faults of the environment
+ */
+export function readEnvironment(): Config {
+  return readConfig(environment, backendNames);
+}
 
 /** Opens the database, brings it to the current schema, and closes it when the work is done. */
 export async function withContext<T>(
   config: Config,
   work: (ctx: Context, migrated: string[]) => Promise<T>,
 ): Promise<T> {
+  const { openRuntime } = await import('../runtime.js');
   const runtime = await openRuntime(config);
   try {
     return await work(runtime.ctx, runtime.migrated);

@@ -1,15 +1,13 @@
-/** `request --dry-run`: what a request would take. */
+/** What a request would take: the part of `request` that is behind `--dry-run`. */
 import { formatBytes } from '../bytes.js';
-import { ask } from './client.js';
+import { ask, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
-import { describeEnd } from './plan.js';
+import { type EndRange, formatEnd } from './times.js';
 
 type Size = bigint | number;
 
 interface EstimateNode {
-  __typename: string;
-  message?: string;
   files: number;
   bytes: Size;
   filesUnknown: number;
@@ -27,11 +25,10 @@ interface EstimateNode {
   quotaUsed: Size;
   quotaUsedAfter: Size;
   isEnough: boolean;
-  end: { earliest: string; planned: string; latest: string } | null;
+  end: EndRange | null;
 }
 
 const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequest(input: $input) {
-  __typename
   ... on Estimate {
     files bytes filesUnknown filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
     volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough end { earliest planned latest }
@@ -39,13 +36,17 @@ const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequ
   ... on Failure { message }
 } }`;
 
-export async function dryRun(url: string, input: object, options: OutputOptions): Promise<void> {
-  type Answer = { plan: { at: string }; estimateRequest: EstimateNode };
+/**
+ * Prints what a request would take, and asks for nothing.
+ * @param input the `CreateRequestInput` of GraphQL
+ * @throws CommandError where the quota is too small for it
+ */
+export async function estimateRequest(url: string, input: object, options: OutputOptions): Promise<void> {
+  type Answer = { plan: { at: string }; estimateRequest: Result<EstimateNode> };
   const { plan, estimateRequest } = await ask<Answer>(url, ESTIMATE, { input });
-  const { __typename, message, ...estimate } = estimateRequest;
-  if (__typename !== 'Estimate') throw new CommandError(message ?? __typename);
+  const estimate = unwrapResult(estimateRequest);
   if (options.json) printJson(estimate);
-  else for (const line of describe(plan.at, estimate)) printLine(line);
+  else for (const line of formatEstimate(plan.at, estimate)) printLine(line);
   if (!estimate.isEnough) {
     throw new CommandError(
       `the quota of user "${estimate.user}" is too small: ${estimate.quotaUsedAfter} bytes would be used of ${estimate.quotaSize}`,
@@ -53,7 +54,8 @@ export async function dryRun(url: string, input: object, options: OutputOptions)
   }
 }
 
-function describe(now: string, estimate: Omit<EstimateNode, '__typename' | 'message'>): string[] {
+/** A line each. */
+function formatEstimate(now: string, estimate: EstimateNode): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
@@ -69,7 +71,7 @@ function describe(now: string, estimate: Omit<EstimateNode, '__typename' | 'mess
   lines.push(
     `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
   );
-  lines.push(`end         ${describeEnd(now, estimate.end)}`);
+  lines.push(`end         ${formatEnd(now, estimate.end)}`);
   lines.push('nothing was asked for');
   return lines;
 }

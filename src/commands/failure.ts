@@ -3,6 +3,7 @@
 /** 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files. */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3 } as const;
 
+/** What a command says when it fails, as it is shown. */
 export class CommandError extends Error {
   readonly exitCode: number;
 
@@ -19,6 +20,7 @@ export class UsageError extends CommandError {
   }
 }
 
+/** The server knows no request with the id that was given. */
 export class UnknownRequestError extends CommandError {
   constructor(id: number) {
     super(`there is no request with id ${id}`);

@@ -1,6 +1,8 @@
 /** What commands print: tables for people, JSON for scripts. */
 
-/** What every command takes that prints something. */
+/** For `.option(...jsonOption)`, in every command that prints a result. */
+export const jsonOption = ['--json', 'print JSON for scripts, a document a line'] as const;
+
 export interface OutputOptions {
   json?: boolean;
 }
@@ -11,6 +13,7 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${text}\n`);
 }
 
+/** A line for people. */
 export function printLine(text: string): void {
   process.stdout.write(`${printable(text)}\n`);
 }

@@ -1,15 +1,27 @@
 /** `plan`: what the drives do and will do, and where a request stands in it. */
+import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { secondsBetween } from '../time.js';
 import { readId, readNumber } from './arguments.js';
-import { ask } from './client.js';
+import { ask, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
-import { type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { type EndRange, formatEnd, formatSpan } from './times.js';
 
-interface EndRange {
-  earliest: string;
-  planned: string;
-  latest: string;
+export function registerPlan(program: Command): void {
+  program
+    .command('plan [id]')
+    .description('what the drives do and will do; or where a request stands, and why it waits')
+    .option(...jsonOption)
+    .option('--limit <n>', 'show at most so many volumes', '50')
+    .action((id, options) => {
+      const url = readUrl();
+      return id === undefined ? showPlan(url, options) : showPlace(url, readId(id), options);
+    });
+}
+
+interface PlanOptions extends OutputOptions {
+  limit: string;
 }
 
 interface PlanNode {
@@ -49,37 +61,18 @@ const PLAN = `query ($first: Int) { plan {
   }
 } }`;
 
-export async function plan(
-  url: string,
-  id: string | undefined,
-  options: OutputOptions & { limit: string },
-): Promise<void> {
-  if (id !== undefined) return await planOf(url, id, options);
+async function showPlan(url: string, options: PlanOptions): Promise<void> {
   const first = readPageSize(options.limit);
   const { plan } = await ask<{ plan: PlanNode }>(url, PLAN, { first });
-  if (options.json) return printJson({ ...plan, queue: plan.queue.edges.map(({ node }) => node) });
+  const volumes = plan.queue.edges.map(({ node }) => node);
+  if (options.json) return printJson({ ...plan, queue: volumes });
   printTable(
     ['DRIVE', 'DOES'],
-    plan.drives.map((drive) => [drive.name, describeDrive(drive)]),
+    plan.drives.map((drive) => [drive.name, formatDrive(drive)]),
   );
-  const volumes = plan.queue.edges.map(({ node }) => node);
   if (volumes.length > 0) {
     printLine('');
-    const end = Math.max(...volumes.map((volume) => (volume.end ? secondsBetween(plan.at, volume.end) : 0)));
-    printTable(
-      ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'FROM', 'TO', `NOW TO ${span(end).toUpperCase()}`],
-      volumes.map((volume) => [
-        volume.place === null ? '-' : String(volume.place),
-        volume.volume,
-        String(volume.files),
-        formatBytes(volume.bytes),
-        nameUsers(volume.users.map(({ user }) => user)),
-        volume.drive ?? '-',
-        volume.start ? span(secondsBetween(plan.at, volume.start)) : '-',
-        volume.end ? span(secondsBetween(plan.at, volume.end)) : '-',
-        drawBar(plan.at, volume, end) ?? volume.reason ?? '',
-      ]),
-    );
+    printVolumes(plan.at, volumes);
   }
   const more = plan.queue.pageInfo.hasNextPage ? ` (${volumes.length} volumes shown; --limit shows more)` : '';
   printLine(`${plan.filesWaiting} files wait, ${formatBytes(plan.bytesWaiting)}${more}`);
@@ -90,16 +83,39 @@ function readPageSize(text: string): number {
   return readNumber('--limit', text, { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 }
 
-function describeDrive(drive: PlanNode['drives'][number]): string {
+function formatDrive(drive: PlanNode['drives'][number]): string {
   if (!drive.isOpen) return 'is out of service';
   if (!drive.isClaimed) return 'belongs to no engine';
   if (drive.volume === null) return 'is idle';
   return `reads ${drive.volume}: ${drive.filesRunning} files, ${formatBytes(drive.bytesRunning)} in hand`;
 }
 
+function printVolumes(now: string, volumes: VolumeNode[]): void {
+  const end = Math.max(...volumes.map((volume) => (volume.end ? secondsBetween(now, volume.end) : 0)));
+  const fromNow = (time: string | null) => (time ? formatSpan(secondsBetween(now, time)) : '-');
+  printTable(
+    ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'FROM', 'TO', `NOW TO ${formatSpan(end).toUpperCase()}`],
+    volumes.map((volume) => [
+      formatPlace(volume.place),
+      volume.volume,
+      String(volume.files),
+      formatBytes(volume.bytes),
+      formatUsers(volume.users.map(({ user }) => user)),
+      volume.drive ?? '-',
+      fromNow(volume.start),
+      fromNow(volume.end),
+      formatBar(now, volume, end) ?? volume.reason ?? '',
+    ]),
+  );
+}
+
+function formatPlace(place: number | null): string {
+  return place === null ? '-' : String(place);
+}
+
 const MAX_NAMED = 3;
 
-function nameUsers(users: string[]): string {
+function formatUsers(users: string[]): string {
   const names = [...new Set(users)];
   const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
   return `${names.slice(0, MAX_NAMED).join(', ')}${more}`;
@@ -107,25 +123,11 @@ function nameUsers(users: string[]): string {
 
 const BAR_WIDTH = 30;
 
-function drawBar(now: string, volume: VolumeNode, end: number): string | undefined {
+function formatBar(now: string, volume: VolumeNode, end: number): string | undefined {
   if (!volume.start || !volume.end) return undefined;
   const at = (time: string) => Math.round((BAR_WIDTH * Math.max(secondsBetween(now, time), 0)) / Math.max(end, 1));
   const from = Math.min(at(volume.start), BAR_WIDTH - 1);
   return `${'·'.repeat(from)}${'█'.repeat(Math.max(at(volume.end) - from, 1))}`.padEnd(BAR_WIDTH, '·');
-}
-
-/** A time from now, as people say it. */
-export function span(seconds: number): string {
-  if (seconds < 1) return 'now';
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 48 * 3600 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86_400).toFixed(1)} days`;
-}
-
-export function describeEnd(now: string, end: EndRange | null): string {
-  if (!end) return 'when it will be done cannot be told: something is out of service, or no engine works';
-  const [earliest, planned, latest] = [end.earliest, end.planned, end.latest].map((t) => span(secondsBetween(now, t)));
-  return planned === 'now' ? 'done at once' : `done in ${planned} by the plan, from ${earliest} to ${latest}`;
 }
 
 interface WaitingNode {
@@ -156,29 +158,24 @@ const REQUEST = `query ($id: Int!, $first: Int) { plan { at } request(id: $id) {
   }
 } } }`;
 
-async function planOf(url: string, text: string, options: OutputOptions & { limit: string }): Promise<void> {
-  const id = readId(text);
+async function showPlace(url: string, id: number, options: PlanOptions): Promise<void> {
   type Answer = { plan: { at: string }; request: { state: string; waiting: WaitingNode | null } | null };
   const { plan, request } = await ask<Answer>(url, REQUEST, { id, first: readPageSize(options.limit) });
   if (!request) throw new UnknownRequestError(id);
   const { state, waiting } = request;
-  if (options.json) {
-    const parts = waiting?.parts.edges.map(({ node }) => node);
-    return printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
-  }
+  const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
+  if (options.json) return printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
-  printLine(
-    `request ${id}: ${waiting.files} files wait, ${formatBytes(waiting.bytes)}; ${describeEnd(plan.at, waiting.end)}`,
-  );
-  const parts = waiting.parts.edges.map(({ node }) => node);
+  const end = formatEnd(plan.at, waiting.end);
+  printLine(`request ${id}: ${waiting.files} files wait, ${formatBytes(waiting.bytes)}; ${end}`);
   printTable(
     ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
     parts.map((part) => [
-      part.place === null ? '-' : String(part.place),
+      formatPlace(part.place),
       part.volume ?? '-',
       String(part.files),
       formatBytes(part.bytes),
-      part.nextTry ? `in ${span(secondsBetween(plan.at, part.nextTry))}` : '-',
+      part.nextTry ? `in ${formatSpan(secondsBetween(plan.at, part.nextTry))}` : '-',
       part.explanation,
     ]),
   );

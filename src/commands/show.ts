@@ -1,9 +1,25 @@
 /** `show`: one request, and how it goes with each file of it that is not on disk. */
+import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { readId, readLimit } from './arguments.js';
-import { ask } from './client.js';
+import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
-import { type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { formatSuspension } from './suspensions.js';
+import { formatTime } from './times.js';
+
+export function registerShow(program: Command): void {
+  program
+    .command('show <id>')
+    .description('one request, and how it goes with its files that are not on disk')
+    .option(...jsonOption)
+    .option('--limit <n>', 'show at most so many files', '1000')
+    .action((id, options) => showRequest(readUrl(), readId(id), options));
+}
+
+interface ShowOptions extends OutputOptions {
+  limit: string;
+}
 
 interface HoldNode {
   state: 'WAITING' | 'FAILED';
@@ -37,11 +53,6 @@ interface RequestNode {
   bytesOnDisk: bigint | number;
 }
 
-interface HoldPage {
-  edges: { node: HoldNode }[];
-  pageInfo: { hasNextPage: boolean; endCursor: string | null };
-}
-
 const REQUEST = `query ($id: Int!) { request(id: $id) {
   requestId quota { user suspension { mode reason } } state label priority requestDate retention
   filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
@@ -56,8 +67,7 @@ const HOLDS = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id
   }
 } }`;
 
-export async function show(url: string, text: string, options: OutputOptions & { limit: string }): Promise<void> {
-  const id = readId(text);
+async function showRequest(url: string, id: number, options: ShowOptions): Promise<void> {
   const limit = readLimit(options.limit);
   const { request } = await ask<{ request: RequestNode | null }>(url, REQUEST, { id });
   if (!request) throw new UnknownRequestError(id);
@@ -67,16 +77,7 @@ export async function show(url: string, text: string, options: OutputOptions & {
   if (options.json) return holds.forEach(printJson);
   if (holds.length > 0) {
     printLine('');
-    printTable(
-      ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
-      holds.map((hold) => [
-        hold.file.path,
-        hold.recallState === 'RUNNING' ? 'RUNNING' : hold.state,
-        hold.attempts === null ? '' : String(hold.attempts),
-        hold.nextTry?.slice(0, 19) ?? '',
-        explain(hold),
-      ]),
-    );
+    printHolds(holds);
   }
   if (!isWhole) printLine(`the first ${holds.length} files that are not on disk; --limit shows more`);
 }
@@ -85,10 +86,10 @@ function printRequest(request: RequestNode): void {
   const { suspension, user } = request.quota;
   const rows = [
     ['LABEL', request.label],
-    ['USER', suspension ? `${user}, ${describe(suspension)}` : user],
+    ['USER', suspension ? `${user}, ${formatSuspension(suspension)}` : user],
     ['PRIORITY', String(request.priority)],
-    ['ASKED', request.requestDate.slice(0, 19)],
-    ['UNTIL', request.retention.slice(0, 19)],
+    ['ASKED', formatTime(request.requestDate)],
+    ['UNTIL', formatTime(request.retention)],
     [
       'ON DISK',
       `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}`,
@@ -100,28 +101,40 @@ function printRequest(request: RequestNode): void {
   printTable([`REQUEST ${request.requestId}`, request.state], rows);
 }
 
-/** What keeps a file from its place, the most telling first. */
-function explain({ state, lastErrorClass, lastError, file }: HoldNode): string {
-  const error = lastError === null ? [] : [`${lastErrorClass}: ${lastError}`];
-  const { volume } = file;
-  const held =
-    state === 'WAITING' && volume?.suspension ? [`volume ${volume.name} is ${describe(volume.suspension)}`] : [];
-  return [...held, ...error].join('; ');
-}
-
-function describe({ mode, reason }: SuspensionNode): string {
-  return reason === '' ? mode.toLowerCase() : `${mode.toLowerCase()}: ${reason}`;
-}
-
 async function readHolds(url: string, id: number, limit: number): Promise<{ holds: HoldNode[]; isWhole: boolean }> {
+  const pages = askPages(limit, async (page) => {
+    const { request } = await ask<{ request: { holds: Page<HoldNode> } | null }>(url, HOLDS, { id, ...page });
+    if (!request) throw new UnknownRequestError(id);
+    return request.holds;
+  });
   const holds: HoldNode[] = [];
-  for (let after: string | null = null; ; ) {
-    const first = Math.min(1000, limit - holds.length);
-    const answer: { request: { holds: HoldPage } | null } = await ask(url, HOLDS, { id, first, after });
-    const page = answer.request?.holds;
-    if (page) holds.push(...page.edges.map((edge) => edge.node));
-    after = page?.pageInfo.endCursor ?? null;
-    const isWhole = !page?.pageInfo.hasNextPage;
-    if (isWhole || holds.length >= limit) return { holds, isWhole };
+  let isWhole = false;
+  for await (const { edges, pageInfo } of pages) {
+    holds.push(...edges.map(({ node }) => node));
+    isWhole = !pageInfo.hasNextPage;
   }
+  return { holds, isWhole };
+}
+
+function printHolds(holds: HoldNode[]): void {
+  printTable(
+    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
+    holds.map((hold) => [
+      hold.file.path,
+      hold.recallState === 'RUNNING' ? 'RUNNING' : hold.state,
+      hold.attempts === null ? '' : String(hold.attempts),
+      hold.nextTry === null ? '' : formatTime(hold.nextTry),
+      formatReasons(hold),
+    ]),
+  );
+}
+
+/** What keeps a file from its place, the most telling first. */
+function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: HoldNode): string {
+  const reasons: string[] = [];
+  if (state === 'WAITING' && volume?.suspension) {
+    reasons.push(`volume ${volume.name} is ${formatSuspension(volume.suspension)}`);
+  }
+  if (lastError !== null) reasons.push(`${lastErrorClass}: ${lastError}`);
+  return reasons.join('; ');
 }

@@ -1,13 +1,29 @@
 /** `simulate`: Tapegate's planner and the ways of other systems on one work load, under a virtual clock. */
 import { readFile } from 'node:fs/promises';
-import { findMedium, media } from '../planner/media.js';
-import { compareStrategies } from '../simulator/compare.js';
-import { type Arrival, makeBatch, makeCrowd, parseTrace } from '../simulator/workload.js';
+import type { Command } from 'commander';
+import type { Medium } from '../planner/media.js';
+import type { Comparison } from '../simulator/compare.js';
+import type { Arrival } from '../simulator/workload.js';
 import { readNumber } from './arguments.js';
 import { UsageError } from './failure.js';
-import { type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
-export interface SimulateOptions extends OutputOptions {
+export function registerSimulate(program: Command): void {
+  program
+    .command('simulate [trace]')
+    .description('compare ways to recall on a trace (CSV: at,user,volume,start,size) or a made-up load')
+    .option(...jsonOption)
+    .option('--medium <name>', 'cost model of the drives and tapes', 'lto-8')
+    .option('--drives <n>', 'drives', '2')
+    .option('--files <n>', 'files of the made-up load', '2000')
+    .option('--volumes <n>', 'volumes they are spread over', '20')
+    .option('--size <bytes>', 'size of each file', '2500000000')
+    .option('--seed <n>', 'of the random places', '7')
+    .option('--crowd', 'one user asks for all files, and an hour later ten others for ten each')
+    .action((trace, options) => simulateLoad(trace, options));
+}
+
+interface SimulateOptions extends OutputOptions {
   medium: string;
   drives: string;
   files: string;
@@ -18,56 +34,73 @@ export interface SimulateOptions extends OutputOptions {
 }
 
 /** @param trace a CSV of arrivals; without one, a work load is generated */
-export async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
-  if (!Object.hasOwn(media, options.medium)) {
-    const known = Object.keys(media).join(', ');
-    throw new UsageError(`--medium must be one of ${known}, not ${options.medium}`);
-  }
-  const medium = findMedium(options.medium);
+async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
+  const { compareStrategies } = await import('../simulator/compare.js');
+  const medium = await readMedium(options.medium);
+  const arrivals = await readArrivals(medium, trace, options);
+  const { rows, boundHours } = compareStrategies(arrivals, { drives: readCount('--drives', options.drives), medium });
+  if (options.json) return printJson({ rows, boundHours });
+  printStrategies(rows);
+  printUsers(rows);
+  if (boundHours !== undefined) printLine(`no order can be below ${formatHours(boundHours)} drive hours`);
+}
+
+async function readMedium(name: string): Promise<Medium> {
+  const { findMedium, media } = await import('../planner/media.js');
+  if (Object.hasOwn(media, name)) return findMedium(name);
+  throw new UsageError(`--medium must be one of ${Object.keys(media).join(', ')}, not ${name}`);
+}
+
+async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {
+  const { makeBatch, makeCrowd, parseTrace } = await import('../simulator/workload.js');
   const load = {
     files: readCount('--files', options.files),
     volumes: readCount('--volumes', options.volumes),
     sizeBytes: readCount('--size', options.size),
     seed: readCount('--seed', options.seed),
   };
-  let arrivals: Arrival[];
-  if (trace !== undefined) arrivals = parseTrace(await readFile(trace, 'utf8'));
-  else if (options.crowd) {
-    const { heavy, others } = makeCrowd(medium, load);
-    arrivals = [...heavy, ...others];
-  } else arrivals = makeBatch(medium, { user: 'user', at: 0, ...load });
-  const { rows, boundHours } = compareStrategies(arrivals, { drives: readCount('--drives', options.drives), medium });
-  if (options.json) return printJson({ rows, boundHours });
-  const hours = (value: number) => value.toFixed(2);
-  printTable(
-    ['STRATEGY', 'DRIVE HOURS', 'MOUNTS', 'SPAN H', 'MEDIAN WAIT H', 'P95', 'WORST'],
-    rows.map((row) => [
-      row.strategy,
-      hours(row.driveHours),
-      String(row.mounts),
-      hours(row.spanHours),
-      hours(row.wait.median),
-      hours(row.wait.p95),
-      hours(row.wait.worst),
-    ]),
-  );
-  const users = new Set(rows.flatMap((row) => Object.keys(row.users)));
-  if (users.size > 1) {
-    printLine('');
-    printTable(
-      ['USER', 'STRATEGY', 'MEDIAN WAIT H', 'P95', 'WORST'],
-      [...users]
-        .sort()
-        .flatMap((user) =>
-          rows.flatMap(({ strategy, users: { [user]: wait } }) =>
-            wait ? [[user, strategy, hours(wait.median), hours(wait.p95), hours(wait.worst)]] : [],
-          ),
-        ),
-    );
-  }
-  if (boundHours !== undefined) printLine(`no order can be below ${hours(boundHours)} drive hours`);
+  if (trace !== undefined) return parseTrace(await readFile(trace, 'utf8'));
+  if (!options.crowd) return makeBatch(medium, { user: 'user', at: 0, ...load });
+  const { heavy, others } = makeCrowd(medium, load);
+  return [...heavy, ...others];
 }
 
 function readCount(option: string, text: string): number {
   return readNumber(option, text, { from: 1, digits: 15, expected: 'a whole number from 1 on' });
+}
+
+function printStrategies(rows: Comparison[]): void {
+  printTable(
+    ['STRATEGY', 'DRIVE HOURS', 'MOUNTS', 'SPAN H', 'MEDIAN WAIT H', 'P95', 'WORST'],
+    rows.map((row) => [
+      row.strategy,
+      formatHours(row.driveHours),
+      String(row.mounts),
+      formatHours(row.spanHours),
+      formatHours(row.wait.median),
+      formatHours(row.wait.p95),
+      formatHours(row.wait.worst),
+    ]),
+  );
+}
+
+/** How long each user waits, where there are several. */
+function printUsers(rows: Comparison[]): void {
+  const users = new Set(rows.flatMap((row) => Object.keys(row.users)));
+  if (users.size <= 1) return;
+  printLine('');
+  printTable(
+    ['USER', 'STRATEGY', 'MEDIAN WAIT H', 'P95', 'WORST'],
+    [...users]
+      .sort()
+      .flatMap((user) =>
+        rows.flatMap(({ strategy, users: { [user]: wait } }) =>
+          wait ? [[user, strategy, formatHours(wait.median), formatHours(wait.p95), formatHours(wait.worst)]] : [],
+        ),
+      ),
+  );
+}
+
+function formatHours(hours: number): string {
+  return hours.toFixed(2);
 }

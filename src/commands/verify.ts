@@ -1,10 +1,28 @@
 /** `verify`: tape copies that could not be confirmed. */
+import type { Command } from 'commander';
 import { readLimit } from './arguments.js';
-import { ask } from './client.js';
-import { CommandError } from './failure.js';
-import { type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { ask, askPages, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { formatTime } from './times.js';
 
-interface Node {
+export function registerVerify(program: Command): void {
+  program
+    .command('verify [match]')
+    .description('list tape copies that could not be confirmed, of paths that hold <match>')
+    .option(...jsonOption)
+    .option('--again', 'have them tried again at once')
+    .option('--limit <n>', 'list at most so many', '1000')
+    .action((match, options: VerifyOptions) =>
+      options.again ? verifyAgain(readUrl(), match ?? '', options) : listVerifications(readUrl(), match, options),
+    );
+}
+
+interface VerifyOptions extends OutputOptions {
+  again?: boolean;
+  limit: string;
+}
+
+interface VerificationNode {
   file: { path: string; volume: { name: string } | null; position: bigint | number | null };
   attempts: number;
   errorClass: string;
@@ -21,53 +39,42 @@ const LIST = `query ($match: String, $first: Int, $after: String) {
   }
 }`;
 
-const AGAIN = `mutation ($match: String!) {
-  verifyAgain(match: $match) { __typename ... on VerifyAgain { files } ... on Failure { message } }
-}`;
+type VerificationPage = Page<VerificationNode> & { totalCount: number };
 
-interface Page {
-  totalCount: number;
-  edges: { node: Node }[];
-  pageInfo: { hasNextPage: boolean; endCursor: string | null };
-}
-
-export async function verify(
-  url: string,
-  match: string | undefined,
-  options: OutputOptions & { again?: boolean; limit: string },
-): Promise<void> {
-  if (options.again) return await tryAgain(url, match ?? '', options);
+async function listVerifications(url: string, match: string | undefined, options: VerifyOptions): Promise<void> {
   const limit = Math.max(readLimit(options.limit), 1);
-  const nodes: Node[] = [];
+  const pages = askPages(limit, async (page) => {
+    return (await ask<{ verifications: VerificationPage }>(url, LIST, { match, ...page })).verifications;
+  });
+  const verifications: VerificationNode[] = [];
   let total = 0;
-  for (let after: string | null = null; nodes.length < limit; ) {
-    const variables = { match, first: Math.min(1000, limit - nodes.length), after };
-    const page: Page = (await ask<{ verifications: Page }>(url, LIST, variables)).verifications;
-    total = page.totalCount;
-    nodes.push(...page.edges.map(({ node }) => node));
-    after = page.pageInfo.endCursor;
-    if (!page.pageInfo.hasNextPage) break;
+  for await (const { edges, totalCount } of pages) {
+    verifications.push(...edges.map(({ node }) => node));
+    total = totalCount;
   }
-  if (options.json) return nodes.forEach(printJson);
+  if (options.json) return verifications.forEach(printJson);
   if (total === 0) return printLine('no tape copy has failed to be confirmed');
   printTable(
     ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'WHY'],
-    nodes.map(({ file, attempts, error, nextTry }) => [
+    verifications.map(({ file, attempts, error, nextTry }) => [
       file.path,
       file.volume?.name ?? '-',
       String(file.position ?? '-'),
       String(attempts),
-      nextTry?.slice(0, 19) ?? 'none',
+      nextTry === null ? 'none' : formatTime(nextTry),
       error,
     ]),
   );
-  if (nodes.length < total) printLine(`${nodes.length} of ${total} files; --limit shows more`);
+  if (verifications.length < total) printLine(`${verifications.length} of ${total} files; --limit shows more`);
 }
 
-async function tryAgain(url: string, match: string, options: OutputOptions): Promise<void> {
-  type Answer = { verifyAgain: { __typename: string; files: number; message?: string } };
-  const { verifyAgain } = await ask<Answer>(url, AGAIN, { match });
-  if (verifyAgain.__typename !== 'VerifyAgain') throw new CommandError(verifyAgain.message ?? verifyAgain.__typename);
-  if (options.json) printJson({ files: verifyAgain.files });
-  else printLine(`${verifyAgain.files} files are tried again`);
+const AGAIN = `mutation ($match: String!) {
+  verifyAgain(match: $match) { ... on VerifyAgain { files } ... on Failure { message } }
+}`;
+
+async function verifyAgain(url: string, match: string, options: OutputOptions): Promise<void> {
+  const answer = await ask<{ verifyAgain: Result<{ files: number }> }>(url, AGAIN, { match });
+  const { files } = unwrapResult(answer.verifyAgain);
+  if (options.json) printJson({ files });
+  else printLine(`${files} files are tried again`);
 }

@@ -1,10 +1,21 @@
-/** Draws a request's progress until it has finished: a bar with files, bytes, rate and time left. */
+/** `watch`: a request's progress is drawn until it has finished: a bar with files, bytes, rate and time left. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import cliProgress, { type SingleBar } from 'cli-progress';
+import type { SingleBar } from 'cli-progress';
+import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import { ConnectionError, follow } from './client.js';
+import { readId } from './arguments.js';
+import { ConnectionError, follow, readUrl } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
-import { type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { formatDuration } from './times.js';
+
+export function registerWatch(program: Command): void {
+  program
+    .command('watch <id>')
+    .description('draw the progress of a request until it has finished')
+    .option(...jsonOption)
+    .action((id, options) => watchRequest(readUrl(), readId(id), options));
+}
 
 const PROGRESS = `subscription ($id: Int!) {
   requestProgress(id: $id) {
@@ -31,9 +42,12 @@ const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 const RETRIES = 60;
 const RETRY_MS = 1000;
 
-/** @throws CommandError with exit code 3 when the request ended without all of its files */
+/**
+ * Draws the progress of a request until it has finished.
+ * @throws CommandError with exit code 3 when the request ended without all of its files
+ */
 export async function watchRequest(url: string, id: number, options: OutputOptions): Promise<void> {
-  const bar = options.json ? undefined : createBar();
+  const bar = options.json ? undefined : await createBar();
   const interrupt = () => {
     bar?.stop(); // shows the cursor again
     process.exit(130);
@@ -53,7 +67,7 @@ export async function watchRequest(url: string, id: number, options: OutputOptio
     process.off('SIGINT', interrupt);
   }
   if (!last) return;
-  if (!options.json) printLine(summarise(last));
+  if (!options.json) printLine(formatOutcome(last));
   if (last.state !== 'COMPLETED')
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
 }
@@ -79,7 +93,8 @@ async function* followRequest(url: string, id: number): AsyncGenerator<Progress>
   }
 }
 
-function createBar(): SingleBar {
+async function createBar(): Promise<SingleBar> {
+  const { default: cliProgress } = await import('cli-progress');
   return new cliProgress.SingleBar({
     format: '{bar} {percentage}%  {files} files  {size}  {rate}  {left}',
     barCompleteChar: '█',
@@ -110,16 +125,7 @@ function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void 
   }
 }
 
-/** The two largest units: `42s`, `3m07s`, `2h05m`, `4d03h`. */
-export function formatDuration(seconds: number): string {
-  const pad = (value: number) => String(Math.floor(value)).padStart(2, '0');
-  if (seconds < 60) return `${Math.floor(seconds)}s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)}m${pad(seconds % 60)}s`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h${pad((seconds % 3600) / 60)}m`;
-  return `${Math.floor(seconds / 86_400)}d${pad((seconds % 86_400) / 3600)}h`;
-}
-
-function summarise(last: Progress): string {
+function formatOutcome(last: Progress): string {
   const failed = last.filesFailed > 0 ? `, ${last.filesFailed} failed` : '';
   return `request ${last.requestId} is ${last.state.toLowerCase()}: ${last.filesOnDisk} files on disk, ${formatBytes(last.bytesOnDisk)}${failed}`;
 }

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { formatDuration } from '../../src/commands/watch.js';
+import { formatDuration } from '../../src/commands/times.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp, waitFor } from '../support/app.js';
 import { createDatabase } from '../support/database.js';

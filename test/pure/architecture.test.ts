@@ -20,8 +20,15 @@ const read = (file: string): string => readFileSync(path.join(packageRoot, file)
 /** What a file imports of this project, from its top folder. */
 function importsOf(file: string): string[] {
   const specifiers = [...read(file).matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map((match) => match[1] ?? '');
-  return specifiers.map((specifier) => path.join(path.dirname(file), specifier).replace(/\.js$/, '.ts'));
+  return specifiers.map((specifier) => resolve(file, specifier));
 }
+
+const resolve = (file: string, specifier: string): string =>
+  path.join(path.dirname(file), specifier).replace(/\.js$/, '.ts');
+
+/** What a file loads before its own code runs: neither types nor what is imported when it is needed. */
+const loadsOf = (file: string): string[] =>
+  [...read(file).matchAll(/^import (?!type )(?:[^;]*? from )?'([^']+)';/gm)].map((match) => match[1] ?? '');
 
 /** `a/` is a folder and all below it; any other entry is a file. */
 const isIn = (file: string, places: readonly string[]): boolean =>
@@ -255,7 +262,20 @@ test('only the outermost files know HTTP, and only rest/ and graphql/ know their
   expect(uses(/from '(graphql|graphql-yoga|@pothos\/[a-z-]+)'/).filter((file) => !isIn(file, ['graphql/']))).toEqual(
     [],
   );
-  expect(uses(/from 'commander'/)).toEqual(['src/cli.ts']);
+  expect(uses(/from 'commander'/).filter((file) => !isIn(file, ['src/cli', 'src/commands/']))).toEqual([]);
+});
+
+test('the command line loads its commands without what they work with', () => {
+  const packages = new Set<string>();
+  const loaded = new Set(['src/cli.ts']);
+  for (const file of loaded) {
+    for (const specifier of loadsOf(file)) {
+      if (specifier.startsWith('.')) loaded.add(resolve(file, specifier));
+      else if (!specifier.startsWith('node:')) packages.add(specifier);
+    }
+  }
+  expect(loaded).toContain('src/commands/quota.ts');
+  expect([...packages].sort()).toEqual(['commander', 'lossless-json']);
 });
 
 test('the environment is read in src/config.ts only', () => {

@@ -1,28 +1,32 @@
 /** `start`, `serve`, `work`: the processes that stay. */
 import path from 'node:path';
-import { type Gateway, startGateway } from '../app.js';
+import type { Command } from 'commander';
+import type { Gateway } from '../app.js';
 import { type Config, defaultServerUrl } from '../config.js';
 import type { Context } from '../context.js';
-import { makeDemo } from '../demo.js';
-import { startEngine } from '../engine/runner.js';
 import { codeOf, messageOf } from '../errors.js';
-import { openRuntime, type Runtime } from '../runtime.js';
+import type { Runtime } from '../runtime.js';
 import { createBackend } from '../tape/index.js';
+import { readEnvironment } from './context.js';
 import { printLine } from './output.js';
 
-/** Gateway and engine in one process. */
-export async function start(config: Config): Promise<void> {
-  await runUntilSignal(config, { gateway: true, engine: config.engine, demo: config.demo && !config.databaseUrl });
-}
-
-/** The gateway alone. */
-export async function serve(config: Config): Promise<void> {
-  await runUntilSignal(config, { gateway: true, engine: false, demo: false });
-}
-
-/** The engine alone. */
-export async function work(config: Config): Promise<void> {
-  await runUntilSignal(config, { gateway: false, engine: true, demo: false });
+export function registerProcesses(program: Command): void {
+  program
+    .command('start')
+    .description('gateway and engine in one process')
+    .action(() => {
+      const config = readEnvironment();
+      const demo = config.demo && !config.databaseUrl;
+      return runUntilSignal(config, { gateway: true, engine: config.engine, demo });
+    });
+  program
+    .command('serve')
+    .description('the gateway alone: REST and GraphQL')
+    .action(() => runUntilSignal(readEnvironment(), { gateway: true, engine: false, demo: false }));
+  program
+    .command('work')
+    .description('the engine alone: recalls, expiry, mail')
+    .action(() => runUntilSignal(readEnvironment(), { gateway: false, engine: true, demo: false }));
 }
 
 interface Parts {
@@ -48,6 +52,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   });
   const closers: (() => Promise<void>)[] = [];
   try {
+    const { openRuntime } = await import('../runtime.js');
     const runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
     await startParts(config, parts, runtime, closers);
@@ -64,6 +69,7 @@ async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   if (errors.length > 0) throw errors[0];
 }
 
+/** Each loads what only it needs: a gateway has no engine, and an engine no GraphQL. */
 async function startParts(
   config: Config,
   parts: Parts,
@@ -73,8 +79,13 @@ async function startParts(
   const { ctx } = runtime;
   await ctx.events.open();
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
-  const isDemo = parts.demo && (await makeDemo(ctx, backend));
+  let isDemo = false;
+  if (parts.demo) {
+    const { makeDemo } = await import('../demo.js');
+    isDemo = await makeDemo(ctx, backend);
+  }
   if (parts.engine) {
+    const { startEngine } = await import('../engine/runner.js');
     const engine = await startEngine(ctx, backend);
     closers.unshift(() => engine.stop());
   }
@@ -88,6 +99,7 @@ async function startParts(
 }
 
 async function listen(ctx: Context): Promise<Gateway> {
+  const { startGateway } = await import('../app.js');
   try {
     return await startGateway(ctx);
   } catch (error) {

@@ -1,0 +1,64 @@
+/** `archive`: a directory tree is written to tape, verified and registered. */
+import { stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import type { Config } from '../config.js';
+import type { ArchiveResult } from '../engine/archive.js';
+import { createBackend } from '../tape/index.js';
+import { readSize } from './arguments.js';
+import { readEnvironment, withContext } from './context.js';
+import { CommandError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+
+export function registerArchive(program: Command): void {
+  program
+    .command('archive <dir>')
+    .description('write the regular files of a directory tree to tape and register them')
+    .option(...jsonOption)
+    .option('--prefix <path>', 'put before the paths below <dir>', '/')
+    .option('--spot <name>', 'the storage spot that the files come from')
+    .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
+    .option('--move', 'remove each file once its tape copy is verified')
+    .action((dir, options) => archiveDirectory(readEnvironment(), dir, options));
+}
+
+interface ArchiveOptions extends OutputOptions {
+  prefix?: string;
+  spot?: string;
+  volumeSize: string;
+  move?: boolean;
+}
+
+async function archiveDirectory(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
+  const { archiveTree } = await import('../engine/archive.js');
+  const isDir = await stat(dir).then(
+    (stats) => stats.isDirectory(),
+    () => false,
+  );
+  if (!isDir) throw new CommandError(`${dir} is not a directory`);
+  const abort = new AbortController();
+  process.once('SIGINT', () => abort.abort(new CommandError('stopped; run it again to go on')));
+  const result = await withContext(config, (ctx) => {
+    const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
+    const input = {
+      dir: path.resolve(dir),
+      volumeSize: readSize('--volume-size', options.volumeSize),
+      ...(options.prefix === undefined ? {} : { prefix: options.prefix }),
+      ...(options.spot === undefined ? {} : { spot: options.spot }),
+      ...(options.move === undefined ? {} : { move: options.move }),
+    };
+    return archiveTree(ctx, backend, input, { signal: abort.signal });
+  });
+  if (options.json) printJson(result);
+  else printResult(result);
+  if (result.failed.length > 0) {
+    throw new CommandError(`${result.failed.length} files were not archived:\n  ${result.failed.join('\n  ')}`);
+  }
+}
+
+function printResult(result: ArchiveResult): void {
+  printLine(`${result.archived} files archived, ${formatBytes(result.bytes)}`);
+  if (result.unchanged > 0) printLine(`${result.unchanged} were on tape already`);
+  if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
+}

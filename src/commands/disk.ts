@@ -1,0 +1,66 @@
+/** `disk add`, `disk list`: restore disks. */
+import path from 'node:path';
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import type { Config } from '../config.js';
+import type { DiskState } from '../engine/disk/setup.js';
+import { readSize } from './arguments.js';
+import { readEnvironment, withContext } from './context.js';
+import { CommandError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+
+export function registerDisk(program: Command): void {
+  const disk = program.command('disk').description('restore disks');
+  disk
+    .command('add <mountpoint>')
+    .description('add a restore disk, or change its allocation')
+    .option(...jsonOption)
+    .requiredOption('--size <size>', 'bytes, such as 500G or 10T')
+    .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
+    .action((mountpoint, options) => addDisk(readEnvironment(), mountpoint, options));
+  disk
+    .command('list')
+    .description('all restore disks')
+    .option(...jsonOption)
+    .action((options) => listDisks(readEnvironment(), options));
+}
+
+interface DiskOptions extends OutputOptions {
+  size: string;
+  mark?: boolean;
+}
+
+async function addDisk(config: Config, mountpoint: string, options: DiskOptions): Promise<void> {
+  const size = readSize('--size', options.size);
+  const input = { mountpoint: path.resolve(mountpoint), size, mark: options.mark === true };
+  const setup = await import('../engine/disk/setup.js');
+  const { disk, problem } = await withContext(config, (ctx) => setup.addDisk(ctx, input));
+  if (options.json) printJson(disk);
+  else printLine(`restore disk ${disk.mountpoint}: ${disk.size} bytes`);
+  if (problem !== undefined) throw new CommandError(problem);
+}
+
+async function listDisks(config: Config, options: OutputOptions): Promise<void> {
+  const { describeDisks } = await import('../engine/disk/setup.js');
+  const { suspensionWords } = await import('../operations/disks/reservations.js');
+  const disks = await withContext(config, describeDisks);
+  if (options.json) for (const disk of disks) printJson(disk);
+  else {
+    printTable(
+      ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
+      disks.map((disk) => [
+        disk.mountpoint,
+        formatBytes(disk.size),
+        formatBytes(disk.used),
+        formatBytes(disk.reserved),
+        disk.free === null ? 'unknown' : formatBytes(disk.free),
+        formatState(disk, suspensionWords),
+      ]),
+    );
+  }
+}
+
+function formatState({ suspension, problem }: DiskState, words: Record<string, string>): string {
+  const suspended = suspension && `${words[suspension.mode]}: ${suspension.reason}`;
+  return [suspended, problem].filter((part) => part !== null).join('; ') || 'in service';
+}

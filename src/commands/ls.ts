@@ -1,0 +1,68 @@
+/** `ls`: tape files by a part of their path and by stage. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import type { Stage } from '../stages.js';
+import { readLimit } from './arguments.js';
+import { ask, askPages, type Page, readUrl } from './client.js';
+import { UsageError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+
+export function registerLs(program: Command): void {
+  program
+    .command('ls [match]')
+    .description('list tape files whose path holds <match>')
+    .option(...jsonOption)
+    .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
+    .option('--limit <n>', 'list at most so many', '1000')
+    .action((match, options) => listFiles(readUrl(), match, options));
+}
+
+interface ListOptions extends OutputOptions {
+  stages?: string;
+  limit: string;
+}
+
+interface FileNode {
+  path: string;
+  size: bigint | number;
+  stage: Stage;
+  verified: string | null;
+  spotName: string | null;
+}
+
+const FILES = `query ($match: String, $stages: [Stage!], $first: Int, $after: String) {
+  tapeFiles(match: $match, stages: $stages, first: $first, after: $after) {
+    totalCount edges { node { path size stage verified spotName } } pageInfo { hasNextPage endCursor }
+  }
+}`;
+
+type FilePage = Page<FileNode> & { totalCount: number };
+
+async function listFiles(url: string, match: string | undefined, options: ListOptions): Promise<void> {
+  const { stageLetters } = await import('../stages.js');
+  const stages = options.stages === undefined ? undefined : await readStages(options.stages);
+  const limit = readLimit(options.limit);
+  const pages = askPages(limit, async (page) => {
+    return (await ask<{ tapeFiles: FilePage }>(url, FILES, { match, stages, ...page })).tapeFiles;
+  });
+  let shown = 0;
+  let total = 0;
+  for await (const { edges, totalCount } of pages) {
+    for (const { node } of edges) {
+      if (options.json) printJson(node);
+      else printLine(`${stageLetters[node.stage]}  ${formatBytes(node.size).padStart(9)}  ${node.path}`);
+    }
+    shown += edges.length;
+    total = totalCount;
+  }
+  if (!options.json && shown < total) printLine(`${shown} of ${total} files; --limit shows more`);
+}
+
+async function readStages(letters: string): Promise<Stage[]> {
+  const { stageOfLetter } = await import('../stages.js');
+  return [...letters].map((letter) => {
+    const stage = stageOfLetter(letter);
+    if (stage) return stage;
+    throw new UsageError(`--stages takes letters of U, D, T, A, R, not ${JSON.stringify(letter)}`);
+  });
+}

@@ -1,0 +1,19 @@
+/** `migrate`: the database is brought to the current schema. */
+import type { Command } from 'commander';
+import type { Config } from '../config.js';
+import { readEnvironment, withContext } from './context.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+
+export function registerMigrate(program: Command): void {
+  program
+    .command('migrate')
+    .description('bring the database to the current schema')
+    .option(...jsonOption)
+    .action((options) => migrateDatabase(readEnvironment(), options));
+}
+
+async function migrateDatabase(config: Config, options: OutputOptions): Promise<void> {
+  const migrated = await withContext(config, async (_ctx, names) => names);
+  if (options.json) printJson({ migrated });
+  else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
+}

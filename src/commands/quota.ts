@@ -1,0 +1,90 @@
+/** `quota set`, `quota list`, `quota show`: users and their quotas. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import type { Config } from '../config.js';
+import type { getQuota } from '../operations/quotas/quotas.js';
+import { readSize } from './arguments.js';
+import { readEnvironment, withContext } from './context.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+
+export function registerQuota(program: Command): void {
+  const quota = program.command('quota').description('users and quotas');
+  quota
+    .command('set <user>')
+    .description('make or change a quota')
+    .option(...jsonOption)
+    .requiredOption('--size <size>', 'bytes, such as 500000000, 500M or 10T')
+    .option('--email <address>')
+    .option('--notes <text>')
+    .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1')
+    .action((user, options) => setQuota(readEnvironment(), user, options));
+  quota
+    .command('list')
+    .description('all quotas')
+    .option(...jsonOption)
+    .action((options) => listQuotas(readEnvironment(), options));
+  quota
+    .command('show <user>')
+    .description('one quota')
+    .option(...jsonOption)
+    .action((user, options) => showQuota(readEnvironment(), user, options));
+}
+
+interface QuotaOptions extends OutputOptions {
+  size: string;
+  email?: string;
+  notes?: string;
+  weight?: string;
+}
+
+async function setQuota(config: Config, user: string, options: QuotaOptions): Promise<void> {
+  const size = readSize('--size', options.size);
+  const weight = options.weight === undefined ? undefined : Number(options.weight);
+  const quotas = await import('../operations/quotas/quotas.js');
+  const quota = await withContext(config, (ctx) =>
+    quotas.setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
+  );
+  if (options.json) printJson(presentQuota(quota));
+  else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
+}
+
+async function listQuotas(config: Config, options: OutputOptions): Promise<void> {
+  const quotas = await import('../operations/quotas/quotas.js');
+  const rows = await withContext(config, async (ctx) => {
+    const rows: QuotaRow[] = [];
+    for (const quota of await quotas.listQuotas(ctx)) rows.push({ ...quota, used: await quotas.readUsed(ctx, quota) });
+    return rows;
+  });
+  if (options.json) for (const quota of rows) printJson(presentQuota(quota));
+  else {
+    printTable(
+      ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
+      rows.map((q) => [q.user, formatBytes(q.size), formatBytes(q.used), String(q.weight), q.email, q.notes]),
+    );
+  }
+}
+
+async function showQuota(config: Config, user: string, options: OutputOptions): Promise<void> {
+  const quotas = await import('../operations/quotas/quotas.js');
+  const quota = await withContext(config, async (ctx) => {
+    const found = await quotas.getQuota(ctx, user);
+    return { ...found, used: await quotas.readUsed(ctx, found) };
+  });
+  if (options.json) return printJson(presentQuota(quota));
+  printTable(
+    ['USER', quota.user],
+    [
+      ['SIZE', `${quota.size} bytes (${formatBytes(quota.size)})`],
+      ['USED', `${quota.used} bytes (${formatBytes(quota.used)})`],
+      ['WEIGHT', String(quota.weight)],
+      ['EMAIL', quota.email],
+      ['NOTES', quota.notes],
+    ],
+  );
+}
+
+type QuotaRow = Awaited<ReturnType<typeof getQuota>>;
+
+function presentQuota({ id, user, size, used, email, notes, weight }: QuotaRow) {
+  return { id, user, size, used, email, notes, weight };
+}

@@ -1,0 +1,96 @@
+/** `request`: files are asked for, or with --dry-run what asking would take. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import { fileOption, readNumber, readPaths, readSize, readTime } from './arguments.js';
+import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { estimateRequest } from './dry-run.js';
+import { UsageError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { watchRequest } from './watch.js';
+
+export function registerRequest(program: Command): void {
+  program
+    .command('request')
+    .description('ask for files')
+    .option(...jsonOption)
+    .requiredOption('--quota <user>', 'the user whose quota is charged')
+    .option('--pattern <text>', 'all files whose path holds the text, now and later')
+    .option(...fileOption)
+    .option('--retention <date>', 'how long the files stay on disk, UTC; five days unless given')
+    .option('--label <text>')
+    .option('--max-files <n>', 'what the request may hold at most, also of files that appear later')
+    .option('--max-bytes <size>', 'the same in bytes, such as 10T')
+    .option('--notify-first <address>', 'mail when the first file is on disk')
+    .option('--notify-last <address>', 'mail when nothing is left to do')
+    .option('--watch', 'draw the progress until the request has finished')
+    .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
+    .action((options) => askForFiles(readUrl(), options));
+}
+
+interface RequestOptions extends OutputOptions {
+  quota: string;
+  pattern?: string;
+  file?: string[];
+  retention?: string;
+  label?: string;
+  maxFiles?: string;
+  maxBytes?: string;
+  notifyFirst?: string;
+  notifyLast?: string;
+  watch?: boolean;
+  dryRun?: boolean;
+}
+
+async function askForFiles(url: string, options: RequestOptions): Promise<void> {
+  const input = await readInput(options);
+  if (options.dryRun) return await estimateRequest(url, input, options);
+  const id = await createRequest(url, input, options);
+  if (options.watch) await watchRequest(url, id, options);
+}
+
+/** The `CreateRequestInput` of GraphQL. */
+async function readInput(options: RequestOptions): Promise<object> {
+  if ((options.pattern === undefined) === (options.file === undefined)) {
+    throw new UsageError('give either --pattern or --file');
+  }
+  return {
+    quota: options.quota,
+    pattern: options.pattern,
+    retention: options.retention === undefined ? undefined : readTime('--retention', options.retention),
+    files: options.file && (await readPaths(options.file)),
+    label: options.label,
+    maxFiles: options.maxFiles === undefined ? undefined : readNumber('--max-files', options.maxFiles),
+    maxBytes: options.maxBytes === undefined ? undefined : readSize('--max-bytes', options.maxBytes),
+    notifyOnFirstFile: options.notifyFirst,
+    notifyOnLastFile: options.notifyLast,
+  };
+}
+
+interface CreatedNode {
+  requestId: number;
+  filesTotal: number;
+  bytesTotal: bigint | number;
+  filesUnknown: number;
+  retention: string;
+}
+
+const CREATE = `mutation ($input: CreateRequestInput!) {
+  createRequest(input: $input) {
+    ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention }
+    ... on Failure { message }
+  }
+}`;
+
+/** @returns its id */
+async function createRequest(url: string, input: object, options: OutputOptions): Promise<number> {
+  const answer = await ask<{ createRequest: Result<CreatedNode> }>(url, CREATE, { input });
+  const request = unwrapResult(answer.createRequest);
+  if (options.json) printJson(request);
+  else {
+    const unknown = request.filesUnknown > 0 ? `, ${request.filesUnknown} paths unknown to the catalogue` : '';
+    printLine(
+      `request ${request.requestId}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}${unknown}, kept until ${request.retention}`,
+    );
+  }
+  return request.requestId;
+}

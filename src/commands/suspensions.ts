@@ -1,0 +1,134 @@
+/** `hold`, `drain`, `resume`, `suspensions`: what is taken out of service and put back. */
+import { Argument, type Command } from 'commander';
+import { ask, askPages, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { formatTime } from './times.js';
+
+export function registerSuspensions(program: Command): void {
+  registerSuspend(program, 'hold', {
+    mode: 'HELD',
+    description: 'take something out of service and stop what runs on it',
+  });
+  registerSuspend(program, 'drain', {
+    mode: 'DRAINING',
+    description: 'take something out of service and let what runs on it end',
+  });
+  program
+    .command('resume')
+    .description('put something back into service that is held or draining')
+    .option(...jsonOption)
+    .addArgument(createKind())
+    .argument(...nameArgument)
+    .action((kind, name, options) => resume(readUrl(), { kind, name }, options));
+  program
+    .command('suspensions')
+    .description('list what is held or draining, and why')
+    .option(...jsonOption)
+    .action((options) => listSuspensions(readUrl(), options));
+}
+
+function registerSuspend(
+  program: Command,
+  command: string,
+  { mode, description }: { mode: Mode; description: string },
+) {
+  program
+    .command(command)
+    .description(description)
+    .option(...jsonOption)
+    .addArgument(createKind())
+    .argument(...nameArgument)
+    .option('--reason <text>', 'why, for people')
+    .addHelpText('after', SUSPEND_HELP)
+    .action((kind, name, options) => suspend(readUrl(), { kind, name, mode }, options));
+}
+
+function createKind(): Argument {
+  return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'user', 'disk', 'backend']);
+}
+
+const nameArgument = ['<name>', 'of the volume, drive or back end; the user; the mount point of the disk'] as const;
+
+const SUSPEND_HELP = `
+Nothing new begins on what is held or draining, until it is resumed; what waits for it goes on waiting.
+hold   stops the recalls that run: their files go back into the queue, and it does not count as a try
+drain  lets the recalls that run end
+
+volume   its files wait
+drive    the other drives go on
+user     the user's files wait, but for those that another user waits for too
+disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
+backend  all drives of the tape back end`;
+
+type Mode = 'HELD' | 'DRAINING';
+
+interface SuspensionNode {
+  kind: string;
+  name: string;
+  mode: Mode;
+  reason: string;
+  since: string;
+}
+
+const FIELDS = 'kind name mode reason since';
+
+const SUSPEND = `mutation ($input: SuspendInput!) {
+  suspend(input: $input) { ... on Suspension { ${FIELDS} } ... on Failure { message } }
+}`;
+
+async function suspend(
+  url: string,
+  { kind, name, mode }: { kind: string; name: string; mode: Mode },
+  options: OutputOptions & { reason?: string },
+): Promise<void> {
+  const input = { kind: kind.toUpperCase(), name, mode, reason: options.reason };
+  const answer = await ask<{ suspend: Result<SuspensionNode> }>(url, SUSPEND, { input });
+  const suspension = unwrapResult(answer.suspend);
+  if (options.json) printJson(suspension);
+  else printLine(`${kind} ${suspension.name} is ${formatSuspension(suspension)}`);
+}
+
+/** `held`, or `held: why`. */
+export function formatSuspension({ mode, reason }: { mode: string; reason: string }): string {
+  return reason === '' ? mode.toLowerCase() : `${mode.toLowerCase()}: ${reason}`;
+}
+
+const RESUME = `mutation ($input: ResumeInput!) {
+  resume(input: $input) { ... on Suspension { ${FIELDS} } ... on Failure { message } }
+}`;
+
+async function resume(
+  url: string,
+  { kind, name }: { kind: string; name: string },
+  options: OutputOptions,
+): Promise<void> {
+  const input = { kind: kind.toUpperCase(), name };
+  const answer = await ask<{ resume: Result<SuspensionNode> }>(url, RESUME, { input });
+  const ended = unwrapResult(answer.resume);
+  if (options.json) printJson(ended);
+  else printLine(`${kind} ${ended.name} is in service again`);
+}
+
+const SUSPENSIONS = `query ($first: Int, $after: String) {
+  suspensions(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+}`;
+
+async function listSuspensions(url: string, options: OutputOptions): Promise<void> {
+  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+    return (await ask<{ suspensions: Page<SuspensionNode> }>(url, SUSPENSIONS, page)).suspensions;
+  });
+  const suspensions: SuspensionNode[] = [];
+  for await (const { edges } of pages) suspensions.push(...edges.map(({ node }) => node));
+  if (options.json) return suspensions.forEach(printJson);
+  if (suspensions.length === 0) return printLine('everything is in service');
+  printTable(
+    ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
+    suspensions.map(({ kind, name, mode, since, reason }) => [
+      kind.toLowerCase(),
+      name,
+      mode,
+      formatTime(since),
+      reason,
+    ]),
+  );
+}

@@ -1,0 +1,40 @@
+/** How commands tell times. */
+import { secondsBetween } from '../time.js';
+
+/** To the second. */
+export function formatTime(time: string): string {
+  return time.slice(0, 19);
+}
+
+/** A time from now, as people say it. */
+export function formatSpan(seconds: number): string {
+  if (seconds < 1) return 'now';
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 48 * 3600 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86_400).toFixed(1)} days`;
+}
+
+/** What runs down beside a bar, in the two largest units: `42s`, `3m07s`, `2h05m`, `4d03h`. */
+export function formatDuration(seconds: number): string {
+  const pad = (value: number) => String(Math.floor(value)).padStart(2, '0');
+  if (seconds < 60) return `${Math.floor(seconds)}s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m${pad(seconds % 60)}s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h${pad((seconds % 3600) / 60)}m`;
+  return `${Math.floor(seconds / 86_400)}d${pad((seconds % 86_400) / 3600)}h`;
+}
+
+/** When a request will be done: what the plan says, and how far off it may be. */
+export interface EndRange {
+  earliest: string;
+  planned: string;
+  latest: string;
+}
+
+/** When it will be done, as the end of a sentence. */
+export function formatEnd(now: string, end: EndRange | null): string {
+  if (!end) return 'when it will be done cannot be told: something is out of service, or no engine works';
+  const [earliest, planned, latest] = [end.earliest, end.planned, end.latest].map((time) =>
+    formatSpan(secondsBetween(now, time)),
+  );
+  return planned === 'now' ? 'done at once' : `done in ${planned} by the plan, from ${earliest} to ${latest}`;
+}
