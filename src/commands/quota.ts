@@ -41,6 +41,7 @@ async function setQuota(config: Config, user: string, options: QuotaOptions): Pr
   const size = readSize('--size', options.size);
   const weight = options.weight === undefined ? undefined : Number(options.weight);
   const quotas = await import('../operations/quotas/quotas.js');
+  const { readUsed } = await import('../operations/quotas/used.js');
   const quota = await withContext(config, (ctx) =>
     quotas.setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
   );
@@ -50,10 +51,12 @@ async function setQuota(config: Config, user: string, options: QuotaOptions): Pr
 
 async function listQuotas(config: Config, options: OutputOptions): Promise<void> {
   const quotas = await import('../operations/quotas/quotas.js');
+  const { readUsedOf } = await import('../operations/quotas/used.js');
   const rows = await withContext(config, async (ctx) => {
-    const rows: QuotaRow[] = [];
-    for (const quota of await quotas.listQuotas(ctx)) rows.push({ ...quota, used: await quotas.readUsed(ctx, quota) });
-    return rows;
+    const all = await quotas.listQuotas(ctx);
+    const ids = all.map((quota) => quota.id);
+    const used = await readUsedOf(ctx, ids);
+    return all.map((quota): QuotaRow => ({ ...quota, used: used.get(quota.id) ?? 0n }));
   });
   if (options.json) for (const quota of rows) printJson(presentQuota(quota));
   else {
@@ -66,9 +69,10 @@ async function listQuotas(config: Config, options: OutputOptions): Promise<void>
 
 async function showQuota(config: Config, user: string, options: OutputOptions): Promise<void> {
   const quotas = await import('../operations/quotas/quotas.js');
+  const { readUsed } = await import('../operations/quotas/used.js');
   const quota = await withContext(config, async (ctx) => {
     const found = await quotas.getQuota(ctx, user);
-    return { ...found, used: await quotas.readUsed(ctx, found) };
+    return { ...found, used: await readUsed(ctx, found) };
   });
   if (options.json) return printJson(presentQuota(quota));
   printTable(

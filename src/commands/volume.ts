@@ -39,8 +39,8 @@ async function setMedium(config: Config, names: string[], options: MediumOptions
 }
 
 async function listVolumes(config: Config, options: OutputOptions): Promise<void> {
-  const media = await import('../operations/catalogue/media.js');
-  const volumes = await withContext(config, media.listVolumes);
+  const { readVolumeFigures } = await import('../operations/catalogue/volumes.js');
+  const volumes = await withContext(config, readVolumeFigures);
   if (options.json) for (const volume of volumes) printJson(volume);
   else {
     printTable(
