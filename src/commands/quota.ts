@@ -41,7 +41,6 @@ async function setQuota(config: Config, user: string, options: QuotaOptions): Pr
   const size = readSize('--size', options.size);
   const weight = options.weight === undefined ? undefined : Number(options.weight);
   const quotas = await import('../operations/quotas/quotas.js');
-  const { readUsed } = await import('../operations/quotas/used.js');
   const quota = await withContext(config, (ctx) =>
     quotas.setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
   );
