@@ -1,0 +1,52 @@
+/** Runs the pages of documents in a real browser. */
+import { mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { waitFor } from './app.js';
+import { type Example, isAnswered } from './examples.js';
+import { startProcess } from './process.js';
+import type { Relay } from './relay.js';
+import { LIMIT_MS } from './run-example.js';
+
+/**
+ * Opens the page in a browser, presses its button, and waits until it has shown what the document says.
+ * @returns what it has shown, or written to the console
+ */
+export async function runInBrowser(browser: string, example: Example, relay: Relay, dir: string): Promise<string> {
+  const { answer, language, text } = example;
+  if (!answer) throw new Error('a page must say what it shows');
+  relay.page = `${language === 'html' ? text : `<script type="module">${text}</script>`}${REPORTER}`;
+  let output = '';
+  relay.onReport = (line) => {
+    output += `${line}\n`;
+  };
+  const profile = path.join(dir, 'profile');
+  mkdirSync(profile);
+  const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'];
+  const running = startProcess(browser, [...flags, `--user-data-dir=${profile}`, `${relay.url}/page`], {
+    env: { HOME: profile },
+    detached: true,
+  });
+  try {
+    await waitFor('the page', async () => isAnswered(answer, output), LIMIT_MS).catch(() => {}); // the caller compares
+    return output;
+  } finally {
+    process.kill(-running.pid, 'SIGKILL');
+    await running.ended;
+    rmSync(profile, { recursive: true, force: true, maxRetries: 10 });
+  }
+}
+
+/** Tells the test what the page writes to the console or shows. */
+const REPORTER = `
+<script>
+  let told = Promise.resolve();
+  console.log = (line) => {
+    told = told.then(() => fetch('/report', { method: 'POST', body: line }));
+  };
+  const output = document.querySelector('output');
+  if (output) new MutationObserver(() => console.log(output.textContent)).observe(output, { childList: true });
+</script>
+<script type="module">
+  document.querySelector('form')?.requestSubmit();
+</script>
+`;

@@ -1,0 +1,114 @@
+/** Runs examples of documents, each as its reader would: in a shell, or as a program; the script of a page in Node. */
+import { accessSync, constants, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { packageRoot } from '../../src/package-root.js';
+import { makeTempDir, waitFor } from './app.js';
+import { type Example, isAnswered } from './examples.js';
+import { startProcess } from './process.js';
+
+/** As the documents write it. */
+export const SHOWN_URL = 'http://127.0.0.1:8080';
+
+/** For one example. */
+export const LIMIT_MS = 30_000;
+
+/** A directory of its own, from which the packages of the project are found. */
+export function makeWorkDir(): string {
+  const dir = makeTempDir();
+  symlinkSync(path.join(packageRoot, 'node_modules'), path.join(dir, 'node_modules'));
+  return dir;
+}
+
+export function findProgram(...names: string[]): string | undefined {
+  const places = (process.env.PATH ?? '').split(':').flatMap((dir) => names.map((name) => path.join(dir, name)));
+  return places.find((place) => {
+    try {
+      accessSync(place, constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** For Node to have an EventSource, where it does not have one anyway. */
+const EVENT_SOURCE = ['--experimental-eventsource', '--no-warnings'].filter((flag) =>
+  process.allowedNodeEnvironmentFlags.has(flag),
+);
+const STAND_IN = path.join(packageRoot, 'test/support/browser-stand-in.mjs');
+
+interface Command {
+  program: string;
+  args: string[];
+  stdin?: string;
+  env?: Record<string, string>;
+}
+
+/**
+ * Runs an example to its end; one that goes on is ended once it has said all that is shown.
+ * @param dir where TypeScript has been compiled
+ * @returns what it printed
+ */
+export async function runExample(example: Example, url: string, dir: string): Promise<string> {
+  const { program, args, ...options } = prepare(example, url, dir);
+  const running = startProcess(program, args, { ...options, cwd: dir, detached: true });
+  const { answer } = example;
+  const isOver = () => running.child.exitCode !== null || running.child.signalCode !== null;
+  const isDone = async () => isOver() || (answer?.isEndless && isAnswered(answer, running.stdout()));
+  await waitFor('the example', isDone, LIMIT_MS).catch(() => {}); // the caller compares what it has said
+  if (!isOver()) process.kill(-running.pid, 'SIGKILL');
+  const { code, stdout, stderr } = await running.ended;
+  const isRight = answer?.isEndless ? code === null : code === 0;
+  if (isRight) return stdout;
+  throw new Error(`${code === null ? 'is late' : `ended with ${code}`}, and has said: ${stdout}${stderr}`);
+}
+
+function prepare({ language, line, ...example }: Example, url: string, dir: string): Command {
+  const text = example.text.replaceAll(SHOWN_URL, url);
+  const file = (extension: string, content: string) => {
+    const name = path.join(dir, `line-${line}.${extension}`);
+    writeFileSync(name, content);
+    return name;
+  };
+  switch (language) {
+    case 'sh':
+      return { program: 'bash', args: ['-euo', 'pipefail', '-c', text] };
+    case 'graphql': {
+      const headers = ['-H', 'Content-Type: application/json'];
+      const body = JSON.stringify({ query: text });
+      return { program: 'curl', args: ['-sN', `${url}/graphql`, ...headers, '--data-binary', '@-'], stdin: body };
+    }
+    case 'python':
+      return { program: 'python3', args: [file('py', text)] };
+    case 'ts': {
+      const compiled = readFileSync(path.join(dir, `line-${line}.mjs`), 'utf8');
+      return { program: process.execPath, args: [file('mjs', compiled.replaceAll(SHOWN_URL, url))] };
+    }
+    default: {
+      const args = [...EVENT_SOURCE, '--import', STAND_IN, file('mjs', language === 'html' ? scriptOf(text) : text)];
+      return { program: process.execPath, args, env: { PAGE: file('html', text), PAGE_URL: `${url}/page` } };
+    }
+  }
+}
+
+/** Checks the types of all TypeScript at once, which takes its time, and leaves the programs in the directory. */
+export async function compileExamples(examples: Example[], dir: string): Promise<void> {
+  const sources = examples.filter(({ language }) => language === 'ts');
+  const files = sources.map(({ line, text }) => {
+    const file = path.join(dir, `line-${line}.mts`);
+    writeFileSync(file, text);
+    return file;
+  });
+  const project = path.join(dir, 'tsconfig.json');
+  const base = path.join(packageRoot, 'tsconfig.json');
+  writeFileSync(project, JSON.stringify({ extends: base, compilerOptions: { noEmit: false }, include: [], files }));
+  const compiler = path.join(packageRoot, 'node_modules/typescript/bin/tsc');
+  const { code, stdout } = await startProcess(process.execPath, [compiler, '-p', project]).ended;
+  if (code !== 0) throw new Error(stdout);
+}
+
+function scriptOf(html: string): string {
+  const [, script] = /<script type="module">\n([\s\S]*?)<\/script>/.exec(html) ?? [];
+  if (script === undefined) throw new Error('the page has no module script');
+  return script;
+}
