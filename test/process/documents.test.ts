@@ -20,7 +20,7 @@ import { type Break, type Relay, startRelay, type Watch } from '../support/relay
 import { compileExamples, findProgram, makeWorkDir, runExample, SHOWN_URL } from '../support/run-example.js';
 import { ask } from '../support/server.js';
 
-const documents = ['rest/README.md'];
+const documents = ['rest/README.md', 'graphql/README.md'];
 
 interface Place {
   app: TestApp;
@@ -114,6 +114,11 @@ describe.each(documents)('%s', (document) => {
 
 /** What the group matches, wherever it does. */
 const allOf = (pattern: RegExp, text: string) => [...text.matchAll(pattern)].map(([, found]) => String(found));
+
+test('an example in each language goes on after a break', () => {
+  const examples = documents.flatMap(readExamples).filter(breakOf);
+  expect(examples.map(({ language }) => language)).toEqual(['ts', 'python', 'html']);
+});
 
 const rest = 'mutation { suspend(input: { kind: BACKEND, name: "directory", mode: DRAINING }) { __typename } }';
 const work = 'mutation { resume(input: { kind: BACKEND, name: "directory" }) { __typename } }';
