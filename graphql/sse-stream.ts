@@ -22,76 +22,98 @@ const CREATED = 201;
 const RESERVATION_MS = 60_000;
 
 export function createStreamHandler(pipeline: Pipeline, { reservationMs = RESERVATION_MS } = {}): StreamHandler {
-  const handle = createOperations(pipeline);
-  /** Of the streams of single connection mode, by their tokens. */
-  const flows = new Map<string, Flow>();
-  const open = new Map<Flow, () => void>();
-
-  /** A stream that nobody has opened is freed by opening and ending it. */
-  const expire = async (token: string) => {
-    const flow = flows.get(token);
-    if (!flow || open.has(flow)) return;
-    flows.delete(token);
-    flow.close();
-    const headers: Record<string, string> = { accept: EVENT_STREAM };
-    const [body] = await handle({ ...EMPTY, headers: { get: (name) => headers[name] }, context: { token, flow } });
-    if (body && typeof body !== 'string') await body.return(undefined);
+  const streams = new EventStreams(createOperations(pipeline), reservationMs);
+  return {
+    handler: (req, res) => {
+      streams.exchange(req, res).catch(() => res.destroy()); // a write to a client that went away
+    },
+    close: () => streams.close(),
   };
+}
 
-  const exchange = async (req: Request, res: Response) => {
-    const given = req.get(TOKEN_HEADER) ?? new URL(req.url, 'http://localhost').searchParams.get('token') ?? '';
-    const known = flows.get(given);
-    const token = known ? given : randomUUID();
-    const flow = known ?? new Flow();
-    const [body, init] = await handle(describe(req, { token, flow, res }));
+type Messages = AsyncGenerator<string, void, undefined>;
+
+/** The streams from when they are reserved or opened until they are freed or have ended. */
+class EventStreams {
+  private readonly handle: ReturnType<typeof createOperations>;
+  private readonly reservationMs: number;
+  /** Of the streams of single connection mode, by their tokens. */
+  private readonly flows = new Map<string, Flow>();
+  /** What is being sent, each with what ends it. */
+  private readonly open = new Map<Flow, () => void>();
+
+  constructor(handle: ReturnType<typeof createOperations>, reservationMs: number) {
+    this.handle = handle;
+    this.reservationMs = reservationMs;
+  }
+
+  /** Returns when the request is answered, which for a stream is when it has ended. */
+  async exchange(req: Request, res: Response): Promise<void> {
+    const { token, flow } = this.find(req);
+    const [body, init] = await this.handle(describe(req, { token, flow, res }));
     res.writeHead(init.status, init.statusText, init.headers);
     if (body && typeof body !== 'string') {
       try {
-        await send(res, body, flow);
+        await this.send(res, body, flow);
       } finally {
-        flows.delete(token);
+        this.flows.delete(token);
       }
       return;
     }
-    if (init.status === CREATED) {
-      flows.set(token, flow);
-      setTimeout(() => void expire(token), reservationMs).unref();
-    }
+    if (init.status === CREATED) this.reserve(token, flow);
     res.end(body ?? undefined);
-  };
+  }
 
-  const send = async (res: Response, body: AsyncGenerator<string, void, undefined>, flow: Flow) => {
-    const end = () => void body.return(undefined);
-    open.set(flow, end);
+  async close(): Promise<void> {
+    const streams = [...this.open].map(async ([flow, end]) => {
+      await flow.idle();
+      end(); // a stream in single connection mode would wait for more operations
+    });
+    await Promise.all(streams);
+  }
+
+  /** The stream that a request names, or a new one: a token is never the client's to choose. */
+  private find(req: Request): { token: string; flow: Flow } {
+    const given = req.get(TOKEN_HEADER) ?? new URL(req.url, 'http://localhost').searchParams.get('token') ?? '';
+    const known = this.flows.get(given);
+    return known ? { token: given, flow: known } : { token: randomUUID(), flow: new Flow() };
+  }
+
+  private reserve(token: string, flow: Flow): void {
+    this.flows.set(token, flow);
+    setTimeout(() => void this.expire(token), this.reservationMs).unref();
+  }
+
+  /** A stream that nobody has opened is freed by opening and ending it. */
+  private async expire(token: string): Promise<void> {
+    const flow = this.flows.get(token);
+    if (!flow || this.open.has(flow)) return;
+    this.flows.delete(token);
+    flow.close();
+    const headers: Record<string, string> = { accept: EVENT_STREAM };
+    const [body] = await this.handle({ ...EMPTY, headers: { get: (name) => headers[name] }, context: { token, flow } });
+    if (body && typeof body !== 'string') await body.return(undefined);
+  }
+
+  private async send(res: Response, messages: Messages, flow: Flow): Promise<void> {
+    const end = () => void messages.return(undefined);
+    this.open.set(flow, end);
     res.once('close', () => {
       flow.close(); // first, so that no operation begins on a stream that is being ended
       end();
     });
     try {
-      for await (const message of body) {
+      for await (const message of messages) {
         if (res.destroyed) break;
         await write(res, message);
         if (message.startsWith('event: next')) flow.sent();
       }
     } finally {
-      open.delete(flow);
+      this.open.delete(flow);
       flow.close();
       res.end();
     }
-  };
-
-  return {
-    handler: (req, res) => {
-      exchange(req, res).catch(() => res.destroy()); // a write to a client that went away
-    },
-    close: async () => {
-      const streams = [...open].map(async ([flow, end]) => {
-        await flow.idle();
-        end(); // a stream in single connection mode would wait for more operations
-      });
-      await Promise.all(streams);
-    },
-  };
+  }
 }
 
 const EMPTY = { method: 'GET', url: '/', body: null, raw: undefined };
