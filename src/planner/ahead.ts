@@ -4,18 +4,11 @@
  *
  * Nobody arrives and nothing fails in it, small queues wait for no more, and times are those of the cost model.
  */
-import { Backlog, type UserQueue } from './backlog.js';
-import { estimateReading } from './media.js';
+import { QueueAhead } from './ahead-queue.js';
+import { Backlog } from './backlog.js';
+import type { Medium } from './media.js';
 import type { WaitingVolume } from './queue.js';
-import {
-  chooseNext,
-  firstUsers,
-  isTimeToLeave,
-  type SchedulePolicy,
-  type ScheduleState,
-  type Shares,
-} from './schedule.js';
-import { decay } from './shares.js';
+import { chooseNext, isTimeToLeave, type SchedulePolicy, type ScheduleState, type Shares } from './schedule.js';
 
 /** A drive that may work. */
 export interface DriveAhead {
@@ -68,117 +61,108 @@ interface SimulatedDrive {
   unmountSeconds: number;
 }
 
-/** A stay is looked at so often at most; what is longer is looked at in longer steps. */
-const MAX_STEPS = 20_000;
-
 export function planAhead(input: AheadInput): Ahead {
-  const { now, policy } = input;
-  const waiting = new Map(input.queues.map((queue) => [queue.volumeId, { ...queue, users: queue.users.map(copy) }]));
-  const shares = new Map(input.shares);
-  const stays: Stay[] = [];
-  const turns = new Map<string, Turn>();
-  let sharesAt = now;
-  const drives = input.drives.map((drive): SimulatedDrive => {
-    const medium = waiting.get(drive.volumeId ?? 0)?.medium;
-    const reading = medium ? drive.runningBytes / medium.streamBytesPerSecond : 0;
-    const { name, volumeId } = drive;
-    return { name, volumeId, freeAt: now + reading, stay: undefined, unmountSeconds: medium?.unmountSeconds ?? 0 };
-  });
-  const step = Math.max(policy.quantumSeconds, sumSeconds(input.queues) / MAX_STEPS);
+  const drives = new DrivesAhead(input);
+  drives.run();
+  return { stays: drives.stays, turnOf: (volumeId, user) => drives.turnOf(volumeId, user) };
+}
 
-  const stateAt = (time: number): ScheduleState => {
-    for (const [user, seconds] of shares) shares.set(user, decay(seconds, time - sharesAt));
-    sharesAt = Math.max(sharesAt, time);
-    return { shares, now: time, policy };
-  };
-  const taken = new Set(drives.map((drive) => drive.volumeId));
-  const backlog = new Backlog([...waiting.values()].filter((queue) => !taken.has(queue.volumeId)));
+/** The drives under the virtual clock, and what they do one after another. */
+class DrivesAhead {
+  readonly stays: Stay[] = [];
+  private readonly turns = new Map<string, Turn>();
+  private readonly queue: QueueAhead;
+  private readonly drives: SimulatedDrive[];
+  /** What waits on the volumes that no drive has. */
+  private readonly backlog: Backlog<WaitingVolume>;
 
-  /** Reads for a while, and returns when that is over. */
-  const read = (queue: WaitingVolume, stay: Stay, state: ScheduleState): number => {
-    const names = new Set(firstUsers(queue.users, state));
-    const chosen = queue.users.filter((entry) => names.has(entry.user));
-    const [files, bytes] = [sum(chosen, (entry) => entry.files), sum(chosen, (entry) => entry.bytes)];
-    const whole = estimateReading(queue.medium, files, bytes);
-    const part = Math.min(step / whole, 1);
-    const end = state.now + whole * part;
-    for (const entry of chosen) {
-      const key = keyOf(queue.volumeId, entry.user);
-      turns.set(key, { start: turns.get(key)?.start ?? state.now, end });
-      const weight = bytes > 0 ? entry.bytes / bytes : entry.files / files;
-      shares.set(entry.user, (shares.get(entry.user) ?? 0) + whole * part * weight);
-      entry.files -= entry.files * part;
-      entry.bytes -= entry.bytes * part;
+  constructor(input: AheadInput) {
+    this.queue = new QueueAhead(input.queues, input);
+    this.drives = input.drives.map((drive) => placeDrive(drive, this.queue.of(drive.volumeId)?.medium, input.now));
+    this.backlog = new Backlog(this.queue.without(new Set(input.drives.map((drive) => drive.volumeId))));
+  }
+
+  /** Works until all is read that a drive will take; the drive goes next that is free first. */
+  run(): void {
+    for (;;) {
+      const drive = findFirstFree(this.drives);
+      if (!drive || this.queue.isEmpty) return;
+      this.work(drive, this.queue.stateAt(drive.freeAt));
     }
-    stay.files += files * part;
-    stay.bytes += bytes * part;
-    stay.end = end;
-    queue.users = queue.users.filter((entry) => entry.files > 0 && (part < 1 || !names.has(entry.user)));
-    if (queue.users.length === 0) waiting.delete(queue.volumeId);
-    return end;
-  };
+  }
 
-  for (;;) {
-    const drive = drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
-    if (!drive || waiting.size === 0) break;
-    const state = stateAt(drive.freeAt);
-    const here = waiting.get(drive.volumeId ?? 0);
+  turnOf(volumeId: number, user: string): Turn | undefined {
+    return this.turns.get(keyOf(volumeId, user));
+  }
+
+  /** One step of a drive: it reads for a while, leaves its volume, or takes another one. */
+  private work(drive: SimulatedDrive, state: ScheduleState): void {
+    const here = this.queue.of(drive.volumeId);
     if (here) {
-      drive.stay ??= begin(stays, drive, here, 'the volume is mounted');
+      drive.stay ??= this.begin(drive, here, 'the volume is mounted');
       const session = { since: drive.stay.start, here: here.users };
-      if (!isTimeToLeave(session, backlog, state)) {
-        drive.freeAt = read(here, drive.stay, state);
-        continue;
+      if (!isTimeToLeave(session, this.backlog, state)) {
+        drive.freeAt = this.read(here, drive.stay, state);
+        return;
       }
     }
-    if (drive.stay) {
-      drive.freeAt += drive.unmountSeconds;
-      if (here) backlog.add(here);
-      Object.assign(drive, { volumeId: null, stay: undefined });
-      continue;
-    }
-    const choice = chooseNext(backlog, state);
-    if (choice) {
-      backlog.remove(choice.queue);
-      drive.volumeId = choice.queue.volumeId;
-      drive.stay = begin(stays, drive, choice.queue, choice.reason);
-      drive.unmountSeconds = choice.queue.medium.unmountSeconds;
-      drive.freeAt += choice.queue.medium.mountSeconds;
-    } else drives.splice(drives.indexOf(drive), 1); // what is left is in the other drives
+    if (drive.stay) this.leave(drive, here);
+    else this.mountNext(drive, state);
   }
-  return { stays, turnOf: (volumeId, user) => turns.get(keyOf(volumeId, user)) };
+
+  private begin(drive: SimulatedDrive, { volumeId, volume }: WaitingVolume, reason: string): Stay {
+    const at = { start: drive.freeAt, end: drive.freeAt };
+    const stay = { drive: drive.name, volumeId, volume, ...at, files: 0, bytes: 0, reason };
+    this.stays.push(stay);
+    return stay;
+  }
+
+  /** @returns when the drive is free again */
+  private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
+    const { users, files, bytes, end } = this.queue.read(here, state);
+    for (const user of users) {
+      const key = keyOf(stay.volumeId, user);
+      this.turns.set(key, { start: this.turns.get(key)?.start ?? state.now, end });
+    }
+    stay.files += files;
+    stay.bytes += bytes;
+    stay.end = end;
+    return end;
+  }
+
+  /** @param here what is left on the volume; any drive may take it then */
+  private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
+    drive.freeAt += drive.unmountSeconds;
+    if (here) this.backlog.add(here);
+    drive.volumeId = null;
+    drive.stay = undefined;
+  }
+
+  private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
+    const choice = chooseNext(this.backlog, state);
+    if (!choice) {
+      this.drives.splice(this.drives.indexOf(drive), 1); // what is left is in the other drives
+      return;
+    }
+    const { queue, reason } = choice;
+    this.backlog.remove(queue);
+    drive.volumeId = queue.volumeId;
+    drive.stay = this.begin(drive, queue, reason);
+    drive.unmountSeconds = queue.medium.unmountSeconds;
+    drive.freeAt += queue.medium.mountSeconds;
+  }
 }
 
-function begin(stays: Stay[], drive: SimulatedDrive, queue: WaitingVolume, reason: string): Stay {
-  const { volumeId, volume } = queue;
-  const stay = {
-    drive: drive.name,
-    volumeId,
-    volume,
-    start: drive.freeAt,
-    end: drive.freeAt,
-    files: 0,
-    bytes: 0,
-    reason,
-  };
-  stays.push(stay);
-  return stay;
+/** @param medium of the volume in the drive; undefined when there is none, or nothing waits on it */
+function placeDrive(drive: DriveAhead, medium: Medium | undefined, now: number): SimulatedDrive {
+  const { name, volumeId, runningBytes } = drive;
+  const reading = medium ? runningBytes / medium.streamBytesPerSecond : 0;
+  return { name, volumeId, freeAt: now + reading, stay: undefined, unmountSeconds: medium?.unmountSeconds ?? 0 };
 }
 
-const copy = (entry: UserQueue): UserQueue => ({ ...entry });
+/** Of those that are free at the same time, the first in the list. */
+function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
+  return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
+}
 
 const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
-
-function sum<T>(items: readonly T[], value: (item: T) => number): number {
-  return items.reduce((total, item) => total + value(item), 0);
-}
-
-function sumSeconds(queues: readonly WaitingVolume[]): number {
-  return sum(queues, ({ medium, users }) =>
-    estimateReading(
-      medium,
-      sum(users, (entry) => entry.files),
-      sum(users, (entry) => entry.bytes),
-    ),
-  );
-}
