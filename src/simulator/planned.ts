@@ -9,6 +9,7 @@ import {
   isTimeToLeave,
   openBacklog,
   type SchedulePolicy,
+  type ScheduleState,
 } from '../planner/schedule.js';
 import { decay } from '../planner/shares.js';
 import type { Drive, Strategy } from './simulate.js';
@@ -24,69 +25,103 @@ export interface PlannedOptions {
 }
 
 export function createPlanned(medium: Medium, options: PlannedOptions = {}): Strategy {
-  const { policy = defaultPolicy, isFair = true, priorities = new Map<string, number>() } = options;
-  const waiting = new Map<string, WaitingFiles>();
-  const shares = new Map<string, number>();
-  /** What each drive reads, in order, and for whom. */
-  const plans = new Map<number, { order: Arrival[]; users: string }>();
-  const hasNew = new Set<string>();
-  let sharesAt = 0;
+  return new PlannedStrategy(medium, options);
+}
 
-  const decayAll = (now: number) => {
-    for (const [user, seconds] of shares) shares.set(user, decay(seconds, now - sharesAt));
-    sharesAt = now;
-  };
-  const elsewhere = (drive: Drive, mounted: ReadonlySet<string>, now: number): Backlog<VolumeQueue> => {
-    const free = [...waiting].filter(
+/** What a drive reads of its volume, in order, and for whom. */
+interface ReadPlan {
+  order: Arrival[];
+  users: string;
+}
+
+class PlannedStrategy implements Strategy {
+  private readonly medium: Medium;
+  private readonly policy: SchedulePolicy;
+  private readonly isFair: boolean;
+  private readonly priorities: ReadonlyMap<string, number>;
+  /** By volume. */
+  private readonly waiting = new Map<string, WaitingFiles>();
+  /** Volumes that files have come for since their plans were made. */
+  private readonly hasNew = new Set<string>();
+  /** By drive. */
+  private readonly plans = new Map<number, ReadPlan>();
+  private readonly shares = new Map<string, number>();
+  /** The time that `shares` are of; seconds. */
+  private sharesAt = 0;
+
+  constructor(medium: Medium, options: PlannedOptions) {
+    const { policy = defaultPolicy, isFair = true, priorities = new Map<string, number>() } = options;
+    this.medium = medium;
+    this.policy = policy;
+    this.isFair = isFair;
+    this.priorities = priorities;
+  }
+
+  arrive(file: Arrival): void {
+    const files = this.waiting.get(file.volume) ?? new WaitingFiles(this.priorities);
+    files.add(file);
+    this.waiting.set(file.volume, files);
+    this.hasNew.add(file.volume);
+  }
+
+  charge(user: string, seconds: number, now: number): void {
+    if (!this.isFair) return;
+    this.decayShares(now);
+    this.shares.set(user, (this.shares.get(user) ?? 0) + seconds);
+  }
+
+  next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined {
+    this.decayShares(now);
+    const state = this.stateAt(now);
+    const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
+    if (drive.volume !== undefined && here && !here.isEmpty) {
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // spares a look at what waits elsewhere
+      const session = { since: drive.mountedAt, here: here.byUser() };
+      if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
+        return this.take(drive, drive.volume, state);
+    }
+    const choice = chooseNext(this.openElsewhere(drive, mounted, state), state);
+    return choice && this.take(drive, choice.queue.volume, state);
+  }
+
+  /** A small batch waits for more, and no arrival may come to end that. */
+  wakeAt(now: number): number | undefined {
+    const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
+    return isDone ? undefined : now + this.policy.collectSeconds / 2;
+  }
+
+  private decayShares(now: number): void {
+    for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, now - this.sharesAt));
+    this.sharesAt = now;
+  }
+
+  private stateAt(now: number): ScheduleState {
+    return { shares: this.shares, now, policy: this.policy };
+  }
+
+  /** What is to be served now of the volumes that no drive has. */
+  private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
+    const free = [...this.waiting].filter(
       ([volume, files]) => volume !== drive.volume && !mounted.has(volume) && !files.isEmpty,
     );
-    const queues = free.map(([volume, files]) => ({ volume, medium, users: files.byUser() }));
-    return openBacklog(queues, { shares, now, policy });
-  };
+    const queues = free.map(([volume, files]) => ({ volume, medium: this.medium, users: files.byUser() }));
+    return openBacklog(queues, state);
+  }
+
   /** The next file of a volume; the plan is made anew when it has run out or somebody else's turn has come. */
-  const take = (drive: Drive, volume: string, now: number): Arrival | undefined => {
-    const files = waiting.get(volume);
+  private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
+    const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;
-    const users = firstUsers(files.byUser(), { shares, now, policy });
-    let plan = drive.volume === volume ? plans.get(drive.index) : undefined;
-    if (!plan || plan.order.length === 0 || plan.users !== users.join('\n') || hasNew.delete(volume)) {
+    const users = firstUsers(files.byUser(), state);
+    let plan = drive.volume === volume ? this.plans.get(drive.index) : undefined;
+    if (!plan || plan.order.length === 0 || plan.users !== users.join('\n') || this.hasNew.delete(volume)) {
       const extents = files.of(users);
-      const { order } = orderReads(medium, drive.volume === volume ? drive.head : 0, extents);
+      const { order } = orderReads(this.medium, drive.volume === volume ? drive.head : 0, extents);
       plan = { order: order.flatMap((index) => extents[index] ?? []), users: users.join('\n') };
-      plans.set(drive.index, plan);
+      this.plans.set(drive.index, plan);
     }
     const file = plan.order.shift();
     if (file) files.remove(file);
     return file;
-  };
-
-  return {
-    arrive: (file) => {
-      const files = waiting.get(file.volume) ?? new WaitingFiles(priorities);
-      files.add(file);
-      waiting.set(file.volume, files);
-      hasNew.add(file.volume);
-    },
-    charge: (user, seconds, now) => {
-      if (!isFair) return;
-      decayAll(now);
-      shares.set(user, (shares.get(user) ?? 0) + seconds);
-    },
-    next: (drive, now, mounted) => {
-      decayAll(now);
-      const state = { shares, now, policy };
-      const here = drive.volume === undefined ? undefined : waiting.get(drive.volume);
-      if (drive.volume !== undefined && here && !here.isEmpty) {
-        const isYoung = now - drive.mountedAt < policy.quantumSeconds;
-        const session = { since: drive.mountedAt, here: here.byUser() };
-        if (isYoung || !isTimeToLeave(session, elsewhere(drive, mounted, now), state))
-          return take(drive, drive.volume, now);
-      }
-      const choice = chooseNext(elsewhere(drive, mounted, now), state);
-      return choice && take(drive, choice.queue.volume, now);
-    },
-    // a small batch waits for more, and no arrival may come to end that
-    wakeAt: (now) =>
-      [...waiting.values()].every((files) => files.isEmpty) ? undefined : now + policy.collectSeconds / 2,
-  };
+  }
 }
