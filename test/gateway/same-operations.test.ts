@@ -3,19 +3,21 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { graphql } from '../support/graphql-client.js';
 import { makeRequest, post, put } from '../support/rest.js';
-import { dumpTables, emptyTables } from '../support/tables.js';
+import { dumpTables, keepTables } from '../support/tables.js';
 
 let now: string;
 let app: TestApp;
+let putBack: () => Promise<void>;
 beforeAll(async () => {
   app = await startApp({ now: () => now });
+  await fill();
+  putBack = await keepTables(app.ctx);
 });
 afterAll(() => app.close());
 
-/** The same data for each of the two: request 1 lives, 2 has ended, both alice's. */
-async function arrange(): Promise<void> {
+/** Request 1 lives, 2 has ended, both alice's. */
+async function fill(): Promise<void> {
   now = '2026-11-20T10:00:00.000007';
-  await emptyTables(app.ctx);
   await addQuota(app.ctx, 'alice', 10_000n);
   await addQuota(app.ctx, 'bob', 2000n, '');
   await addFiles(app.ctx, [
@@ -27,6 +29,12 @@ async function arrange(): Promise<void> {
   await makeRequest(app, { quota: 'alice', files: ['/a/one.nc', '/x'], retention: '2026-11-21' });
   now = '2026-11-21T12:00:00.5';
   await put(app, 2, { quota: 'alice', retention: '2026-11-21T12:00:00' });
+}
+
+/** The same data for each of the two. */
+async function arrange(): Promise<void> {
+  now = '2026-11-21T12:00:00.5';
+  await putBack();
 }
 
 /** How it ended: the id of the request, or what the refusal says, with the names of GraphQL. */
