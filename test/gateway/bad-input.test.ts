@@ -6,8 +6,8 @@ import type { BadGraphql, BadRest } from '../support/bad-input-forms.js';
 import { badReads } from '../support/bad-reads.js';
 import { badWrites } from '../support/bad-writes.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { graphql } from '../support/graphql-client.js';
-import { errorBody, makeRequest, post } from '../support/rest.js';
+import { ask, sendGraphql } from '../support/graphql.js';
+import { call, errorBody, makeRequest, post } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 
 const NOW = '2026-11-20T10:00:00.000007';
@@ -28,34 +28,23 @@ const INTERNALS = /internal error|node_modules|\n\s+at |\.[jt]s:\d+|prisma|postg
 
 async function expectRestRefusal(input: BadRest): Promise<void> {
   const { method, path, body, headers, status, allow = null, says } = input;
-  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
-  const content = body === undefined ? {} : { body: isRaw ? (body as string) : JSON.stringify([body]) };
-  const response = await fetch(`${app.api}${path}`, { method, ...(headers && { headers }), ...content });
-  const text = await response.text();
-  expect(text).not.toMatch(INTERNALS);
-  const message = (JSON.parse(text) as [{ error: string }])[0].error;
+  const answer = await call(app, method, path, { body, ...(headers && { headers }) });
+  expect(answer.text).not.toMatch(INTERNALS);
+  expect(answer.headers.get('content-type')).toBe('application/json');
+  const message = (answer.body as [{ error: string }])[0].error;
   expect(message).toMatch(says);
-  expect([response.status, JSON.parse(text)]).toEqual([status, errorBody(message)]);
-  expect(response.headers.get('content-type')).toBe('application/json');
-  expect(response.headers.get('allow')).toBe(allow);
+  expect([answer.status, answer.body]).toEqual([status, errorBody(message)]);
+  expect(answer.headers.get('allow')).toBe(allow);
 }
 
 async function expectGraphqlRefusal({ body, headers, status, says }: BadGraphql): Promise<void> {
-  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
-  const response = await fetch(`${app.url}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json', ...headers },
-    body: isRaw ? (body as string) : JSON.stringify(body),
-  });
-  const text = await response.text();
-  expect(text).not.toMatch(INTERNALS);
-  const { data, errors } = JSON.parse(text) as {
-    data?: Record<string, { message?: string } | null> | null;
-    errors?: { message: string }[];
-  };
-  const messages = errors ? errors.map(({ message }) => message) : Object.values(data ?? {}).map((r) => r?.message);
+  const answer = await sendGraphql(app, body, headers && { headers });
+  expect(answer.text).not.toMatch(INTERNALS);
+  const { data, errors } = answer.body;
+  const results = Object.values((data ?? {}) as Record<string, { message?: string } | null>);
+  const messages = (errors ?? results).map((result) => result?.message);
   expect(messages[0]).toMatch(says);
-  expect(response.status).toBe(status);
+  expect(answer.status).toBe(status);
 }
 
 test.each([...badWrites, ...badReads].map((input) => [input.name, input] as const))(
@@ -86,7 +75,7 @@ test.each(['/tape_control/api/v1/requests', '/graphql'])(
 test('100,000 paths are no bad input to either', async () => {
   const files = Array.from({ length: 100_000 }, (_, n) => `/many/file-${n}.nc`);
   const posted = await post(app, { quota: 'alice', files });
-  const created = await graphql(
+  const created = await ask(
     app,
     'mutation ($files: [String!]) { createRequest(input: { quota: "alice", files: $files }) { ... on Request { filesUnknown } } }',
     { files },

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData, type Connection, PAGE_INFO, recordStatements } from '../support/graphql.js';
+import { askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { recordStatements } from '../support/statements.js';
 
 let app: TestApp;
 beforeAll(async () => {

@@ -2,7 +2,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData, askErrors, recordStatements } from '../support/graphql.js';
+import { askData, askErrors, sendGraphql } from '../support/graphql.js';
+import { send } from '../support/http.js';
+import { recordStatements } from '../support/statements.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -106,12 +108,9 @@ test('a query with too many fields is refused', async () => {
 });
 
 test.each(['/graphql', '/graphql/stream'])('at %s a query of too many tokens is not parsed', async (path) => {
-  const response = await fetch(`${app.url}${path}`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
-    body: JSON.stringify({ query: `{ ${'__typename '.repeat(10_001)} }` }),
-  });
-  expect(await response.text()).toContain('Document contains more that 10000 tokens');
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const body = { query: `{ ${'__typename '.repeat(10_001)} }` };
+  expect((await send(app, path, { headers, body })).text).toContain('Document contains more that 10000 tokens');
 });
 
 test('a page has fifty items unless told, and a thousand at most', async () => {
@@ -133,24 +132,15 @@ test('a page has fifty items unless told, and a thousand at most', async () => {
 });
 
 test('a body larger than 32 MB is refused with 413', async () => {
-  const response = await fetch(`${app.url}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ query: '{ __typename }', pad: 'x'.repeat(32 * 1024 * 1024) }),
-  });
-  expect(response.status).toBe(413);
-  expect(await response.json()).toEqual({ errors: [{ message: 'the body must have at most 33554432 bytes' }] });
+  const { status, body } = await sendGraphql(app, { query: '{ __typename }', pad: 'x'.repeat(32 * 1024 * 1024) });
+  expect(status).toBe(413);
+  expect(body).toEqual({ errors: [{ message: 'the body must have at most 33554432 bytes' }] });
 });
 
 test('a body that is no JSON object is refused with 400', async () => {
-  for (const body of ['{', '"text"', 'null']) {
-    const response = await fetch(`${app.url}/graphql`, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body,
-    });
-    expect(response.status).toBe(400);
-    const { errors } = (await response.json()) as { errors: { message: string }[] };
-    expect(errors).toHaveLength(1);
+  for (const text of ['{', '"text"', 'null']) {
+    const { status, body } = await sendGraphql(app, text);
+    expect(status).toBe(400);
+    expect(body.errors).toHaveLength(1);
   }
 });

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors } from '../support/graphql.js';
+import { send } from '../support/http.js';
 
 const BIG = 9_007_199_254_740_993n;
 
@@ -249,8 +250,8 @@ test.each(['tomorrow', '2999-02-30', '2999-01-01T00:00:00Z', '2999-01-01T00:00:0
 
 test('a mutation is not made by GET', async () => {
   const query = encodeURIComponent('mutation { cancelRequest(id: 1) { __typename } }');
-  const response = await fetch(`${app.url}/graphql?query=${query}`, { headers: { Accept: 'application/json' } });
-  expect(response.status).toBe(405);
+  const { status } = await send(app, `/graphql?query=${query}`, { headers: { Accept: 'application/json' } });
+  expect(status).toBe(405);
 });
 
 test('an internal error says no more than that, and the log has it whole', async () => {
@@ -280,10 +281,15 @@ test('an internal error says no more than that, and the log has it whole', async
 });
 
 test('GraphiQL is served to browsers, and needs no other host', async () => {
-  const response = await fetch(`${app.url}/graphql`, { headers: { Accept: 'text/html,application/xhtml+xml' } });
-  const page = await response.text();
-  expect(response.status).toBe(200);
-  expect(response.headers.get('content-type')).toMatch(/^text\/html/);
+  const {
+    status,
+    headers,
+    text: page,
+  } = await send(app, '/graphql', {
+    headers: { Accept: 'text/html,application/xhtml+xml' },
+  });
+  expect(status).toBe(200);
+  expect(headers.get('content-type')).toMatch(/^text\/html/);
   expect(page).toContain('<title>Tapegate</title>');
   const loaded = [...page.matchAll(/<(?:script|link|img|iframe|style)\b[^>]*>/gi)].map(([tag]) => tag);
   expect(loaded.length).toBeGreaterThan(0);

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { cancel, viewRequest } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { create, made, release, update } from '../support/mutations.js';
+import { cancel, create, made, release, update } from '../support/mutations.js';
+import { viewRequest } from '../support/request-view.js';
 import { makeRequest, put, readUsed } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { graphql } from '../support/graphql-client.js';
+import { sendGraphql } from '../support/graphql.js';
 import { makeRequest, post, put, read, readUsed } from '../support/rest.js';
 
 const FILE_BYTES = 1_000_003n;
@@ -33,8 +33,8 @@ async function race(quota: string, n: number): Promise<End> {
     return status === 403 && text.includes('is full') ? 'refused' : text;
   }
   const input = { quota, ...(isPattern ? { pattern: path } : { files: [path] }) };
-  const { data, text } = await graphql(app, CREATE, { input });
-  const type = (data?.createRequest as { __typename: string } | undefined)?.__typename;
+  const { body, text } = await sendGraphql(app, { query: CREATE, variables: { input } });
+  const type = (body.data as { createRequest: { __typename: string } } | undefined)?.createRequest.__typename;
   if (type === 'Request') return 'taken';
   return type === 'QuotaExceeded' ? 'refused' : text;
 }

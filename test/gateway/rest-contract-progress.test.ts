@@ -1,11 +1,10 @@
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
-import { SMTPServer } from 'smtp-server';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { type MailServer, startMailServer } from '../support/mail-server.js';
 import { get, makeRequest, read, readRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 const ADDRESSES = { notify_on_first_file: 'first@example.org', notify_on_last_file: 'last@example.org' };
 const [MADE, STARTED, FIRST, LAST, LATER, EXPIRED] = [
@@ -35,25 +34,13 @@ backend.onRead = (_volume, _position, bytes) => new Promise((resolve) => reads.p
 const nextRead = () => waitFor('the drive to read', async () => reads.shift());
 
 const moments = {} as Record<'made' | 'started' | 'first' | 'last' | 'later' | 'expired', Moment>;
-const mails: string[] = [];
-const smtp = new SMTPServer({
-  authOptional: true,
-  disabledCommands: ['STARTTLS'],
-  onData: (stream, session, done) => {
-    stream.resume();
-    stream.on('end', () => {
-      mails.push(...session.envelope.rcptTo.map((recipient) => recipient.address));
-      done();
-    });
-  },
-});
+let mail: MailServer;
+const recipients = () => mail.mails.flatMap(({ to }) => to);
 
 /** One drive; the clock goes on while it reads, and what it reads comes when the story says so. */
 async function tellStory(): Promise<void> {
-  smtp.listen(0, '127.0.0.1');
-  await once(smtp.server, 'listening');
-  const smtpUrl = `smtp://127.0.0.1:${(smtp.server.address() as AddressInfo).port}`;
-  app = await startApp({ backend, config: { drives: 1, smtpUrl }, now: () => now });
+  mail = await startMailServer();
+  app = await startApp({ backend, config: { drives: 1, smtpUrl: mail.url }, now: () => now });
   await addTaped(app.ctx, backend, [
     { path: '/busy.nc', volume: 'V00000' },
     { path: '/p/one.nc', volume: 'V00001' },
@@ -72,11 +59,11 @@ async function tellStory(): Promise<void> {
   now = FIRST;
   first.finish();
   const last = await nextRead();
-  await waitFor('the first mail', async () => mails.length === 1);
+  await waitFor('the first mail', async () => recipients().length === 1);
   moments.first = await look(id);
   now = LAST;
   last.finish();
-  await waitFor('the last mail', async () => mails.length === 2);
+  await waitFor('the last mail', async () => recipients().length === 2);
   moments.last = await look(id);
   now = LATER;
   moments.later = await look(id);
@@ -90,13 +77,13 @@ async function look(id: number): Promise<Moment> {
   const { files } = await read<{ files: { stage: string }[] }>(app, '/files?match=/p/');
   const stages = files.map(({ stage }) => stage).join('');
   const quota = (await get(app, '/quota/alice')).text;
-  return { request: (JSON.parse(text) as [Record<string, unknown>])[0], text, quota, stages, mails: [...mails] };
+  return { request: (JSON.parse(text) as [Record<string, unknown>])[0], text, quota, stages, mails: recipients() };
 }
 
 beforeAll(tellStory);
 afterAll(async () => {
   await app.close();
-  await new Promise<void>((resolve) => smtp.close(resolve));
+  await mail.close();
 });
 
 test('R43 the times of progress are absent until they are known', () => {

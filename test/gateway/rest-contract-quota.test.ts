@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { cancelRequest } from '../support/graphql-client.js';
+import { cancel } from '../support/mutations.js';
 import { errorBody, get, makeRequest, read, readUsed } from '../support/rest.js';
 import { emptyTables } from '../support/tables.js';
 
@@ -54,7 +54,7 @@ test('R135 a quota lists only requests that have not passed their retention', as
   await makeRequest(app, { quota: 'alice', files: ['/x'], retention: '2026-11-21' });
   await makeRequest(app, { quota: 'alice', files: ['/x'] });
   await makeRequest(app, { quota: 'alice', files: ['/x'] });
-  await cancelRequest(app, 3);
+  await cancel(app, 3);
   now = '2026-11-20T23:59:59.999999';
   expect(await listIds('alice')).toEqual([1, 2]);
   now = '2026-11-21T00:00:00';
@@ -67,7 +67,7 @@ test('R136 what is used are the bytes of live requests, whether or not the end o
   expect(await readUsed(app, 'alice')).toBe(640);
   now = '2026-11-21T00:00:00';
   expect(await readUsed(app, 'alice')).toBe(40);
-  await cancelRequest(app, 2);
+  await cancel(app, 2);
   expect(await readUsed(app, 'alice')).toBe(0);
 });
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { cancelRequest } from '../support/graphql-client.js';
+import { cancel } from '../support/mutations.js';
 import { errorBody, get, makeRequest, read, readRequest } from '../support/rest.js';
 import { emptyTables } from '../support/tables.js';
 
@@ -69,7 +69,7 @@ test('R40 a request past its retention, or cancelled, still answers', async () =
   const retention = '2026-11-21T00:00:00';
   const expired = await makeRequest(app, { quota: 'alice', files: ['/a'], retention });
   const cancelled = await makeRequest(app, { quota: 'alice', files: ['/a'], label: 'off' });
-  await cancelRequest(app, cancelled);
+  await cancel(app, cancelled);
   now = '2026-11-22T10:00:00';
   expect(await readRequest(app, expired)).toMatchObject({ id: expired, retention, files: ['/a'] });
   expect(await readRequest(app, cancelled)).toMatchObject({ id: cancelled, label: 'off', files: ['/a'] });
@@ -127,7 +127,7 @@ test('R57 a request is listed until the microsecond before its retention', async
 test('R58 a cancelled request is not listed', async () => {
   await makeRequest(app, { quota: 'alice', files: ['/a'] });
   await makeRequest(app, { quota: 'alice', files: ['/a'] });
-  await cancelRequest(app, 1);
+  await cancel(app, 1);
   expect(await listIds()).toEqual([2]);
 });
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { graphql } from '../support/graphql-client.js';
+import { askData } from '../support/graphql.js';
 import { makeRequest, post, put } from '../support/rest.js';
 import { dumpTables, keepTables } from '../support/tables.js';
 
@@ -70,9 +70,8 @@ async function throughGraphql(input: Fields): Promise<Outcome> {
     'id' in input ? ['updateRequest', 'UpdateRequestInput'] : ['createRequest', 'CreateRequestInput'];
   const query = `mutation ($input: ${type}!) {
     result: ${field}(input: $input) { __typename ... on Request { requestId } ... on Failure { message } } }`;
-  const { data, text } = await graphql(app, query, { input });
-  const result = data?.result as { __typename: string; requestId: number; message: string } | undefined;
-  if (!result) throw new Error(text);
+  type Result = { __typename: string; requestId: number; message: string };
+  const { result } = await askData<{ result: Result }>(app, query, { input });
   if (result.__typename === 'Request') return { id: result.requestId };
   const message = Object.entries(CONTRACT_NAMES).reduce(
     (words, [name, contractName]) => words.replace(new RegExp(`^${name} `), `${contractName} `),

@@ -9,8 +9,8 @@ import { createClient } from 'graphql-sse';
 import { afterEach, expect, test } from 'vitest';
 import type { Pipeline } from '../../graphql/sse-operations.js';
 import { createStreamHandler } from '../../graphql/sse-stream.js';
-import { waitFor } from '../support/app.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
+import { waitFor } from '../support/wait.js';
 
 const schema = buildSchema('type Query { ok: Boolean } type Subscription { items: String }');
 

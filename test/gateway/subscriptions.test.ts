@@ -2,14 +2,17 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
-import { drain, holdBack, readEvents, type Stream, take, transports } from '../support/streams.js';
+import { holdReads } from '../support/held-reads.js';
+import { request } from '../support/http.js';
+import { drain, readEvents, type Stream, take, transports, waitForReaders } from '../support/streams.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
-const { letGo } = holdBack(backend);
+const { open: letGo } = holdReads(backend);
 
 beforeAll(async () => {
   app = await startApp({ backend, config: { drives: 6 } });
@@ -66,9 +69,6 @@ async function waitForState(id: number, state: string): Promise<void> {
     return request.state === state;
   });
 }
-
-const waitForReaders = (number: number) =>
-  waitFor(`${number} readers`, async () => app.ctx.events.readers === number || undefined);
 
 const ids = (results: Progress[]) => results.map(({ requestProgress }) => requestProgress.eventId);
 const isRising = (numbers: number[]) => numbers.every((number, n) => n === 0 || number > (numbers[n - 1] ?? 0));
@@ -210,7 +210,7 @@ describe.each(transports)('over %s', (_name, open) => {
     const before = app.ctx.events.readers;
     const stream = open<Changes>(app, { query: CHANGES });
     const next = take(stream, 1);
-    await waitForReaders(before + 1);
+    await waitForReaders(app, before + 1);
     letGo(volumes[0]);
     expect(await next).toEqual([
       {
@@ -264,9 +264,9 @@ describe.each(transports)('over %s', (_name, open) => {
       open(app, { query: CHANGES }),
     ];
     const waiting = streams.map((stream) => stream.next().catch(() => undefined));
-    await waitForReaders(before + 3);
+    await waitForReaders(app, before + 3);
     for (const stream of streams) stream.close();
-    await waitForReaders(before);
+    await waitForReaders(app, before);
     // and before anything has come
     for (let n = 0; n < 10; n++) {
       const stream = open(app, { query: CHANGES });
@@ -276,7 +276,7 @@ describe.each(transports)('over %s', (_name, open) => {
     }
     for (const volume of volumes) letGo(volume);
     await waitForState(id, 'COMPLETED');
-    await waitForReaders(before);
+    await waitForReaders(app, before);
   });
 });
 
@@ -288,7 +288,7 @@ test.each(['/graphql', '/graphql/stream'])(
     const query = encodeURIComponent(`subscription { requestProgress(id: ${id}) { state } }`);
     const headers = { Accept: 'text/event-stream, */*;q=0.1' };
     const results: unknown[] = [];
-    for await (const result of readEvents(fetch(`${app.url}${path}?query=${query}`, { headers }))) results.push(result);
+    for await (const result of readEvents(request(app, `${path}?query=${query}`, { headers }))) results.push(result);
     expect(results).toEqual([{ data: { requestProgress: { state: 'COMPLETED' } } }]);
   },
 );

@@ -4,7 +4,7 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { chargeDriveTime } from '../../src/operations/quotas/shares.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { createClock } from '../support/engine-watch.js';
+import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, askErrors, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { makeRequest } from '../support/rest.js';

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import {
   appendFileSync,
   chmodSync,
@@ -18,13 +18,15 @@ import { startEngine } from '../../src/engine/runner.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { makeTempDir, startApp, type TestApp } from '../support/app.js';
-import { findIllegalMoves, readMoves, readRestored, readStage, waitForState } from '../support/engine-watch.js';
-import { addFiles, addQuota } from '../support/factories.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { addFiles, addQuota, checksumOf } from '../support/factories.js';
 import { asOrdinaryUser } from '../support/ordinary-user.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 let app: TestApp;
 let dir: string;
@@ -54,8 +56,6 @@ function writeTree(files: Record<string, Uint8Array | string>): void {
     writeFileSync(path.join(dir, name), bytes);
   }
 }
-
-const sha256 = (bytes: Uint8Array | string) => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 
 /** Names, types, sizes, modification times and link targets of everything below the source. */
 const photograph = () =>
@@ -96,7 +96,7 @@ test('the regular files of a tree go to tape and into the catalogue, and the sou
     path: file,
     size: BigInt(Buffer.byteLength(bytes)),
     stage: 'ONTAPE',
-    checksum: sha256(bytes),
+    checksum: checksumOf(bytes),
     spot: 'spot-7',
     volume: 'TG0001',
     position: BigInt(index + 1),
@@ -258,7 +258,7 @@ test.each([
     expect((await archive(backend, input)).archived).toBe(5);
     expect(await archive(backend, input)).toEqual({ ...done, unchanged: 5 });
     expect((await readCatalogue()).map(({ stage, checksum }) => [stage, checksum])).toEqual(
-      [...contents.values()].map((bytes) => ['ONTAPE', sha256(bytes)]),
+      [...contents.values()].map((bytes) => ['ONTAPE', checksumOf(bytes)]),
     );
 
     await addQuota(app.ctx, 'alice', 10n ** 9n);

@@ -2,12 +2,14 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createGate, waitForState } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries } from '../support/suspend.js';
+import { waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 const hooks = { onMount: backend.onMount, onRead: backend.onRead };
@@ -35,11 +37,7 @@ const table = (stdout: string) => stdout.split('\n').map((line) => line.split(/ 
 
 test('hold stops a recall that runs, drain lets it end, and resume lets what waits go on', async () => {
   await addTaped(app.ctx, backend, [{ path: '/hold/a', volume: 'H1' }]);
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const isReading = () =>
     waitFor('a read', async () => (await readTries(app, id))['/hold/a']?.recallState === 'RUNNING');
   const id = await makeRequest(app, { quota: 'ann', files: ['/hold/a'] });

@@ -6,6 +6,7 @@ import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, type Result, runCli, startCli } from '../support/process.js';
+import { readRequest } from '../support/rest.js';
 
 const backend = createMemoryBackend();
 let app: TestApp;
@@ -119,8 +120,7 @@ test('request takes paths, lists in files and a list on standard input together'
     filesUnknown: 2,
     retention: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
   });
-  const [stored] = (await (await fetch(`${app.api}/requests/${made.requestId}`)).json()) as [object];
-  expect(stored).toMatchObject({
+  expect(await readRequest(app, made.requestId)).toMatchObject({
     quota: 'ann',
     label: 'mixed',
     notify_on_first_file: 'first@example.org',

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { formatDuration } from '../../src/commands/times.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import {
@@ -17,6 +17,7 @@ import {
   startServer,
   stop,
 } from '../support/process.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 let app: TestApp;
@@ -52,14 +53,6 @@ async function addHeld(top: string, count: number): Promise<{ letFirstGo(): void
     others.open();
   };
   return { letFirstGo: first.open, letAllGo };
-}
-
-function createGate(): { opened: Promise<void>; open(): void } {
-  let open = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { opened, open: () => open() };
 }
 
 /** Runs the command in a terminal of 120 columns. */

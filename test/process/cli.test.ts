@@ -3,9 +3,10 @@ import net from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
-import { makeTempDir, startApp, type TestApp } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 let app: TestApp;
 let closedUrl: string;

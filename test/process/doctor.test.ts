@@ -3,23 +3,17 @@ import { appendFileSync, existsSync, lstatSync, mkdirSync, readFileSync, rmSync,
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Report } from '../../src/engine/doctor/doctor.js';
-import { type Engine, startEngine } from '../../src/engine/runner.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createGate,
-  findIllegalMoves,
-  readDisks,
-  readRestored,
-  readStage,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { findIllegalMoves, readDisks, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
 import { cleanUp, runCli } from '../support/process.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -56,20 +50,11 @@ async function tape(...files: string[]): Promise<Map<string, Uint8Array>> {
 
 const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files, retention: '2099-01-01' });
 
-async function withEngine<T>(work: (engine: Engine) => Promise<T>): Promise<T> {
-  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
-  try {
-    return await work(engine);
-  } finally {
-    await engine.stop();
-  }
-}
-
 /** Restores files, and returns the request that holds them and their bytes. */
 async function restore(...files: string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
   const contents = await tape(...files);
   const id = await ask(...files);
-  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   return { id, contents };
 }
 
@@ -246,7 +231,7 @@ test('a queue that does not agree with the holds is put in order, and the files 
   expect(sorted(mended.findings)).toEqual(sorted(left.map((fault) => ({ ...fault, isRepaired: true }))));
   expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [] });
   expect(await viewRequest(app, first)).toMatchObject({ filesOnDisk: 0, bytesOnDisk: 0 });
-  await withEngine(() => Promise.all([first, second].map((id) => waitForState(app, id, 'COMPLETED'))));
+  await withEngine(app, backend, () => Promise.all([first, second].map((id) => waitForState(app, id, 'COMPLETED'))));
   for (const [file, bytes] of contents) {
     expect(readRestored(app, file)).toEqual(file === '/queue/nobody' ? undefined : Buffer.from(bytes));
   }
@@ -275,7 +260,9 @@ test('a copy that is missing is recalled again for everybody who holds it', asyn
     filesOnDisk: 0,
     holds: [{ state: 'WAITING', stage: 'ONTAPE' }],
   });
-  await withEngine(() => Promise.all([id, second].map((request) => waitForState(app, request, 'COMPLETED'))));
+  await withEngine(app, backend, () =>
+    Promise.all([id, second].map((request) => waitForState(app, request, 'COMPLETED'))),
+  );
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(Buffer.from(bytes));
   for (const request of [id, second]) await cancel(app, request);
 });
@@ -315,14 +302,14 @@ test('other bytes in a copy of the same size and time are found by --checksums, 
   // whoever takes the bad copy away gets a good one
   rmSync(place('/damaged/a'));
   expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing' }] });
-  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   expect(readRestored(app, '/damaged/a')).toEqual(Buffer.from(contents.get('/damaged/a') ?? []));
   await cancel(app, id);
 });
 
 test('files that Tapegate left are removed; files of others, and those of other bytes, stay', async () => {
   const contents = await tape('/left/copy', '/left/other', '/left/deep/copy');
-  await withEngine(async () => {}); // nothing of earlier tests is left to be removed
+  await withEngine(app, backend, async () => {}); // nothing of earlier tests is left to be removed
   mkdirSync(place('/left/deep'), { recursive: true });
   writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
   writeFileSync(place('/left/deep/copy'), contents.get('/left/deep/copy') ?? '');
@@ -398,7 +385,7 @@ test('copies on a disk without its marker are not judged, and no repair makes th
   expect((await runCli(add, { env })).stderr).toContain('none of the copies that should be on it');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
   expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing', isRepaired: true }] });
-  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
 });
 
@@ -410,7 +397,7 @@ test('while engines work and users come and go, nothing is found and nothing is 
     if (position === 30n) await gate.opened;
     return bytes;
   };
-  await withEngine(async () => {
+  await withEngine(app, backend, async () => {
     const id = await ask(...files);
     await waitFor('a recall in hand', async () => backend.log.some(({ position }) => position === 30n));
     // one recall has its partial file, others wait, and meanwhile requests are made and end

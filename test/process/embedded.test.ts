@@ -16,8 +16,8 @@ import { afterAll, expect, test } from 'vitest';
 import { findServerUser } from '../../src/database/binaries.js';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { isRunning } from '../../src/database/postmaster.js';
-import { waitFor } from '../support/app.js';
-import { cleanUp, makeDataDir, readServerLog, runCli, serverPid } from '../support/process.js';
+import { cleanUp, makeDataDir, readServerLog, runCli, serverPid, startProcess } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
 
 const isRoot = process.getuid?.() === 0;
 const NOBODY = 65_534;
@@ -192,9 +192,9 @@ const runs = async (dataDir: string) => {
 
 test('a lock file of a process that is gone is passed over', async () => {
   const dataDir = makeDataDir();
-  const child = spawn('true');
-  await new Promise((resolve) => child.on('exit', resolve));
-  await leaveLockFile(dataDir, child.pid ?? 0);
+  const gone = startProcess('true', []);
+  await gone.ended;
+  await leaveLockFile(dataDir, gone.pid);
   expect(await runs(dataDir)).toEqual([{ one: 1 }]);
 });
 

@@ -2,11 +2,14 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createClock, createGate, ring, viewRequest, waitForState } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -34,15 +37,6 @@ function spoil(isBad: (position: bigint) => boolean): void {
 
 const countReads = () => backend.log.filter((entry) => entry.what === 'read').length;
 
-/** Lets the pauses between tries go by, until the request is there. */
-async function waitThroughPauses(id: number, state: string): Promise<void> {
-  await waitFor(`request ${id} to be ${state}`, async () => {
-    clock.advance(600);
-    await ring(app, 'recall');
-    return (await viewRequest(app, id)).state === state;
-  });
-}
-
 const waitForHold = (name: string) =>
   waitFor(`${name} to be held`, async () => (await readSuspensions(app)).find((held) => held.name === name));
 
@@ -65,7 +59,7 @@ test('a volume of which three files in a row cannot be read is held, its files w
   await waitFor('the unmount', async () => backend.log.some((entry) => entry.what === 'unmount'));
   const before = countReads();
   const other = await makeRequest(app, { ...alice, files: ['/well/0'] });
-  await waitThroughPauses(other, 'COMPLETED');
+  await waitThroughPauses(app, clock, other, 'COMPLETED');
   expect(countReads()).toBe(before + 1);
   const tries = Object.values(await readTries(app, id));
   expect(tries.map(({ state, recallState }) => [state, recallState])).toEqual(files.map(() => ['WAITING', 'WAITING']));
@@ -76,7 +70,7 @@ test('a volume of which three files in a row cannot be read is held, its files w
 
   Object.assign(backend, hooks);
   await resume(app, 'VOLUME', 'WORN');
-  await waitThroughPauses(id, 'COMPLETED');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
 });
 
 test('bad files among good ones fail for good, and hold up neither their volume nor their request', async () => {
@@ -89,7 +83,7 @@ test('bad files among good ones fail for good, and hold up neither their volume 
   await addTaped(app.ctx, backend, files);
   spoil((position) => position % 2n === 0n);
   const id = await makeRequest(app, { ...alice, patterns: '/some/' });
-  await waitThroughPauses(id, 'PARTIAL');
+  await waitThroughPauses(app, clock, id, 'PARTIAL');
   expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 6, filesFailed: 6 });
   expect((await readTries(app, id))['/some/1']).toEqual({
     state: 'FAILED',
@@ -109,7 +103,7 @@ test('two bad files that are all that is wanted of a volume fail for good, and t
   ]);
   spoil(() => true);
   const id = await makeRequest(app, { ...alice, patterns: '/two/' });
-  await waitThroughPauses(id, 'PARTIAL');
+  await waitThroughPauses(app, clock, id, 'PARTIAL');
   expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 2 });
   expect(countReads()).toBe(6);
   expect(await readSuspensions(app)).toEqual([]);
@@ -146,7 +140,7 @@ test('bad files are counted from mount to mount', async () => {
 test('a good file begins the count anew', async () => {
   spoil((position) => position !== 3n);
   const ids = await readOneByOne('ANEW', 5);
-  for (const id of ids) await waitThroughPauses(id, id === ids[2] ? 'COMPLETED' : 'PARTIAL');
+  for (const id of ids) await waitThroughPauses(app, clock, id, id === ids[2] ? 'COMPLETED' : 'PARTIAL');
   expect(await readSuspensions(app)).toEqual([]);
 });
 
@@ -173,7 +167,7 @@ test('what an operator drains is not held by the engine over it', async () => {
   expect(await readSuspensions(app)).toMatchObject([{ mode: 'DRAINING', reason: 'it leaves the library' }]);
   Object.assign(backend, hooks);
   await resume(app, 'VOLUME', 'DRAINED');
-  await waitThroughPauses(id, 'COMPLETED');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
 });
 
 test('a mount that fails is not tried again at once for the rest of a long queue, which says why', async () => {
@@ -226,7 +220,7 @@ test('a back end that is resumed is tried at once, and other errors keep their p
   await waitFor('the one', async () => (await readTries(app, id))['/back/1']?.state === 'ON_DISK');
   expect((await readTries(app, id))['/back/2']).toMatchObject({ lastErrorClass: 'SPACE', nextTry: expect.any(String) });
   clock.goOn();
-  await waitThroughPauses(id, 'COMPLETED');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
 });
 
 test('a library that stumbles for a while does not have its volumes held', async () => {
@@ -235,7 +229,7 @@ test('a library that stumbles for a while does not have its volumes held', async
     if (backend.log.length <= 7) throw new TapeError('TRANSIENT', 'the robot does not answer');
   };
   const id = await makeRequest(app, { ...alice, files: ['/robot/1'] });
-  await waitThroughPauses(id, 'COMPLETED');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(backend.log.filter((entry) => entry.what === 'mount')).toHaveLength(8);
   expect(await readSuspensions(app)).toEqual([]);
 });

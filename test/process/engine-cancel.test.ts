@@ -1,11 +1,9 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import {
-  cancel,
-  createClock,
-  createGate,
   findIllegalMoves,
   listTree,
   readDisks,
@@ -13,11 +11,13 @@ import {
   readRestored,
   readStage,
   ring,
-  viewRequest,
-  waitForState,
 } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest, readUsed } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -37,17 +37,6 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Holds back every read until its gate is opened, and waits for the first one. */
-function holdReads() {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
-  const begun = () => waitFor('a read', async () => backend.log.some((entry) => entry.what === 'read'));
-  return { open: gate.open, begun };
-}
-
 async function countRecalls(): Promise<number> {
   return (await app.ctx.db.pool.query('SELECT FROM recall')).rowCount ?? 0;
 }
@@ -57,7 +46,7 @@ test('a cancelled request that waits is given up: nothing of it is read, and its
     { path: '/waiting/busy', volume: 'BUSY' },
     { path: '/waiting/never', volume: 'NEVER' },
   ]);
-  const reads = holdReads();
+  const reads = holdReads(backend);
   const busy = await makeRequest(app, { quota: 'bob', files: ['/waiting/busy'] });
   await reads.begun();
   const id = await makeRequest(app, { quota: 'alice', files: ['/waiting/never'] });
@@ -80,7 +69,7 @@ test('a cancelled request that waits is given up: nothing of it is read, and its
 
 test('a recall that runs when its last request is cancelled is stopped, and its file stays on tape', async () => {
   await addTaped(app.ctx, backend, [{ path: '/running/dir/a', volume: 'RUNNING' }]);
-  const reads = holdReads();
+  const reads = holdReads(backend);
   const id = await makeRequest(app, { quota: 'alice', files: ['/running/dir/a'] });
   await reads.begun();
   await cancel(app, id);
@@ -99,7 +88,7 @@ test('a recall that runs when its last request is cancelled is stopped, and its 
 test('of files that were started ahead of their reading none is read once their request is cancelled', async () => {
   const files = Array.from({ length: 300 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
   await addTaped(app.ctx, backend, files);
-  const reads = holdReads();
+  const reads = holdReads(backend);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/ahead/' });
   await reads.begun();
   await waitFor('a second batch to be started', async () => (await readMoves(app, '/ahead/')).length > 128);
@@ -116,7 +105,7 @@ test('of files that were started ahead of their reading none is read once their 
 
 test('a recall that runs goes on for the other requests that wait for it', async () => {
   await addTaped(app.ctx, backend, [{ path: '/others/a', volume: 'OTHERS' }]);
-  const reads = holdReads();
+  const reads = holdReads(backend);
   const first = await makeRequest(app, { quota: 'alice', files: ['/others/a'] });
   await reads.begun();
   const second = await makeRequest(app, { quota: 'bob', files: ['/others/a'] });

@@ -4,20 +4,13 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type ErrorClass, TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { secondsBetween } from '../../src/time.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  createClock,
-  findIllegalMoves,
-  listTree,
-  type RequestView,
-  readDisks,
-  readRestored,
-  ring,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
-import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { findIllegalMoves, listTree, readDisks, readRestored } from '../support/engine-watch.js';
+import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
+import { type RequestView, viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -40,24 +33,12 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Waits for a state while the pauses between tries go by at once. */
-async function waitThroughPauses(id: number, state: string): Promise<RequestView> {
-  return await waitFor(`request ${id} to be ${state}`, async () => {
-    clock.advance(600);
-    await ring(app, 'recall');
-    const view = await viewRequest(app, id);
-    return view.state === state && view;
-  });
-}
-
 function outcomes(view: RequestView) {
   return Object.fromEntries(view.holds.map(({ path, state, errorClass, error }) => [path, [state, errorClass, error]]));
 }
 
 const countReads = (volume: string, position: bigint) =>
   backend.log.filter((entry) => entry.volume === volume && entry.position === position).length;
-
-const sha256 = (bytes: Uint8Array) => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 
 test('wrong, short and long tape copies fail with what was found, and the rest of the request arrives', async () => {
   const right = await addTaped(app.ctx, backend, [
@@ -79,11 +60,11 @@ test('wrong, short and long tape copies fail with what was found, and the rest o
   const id = await makeRequest(app, { ...alice, patterns: '/bad/' });
   const says = `and the catalogue says`;
   const end = '; given up after 3 tries';
-  expect(outcomes(await waitThroughPauses(id, 'PARTIAL'))).toEqual({
+  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
     '/bad/1-wrong': [
       'FAILED',
       'MEDIA',
-      `the tape copy has checksum ${sha256(wrong)}, ${says} ${sha256(right.get('/bad/1-wrong') ?? wrong)}: /bad/1-wrong${end}`,
+      `the tape copy has checksum ${checksumOf(wrong)}, ${says} ${checksumOf(right.get('/bad/1-wrong') ?? wrong)}: /bad/1-wrong${end}`,
     ],
     '/bad/2-short': ['FAILED', 'MEDIA', `the tape copy has 199999 bytes, ${says} 200000: /bad/2-short${end}`],
     '/bad/3-good': ['ON_DISK', null, null],
@@ -113,7 +94,7 @@ test.each<[ErrorClass, number]>([
   };
   const id = await makeRequest(app, { ...alice, patterns: `/${volume}/` });
   const end = tries === 1 ? '' : `; given up after ${tries} tries`;
-  expect(outcomes(await waitThroughPauses(id, 'PARTIAL'))).toEqual({
+  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
     [`/${volume}/good`]: ['ON_DISK', null, null],
     [`/${volume}/bad`]: ['FAILED', errorClass, `the drive says ${errorClass}${end}`],
   });
@@ -149,7 +130,7 @@ test('an error that passes delays its own file and nothing else', async () => {
   expect(recall).toMatchObject({ error_class: 'TRANSIENT', error: 'the robot stumbled', attempts: 1, stage: 'ONTAPE' });
   expect(secondsBetween(clock.now(), recall.not_before)).toBeLessThanOrEqual(1);
   isBroken = false;
-  await waitThroughPauses(id, 'COMPLETED');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect([1n, 2n, 3n].map((position) => countReads('PASSES', position))).toEqual([1, 2, 1]);
 });
 
@@ -160,7 +141,7 @@ test('a volume that cannot be mounted fails its own files only', async () => {
     { path: '/mounts/gone-2', volume: 'GONE' },
   ]);
   const id = await makeRequest(app, { ...alice, patterns: '/mounts/' });
-  expect(outcomes(await waitThroughPauses(id, 'PARTIAL'))).toEqual({
+  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
     '/mounts/fine': ['ON_DISK', null, null],
     '/mounts/gone-1': ['FAILED', 'MEDIA', 'the library has no volume GONE; given up after 3 tries'],
     '/mounts/gone-2': ['FAILED', 'MEDIA', 'the library has no volume GONE; given up after 3 tries'],
@@ -176,7 +157,7 @@ test('a mount that fails once is tried again', async () => {
     if (backend.log.filter((entry) => entry.volume === volume).length === 1) throw new Error('the arm is busy');
   };
   const id = await makeRequest(app, { ...alice, patterns: '/remount/' });
-  await waitThroughPauses(id, 'COMPLETED');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(backend.log.map((entry) => entry.what)).toEqual(['mount', 'mount', 'read', 'unmount']);
 });
 
@@ -198,7 +179,7 @@ test('a file without a place on tape fails at once and holds up nothing', async 
 test('checksums of every kind are checked, and a file without one is taken as it is', async () => {
   const bytes = randomBytes(300_000).fill(0xff, 0, 200_000);
   const kinds = new Map<string, string | null>([
-    ['sha256', sha256(bytes)],
+    ['sha256', checksumOf(bytes)],
     ['md5', `md5:${createHash('md5').update(bytes).digest('hex')}`],
     ['adler32', `adler32:${deflateSync(bytes).subarray(-4).toString('hex')}`], // a zlib stream ends with it
     ['none', null],
@@ -218,7 +199,7 @@ test('checksums of every kind are checked, and a file without one is taken as it
     const right = kinds.get(kind) ?? '';
     return `the tape copy has checksum ${right}, and the catalogue says ${wrong(right)}: /checksums/${kind}-wrong; given up after 3 tries`;
   };
-  expect(outcomes(await waitThroughPauses(id, 'PARTIAL'))).toEqual({
+  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
     '/checksums/adler32': ['ON_DISK', null, null],
     '/checksums/adler32-wrong': ['FAILED', 'MEDIA', says('adler32')],
     '/checksums/md5': ['ON_DISK', null, null],

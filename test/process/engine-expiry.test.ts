@@ -4,9 +4,9 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import {
-  createClock,
   findIllegalMoves,
   listTree,
   readDisks,
@@ -14,11 +14,11 @@ import {
   readRestored,
   readStage,
   ring,
-  viewRequest,
-  waitForState,
 } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { get, makeRequest, put, read, readUsed } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();

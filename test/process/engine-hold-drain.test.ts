@@ -1,19 +1,13 @@
 /** Hold and drain of every kind of thing. The engine looks for work only when it is rung for. */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  createGate,
-  findIllegalMoves,
-  readDisks,
-  readStage,
-  ring,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { type Mode, readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();

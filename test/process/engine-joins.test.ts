@@ -2,16 +2,10 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import {
-  cancel,
-  findIllegalMoves,
-  readRestored,
-  readStage,
-  viewRequest,
-  waitForState,
-  waitForView,
-} from '../support/engine-watch.js';
+import { findIllegalMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest, readRequest, readUsed } from '../support/rest.js';
 
 let app: TestApp;

@@ -6,11 +6,14 @@ import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { type TestApp, waitFor } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { claim, idOf, measure, startIdleApp } from '../support/engine-by-hand.js';
-import { cancel, listTree, readDisks, readMoves, readRestored, waitForState } from '../support/engine-watch.js';
+import { listTree, readDisks, readMoves, readRestored } from '../support/engine-watch.js';
 import { addTaped, buildRow } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let engine: Engine | undefined;

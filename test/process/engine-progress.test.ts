@@ -2,20 +2,14 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { returnOrphans } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  createClock,
-  createGate,
-  findIllegalMoves,
-  isWithin,
-  readMoves,
-  readRestored,
-  viewRequest,
-  waitForState,
-  waitForView,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock, isWithin } from '../support/clock.js';
+import { findIllegalMoves, readMoves, readRestored } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
+import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -125,11 +119,7 @@ test('a request has each of its times from the moment on at which it is true', a
 });
 
 test('a request whose recalls run already for another one has started', async () => {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/shared/a', volume: 'SHARED' }]);
   const first = await makeRequest(app, { quota: 'alice', files: ['/shared/a'] });
   await waitForState(app, first, 'RESTORING');

@@ -1,9 +1,12 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createGate, findIllegalMoves, readMoves, readRestored, waitForState } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readMoves, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const DRIVES = 3;
 let app: TestApp;
@@ -25,11 +28,7 @@ afterAll(async () => {
 });
 
 test('a file that many requests want is read once, and each of them is told', async () => {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const contents = await addTaped(app.ctx, backend, [
     { path: '/once/a', volume: 'ONCE', position: 1n },
     { path: '/once/b', volume: 'ONCE', position: 2n },

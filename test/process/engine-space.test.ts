@@ -3,18 +3,13 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  findIllegalMoves,
-  listTree,
-  readDisks,
-  readRestored,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, listTree, readDisks, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();

@@ -2,11 +2,13 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createGate, viewRequest, waitForState } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -61,11 +63,7 @@ test('a recall that runs for a held user and for another one goes on', async () 
     { path: '/shared/both', volume: 'SHARED', position: 1n },
     { path: '/shared/bob', volume: 'SHARED2', position: 1n },
   ]);
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const bob = await makeRequest(app, { quota: 'bob', patterns: '/shared/' });
   const alice = await makeRequest(app, { quota: 'alice', files: ['/shared/both'] });
   await Promise.all([waitForRead('SHARED'), waitForRead('SHARED2')]);
@@ -82,11 +80,7 @@ test('a recall that runs for a held user and for another one goes on', async () 
 
 test('what a held drive was reading goes on on another drive', async () => {
   await addTaped(app.ctx, backend, [{ path: '/drive/a', volume: 'DRIVEN' }]);
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const id = await makeRequest(app, { quota: 'alice', files: ['/drive/a'] });
   const { drive } = await waitForRead('DRIVEN');
   await suspend(app, { kind: 'DRIVE', name: drive, mode: 'HELD' });
@@ -119,11 +113,7 @@ test('a hold stops a mount that has not ended, and that is no try', async () => 
 test('a drain takes effect in the middle of a long queue: what has not begun yet waits', async () => {
   const files = Array.from({ length: 300 }, (_, n) => ({ path: `/long/${n}`, volume: 'LONG', size: 10 }));
   await addTaped(app.ctx, backend, files);
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/long/' });
   await waitForRead('LONG');
   await suspend(app, { kind: 'VOLUME', name: 'LONG', mode: 'DRAINING' });

@@ -2,20 +2,13 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createGate,
-  findIllegalMoves,
-  listTree,
-  readDisks,
-  readMoves,
-  readRestored,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, listTree, readDisks, readMoves, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();

@@ -3,12 +3,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createGate, findIllegalMoves, readMoves, readStage, waitForState } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readMoves, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, runCli } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();

@@ -5,11 +5,14 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { secondsBetween } from '../../src/time.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createClock, ring, waitForState } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const clock = createClock();

@@ -1,20 +1,16 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createClock,
-  createGate,
-  readRestored,
-  viewRequest,
-  waitForState,
-  waitForView,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { readRestored } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
-import { made, release } from '../support/mutations.js';
+import { cancel, made, release } from '../support/mutations.js';
+import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let server: MailServer;
@@ -182,11 +178,7 @@ test('a request whose every file failed says so', async () => {
 });
 
 test('the last mail tells what stayed out for the limit of the request, and what for the quota', async () => {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   await addQuota(app.ctx, 'erin', 2500n);
   await addTaped(app.ctx, backend, [{ path: '/out/a', volume: 'OUT' }]);
   const notifyOnLastFile = 'out@last.example';
@@ -244,11 +236,7 @@ test('a release that completes a request sends its last mail, and one that comes
 });
 
 test('who releases all files gets no mail that nothing is left, and the mail is due again when a file joins', async () => {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/empty/a', volume: 'EMPTY' }]);
   const id = await request('empty', { patterns: '/empty/' });
   await release(app, { id, match: '/empty/' });
@@ -290,11 +278,7 @@ test('an address that is set after the fact gets its mail, once', async () => {
 });
 
 test('a cancelled request gets no mail for what comes after', async () => {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/stopped/a', volume: 'STOPPED' }]);
   const id = await request('stopped', { patterns: '/stopped/' });
   await waitForState(app, id, 'RESTORING');

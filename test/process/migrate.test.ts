@@ -5,9 +5,9 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import { migrate } from '../../src/database/migrate.js';
 import { packageRoot } from '../../src/package-root.js';
-import { waitFor } from '../support/app.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { cleanUp, kill, makeDataDir, type Result, runCli, startCli } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
 
 const dir = path.join(packageRoot, 'prisma/migrations');
 const names = readdirSync(dir, { withFileTypes: true })

@@ -4,7 +4,8 @@ import net from 'node:net';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { cleanUp, makeDataDir, runCli, serverPid, startServer, stop } from '../support/process.js';
-import { DEMO, hashTree, hashVolumes, post, waitForEnd } from '../support/server.js';
+import { makeRequest } from '../support/rest.js';
+import { DEMO, hashTree, hashVolumes, waitForEnd } from '../support/server.js';
 
 const isRoot = process.getuid?.() === 0;
 const NOBODY = 65_534;
@@ -43,8 +44,8 @@ test.runIf(isRoot)('another user than root can start it, in a folder of its own'
   const dataDir = makeDataDir();
   chownSync(dataDir, NOBODY, NOBODY);
   const server = await startServer('start', { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
-  const onTape = await hashVolumes(server.url, dataDir, DEMO);
+  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
+  const onTape = await hashVolumes(server, dataDir, DEMO);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
@@ -54,8 +55,8 @@ test.runIf(isRoot)('root can start it in a folder that nobody else can search', 
   const dataDir = makeDataDir();
   chmodSync(dataDir, 0o700);
   const server = await startServer('start', { env: { DATA_DIR: dataDir } });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server.url, dataDir, DEMO));
+  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server, dataDir, DEMO));
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
 });
@@ -63,8 +64,8 @@ test.runIf(isRoot)('root can start it in a folder that nobody else can search', 
 test('a folder with a very long path works', async () => {
   const dataDir = path.join(makeDataDir(), 'x'.repeat(200), 'y'.repeat(200), 'z'.repeat(200));
   const server = await startServer('start', { env: { DATA_DIR: dataDir } });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: DEMO }));
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server.url, dataDir, DEMO));
+  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server, dataDir, DEMO));
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
 });

@@ -5,12 +5,13 @@ import { setMedium } from '../../src/operations/catalogue/media.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { secondsBetween } from '../../src/time.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import { createGate, viewRequest } from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, runCli } from '../support/process.js';
+import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const GB = 10n ** 9n;
 

@@ -2,7 +2,8 @@ import { mkdirSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
-import { waitFor } from '../support/app.js';
+import { askData } from '../support/graphql.js';
+import type { Gateway } from '../support/http.js';
 import {
   cleanUp,
   kill,
@@ -15,19 +16,21 @@ import {
   startServer,
   stop,
 } from '../support/process.js';
-import { ask, DEMO, hashTree, hashVolumes, isReady, post, readFiles, waitForEnd } from '../support/server.js';
+import { makeRequest } from '../support/rest.js';
+import { DEMO, hashTree, hashVolumes, isReady, readFiles, waitForEnd } from '../support/server.js';
+import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
 
 test('the line that a first start prints, pasted, restores what is on the volumes', async () => {
   const dataDir = makeDataDir();
   const server = await startServer('start', { env: { DATA_DIR: dataDir } });
-  expect(await isReady(server.url)).toBe(true);
+  expect(await isReady(server)).toBe(true);
   const line = /^ {2}(TAPEGATE_URL=.*)$/m.exec(server.stdout())?.[1] ?? '';
   const pasted = await startProcess('/bin/sh', ['-c', line], { cwd: packageRoot, env: { HOME: dataDir } }).ended;
   expect(pasted.code).toBe(0);
   expect(pasted.stdout).toContain('request 1 is completed: 8 files on disk, 12.0 MB');
-  const onTape = await hashVolumes(server.url, dataDir, DEMO);
+  const onTape = await hashVolumes(server, dataDir, DEMO);
   expect(Object.keys(onTape)).toHaveLength(8);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
 
@@ -38,12 +41,12 @@ test('the line that a first start prints, pasted, restores what is on the volume
 test('a second start finds everything as it was, and makes no second demo', async () => {
   const dataDir = makeDataDir();
   const first = await startServer('start', { env: { DATA_DIR: dataDir } });
-  const before = await readFiles(first.url, '');
-  await waitForEnd(first.url, await post(first.url, { quota: 'alice', patterns: DEMO }));
+  const before = await readFiles(first, '');
+  await waitForEnd(first, await makeRequest(first, { quota: 'alice', patterns: DEMO }));
   await stop(first);
 
   const second = await startServer('start', { env: { DATA_DIR: dataDir } });
-  const after = await readFiles(second.url, '');
+  const after = await readFiles(second, '');
   await stop(second);
   expect(first.stdout()).toContain('A demo archive was made');
   expect(second.stdout()).not.toContain('demo');
@@ -63,8 +66,8 @@ test('a demo whose making was killed is made whole by the next start', async () 
   });
   await kill(killed);
   const server = await startServer('start', { env });
-  await waitForEnd(server.url, await post(server.url, { quota: 'alice', patterns: '/demo/' }));
-  const onTape = await hashVolumes(server.url, dataDir, '/demo/');
+  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/' }));
+  const onTape = await hashVolumes(server, dataDir, '/demo/');
   await stop(server);
   expect(server.stdout()).toContain('A demo archive was made');
   expect(Object.keys(onTape)).toHaveLength(24);
@@ -74,8 +77,8 @@ test('a demo whose making was killed is made whole by the next start', async () 
 test('DEMO=off makes no demo, and ENGINE=off recalls nothing', async () => {
   const dataDir = makeDataDir();
   const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off', ENGINE: 'off' } });
-  const files = await readFiles(server.url, '');
-  const { drives } = await ask<{ drives: unknown }>(server.url, '{ drives { totalCount } }');
+  const files = await readFiles(server, '');
+  const { drives } = await askData<{ drives: unknown }>(server, '{ drives { totalCount } }');
   await stop(server);
   expect(files).toEqual([]);
   expect(drives).toEqual({ totalCount: 0 });
@@ -84,7 +87,7 @@ test('DEMO=off makes no demo, and ENGINE=off recalls nothing', async () => {
 const LONG_BYTES = 400_000_000;
 
 /** Puts a file on tape that takes a while to restore, and asks for it. Resolves when its recall is in hand. */
-async function requestLongFile(dataDir: string, url: string): Promise<number> {
+async function requestLongFile(dataDir: string, gateway: Gateway): Promise<number> {
   const volume = path.join(dataDir, 'library/LONG');
   mkdirSync(volume, { recursive: true });
   writeFileSync(path.join(volume, '00000001'), 'begin');
@@ -93,8 +96,8 @@ async function requestLongFile(dataDir: string, url: string): Promise<number> {
   const row = { path: '/long/file', size: LONG_BYTES, stage: 'T', volume: 'LONG', position: 1 };
   expect(await runCli(['import', '-'], { env, stdin: JSON.stringify(row) })).toMatchObject({ code: 0 });
   expect(await runCli(['quota', 'set', 'long', '--size', '1G'], { env })).toMatchObject({ code: 0 });
-  const id = await post(url, { quota: 'long', files: ['/long/file'] });
-  await waitFor('a recall in hand', async () => (await readFiles(url, '/long/'))[0]?.stage === 'RESTORING');
+  const id = await makeRequest(gateway, { quota: 'long', files: ['/long/file'] });
+  await waitFor('a recall in hand', async () => (await readFiles(gateway, '/long/'))[0]?.stage === 'RESTORING');
   return id;
 }
 
@@ -104,15 +107,15 @@ test('a process that is killed loses nothing: the next one attaches and finishes
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir, DEMO: 'off' };
   const first = await startServer('start', { env });
-  const id = await requestLongFile(dataDir, first.url);
+  const id = await requestLongFile(dataDir, first);
   const database = serverPid(dataDir);
   await kill(first);
   expect(serverPid(dataDir)).toBe(database);
 
   const second = await startServer('start', { env });
   expect(serverPid(dataDir)).toBe(database);
-  await waitForEnd(second.url, id);
-  const onTape = await hashVolumes(second.url, dataDir, '/long/');
+  await waitForEnd(second, id);
+  const onTape = await hashVolumes(second, dataDir, '/long/');
   await stop(second);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
   expect(serverPid(dataDir)).toBeUndefined();
@@ -123,15 +126,15 @@ test('when PostgreSQL is killed, the process comes back to ready by itself and f
 }, async () => {
   const dataDir = makeDataDir();
   const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off', LOG_LEVEL: 'silent' } });
-  const id = await requestLongFile(dataDir, server.url);
+  const id = await requestLongFile(dataDir, server);
   const killed = serverPid(dataDir) ?? 0;
   process.kill(killed, 'SIGKILL');
   await waitFor('the process to be ready again', async () => {
     if (server.child.exitCode !== null) throw new Error(`it has ended: ${server.stderr()}`);
-    return ![undefined, killed].includes(serverPid(dataDir)) && (await isReady(server.url));
+    return ![undefined, killed].includes(serverPid(dataDir)) && (await isReady(server));
   });
-  await waitForEnd(server.url, id);
-  const onTape = await hashVolumes(server.url, dataDir, '/long/');
+  await waitForEnd(server, id);
+  const onTape = await hashVolumes(server, dataDir, '/long/');
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
   expect(serverPid(dataDir)).toBeUndefined();
@@ -143,14 +146,14 @@ test('gateway and engine apart restore a request together, and who leaves first 
   const demo = await startServer('start', { env: { ...env, ENGINE: 'off' } });
   const gateway = await startServer('serve', { env });
   expect(await stop(demo)).toMatchObject({ code: 0, stderr: '' });
-  const id = await post(gateway.url, { quota: 'alice', patterns: DEMO });
+  const id = await makeRequest(gateway, { quota: 'alice', patterns: DEMO });
   const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
   await engine.waitForOutput(/engine is working/);
-  await waitForEnd(gateway.url, id);
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(gateway.url, dataDir, DEMO));
+  await waitForEnd(gateway, id);
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(gateway, dataDir, DEMO));
 
   expect(await stop(engine)).toMatchObject({ code: 0, stderr: '' });
-  expect(await isReady(gateway.url)).toBe(true);
+  expect(await isReady(gateway)).toBe(true);
   expect(await stop(gateway)).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
 });
@@ -161,15 +164,14 @@ test('start, start, serve and work at once on an empty folder share one server a
   const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
   const servers = await Promise.all(['start', 'start', 'serve'].map((command) => startServer(command, { env })));
   await engine.waitForOutput(/engine is working/);
-  const urls = servers.map((server) => server.url);
+  const urls = servers.map((server) => server);
   expect(await Promise.all(urls.map(isReady))).toEqual([true, true, true]);
   expect(servers.filter((server) => server.stdout().includes('A demo archive was made'))).toHaveLength(1);
-  const [a = '', b = '', c = ''] = urls;
   const ids = await Promise.all(
-    [a, b, c].map((url, index) => post(url, { quota: 'alice', patterns: `/demo/ocean/202${3 + index}` })),
+    servers.map((server, index) => makeRequest(server, { quota: 'alice', patterns: `/demo/ocean/202${3 + index}` })),
   );
-  await Promise.all(ids.map((id, index) => waitForEnd([c, a, b][index] ?? '', id)));
-  const onTape = await hashVolumes(a, dataDir, '/demo/');
+  await Promise.all(ids.map((id, index) => waitForEnd(servers.at(index - 1) as Gateway, id)));
+  const onTape = await hashVolumes(servers[0] as Gateway, dataDir, '/demo/');
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
   expect(Object.keys(onTape)).toHaveLength(24);
 

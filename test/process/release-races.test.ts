@@ -1,25 +1,17 @@
 /** What races with a release: other releases, requests, imports, the engine's recalls and its removals. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { startEngine } from '../../src/engine/runner.js';
-import { findUncleared, letGo, markCleared, readUnheld } from '../../src/operations/disks/removals.js';
+import { findUnreleased, letGo, markReleased, readUnheld } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createGate,
-  findIllegalMoves,
-  listTree,
-  readDisks,
-  readMoves,
-  readRestored,
-  readStage,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { made, release, update, whileLocked } from '../support/mutations.js';
+import { whileLocked } from '../support/locks.js';
+import { cancel, made, release, update } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { readUsed } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -44,15 +36,6 @@ afterAll(() => app.close());
 
 const countRows = async (sql: string) => (await app.ctx.db.pool.query(sql)).rowCount;
 
-async function withEngine<T>(work: () => Promise<T>): Promise<T> {
-  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
-  try {
-    return await work();
-  } finally {
-    await engine.stop();
-  }
-}
-
 /** Two restored files of 1000 bytes, a and b, of one request. */
 async function restore(prefix: string): Promise<number> {
   await addTaped(app.ctx, backend, [
@@ -60,7 +43,7 @@ async function restore(prefix: string): Promise<number> {
     { path: `${prefix}b`, volume: `V${prefix}`, position: 2n },
   ]);
   const id = await made(app, { quota: 'alice', pattern: prefix });
-  await withEngine(() => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   return id;
 }
 
@@ -97,7 +80,7 @@ test.each(['the release', 'the other request'])(
     const results = await Promise.all(running);
     const other = results.find((result) => typeof result === 'number') as number;
     expect([await readUsed(app, 'alice'), await readUsed(app, 'bob')]).toEqual([0, 1000]);
-    await withEngine(() => waitForState(app, other, 'COMPLETED'));
+    await withEngine(app, backend, () => waitForState(app, other, 'COMPLETED'));
     expect(readRestored(app, path)).toHaveLength(1000);
   },
 );
@@ -115,7 +98,7 @@ test.each(['the release', 'the end of the recall'])(
       return bytes;
     };
     const id = await made(app, { quota: 'alice', files: [path] });
-    await withEngine(async () => {
+    await withEngine(app, backend, async () => {
       await read.opened;
       const finish = async (): Promise<unknown> => gate.open();
       const steps = [() => release(app, { id, paths: [path] }), finish];
@@ -173,13 +156,13 @@ test('a released file that another request takes while it is looked at stays', a
 test('a request that goes on changing while its released files are looked at passes, unless more are released', async () => {
   const id = await restore('/more/');
   await release(app, { id, match: 'more/a' });
-  expect(await findUncleared(app.ctx, 0)).toBe(id);
+  expect(await findUnreleased(app.ctx, 0)).toBe(id);
   const copies = await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 });
   await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
   await update(app, { id, label: 'changed meanwhile' });
   await release(app, { id, match: 'more/b' });
-  await markCleared(app.ctx, id);
-  expect(await findUncleared(app.ctx, 0)).toBe(id);
+  await markReleased(app.ctx, id);
+  expect(await findUnreleased(app.ctx, 0)).toBe(id);
   expect(await removeUnheld(app.ctx, never)).toBe(2);
 
   const live = await restore('/live/');
@@ -187,8 +170,8 @@ test('a request that goes on changing while its released files are looked at pas
   const left = await readUnheld(app.ctx, { requestId: live, after: 0n, limit: 10 });
   await letGo(app.ctx, { unchanged: left.map((copy) => copy.fileId), changed: [] });
   await update(app, { id: live, label: 'changed meanwhile' });
-  await markCleared(app.ctx, live);
-  expect(await findUncleared(app.ctx, 0)).toBeUndefined();
+  await markReleased(app.ctx, live);
+  expect(await findUnreleased(app.ctx, 0)).toBeUndefined();
   expect([await readStage(app, '/live/a'), await readStage(app, '/live/b')]).toEqual(['T', 'R']);
 });
 
@@ -202,17 +185,17 @@ test('a request is looked at again as long as a released file of it is being bro
     return bytes;
   };
   const id = await made(app, { quota: 'alice', files: ['/back/a'] });
-  await withEngine(async () => {
+  await withEngine(app, backend, async () => {
     await read.opened;
     // the recall, stopped or not, cannot be ended meanwhile
     await whileLocked(app, `SELECT FROM tape_file WHERE path = '/back/a' FOR UPDATE`, async () => {
       await release(app, { id, match: 'back' });
       await removeUnheld(app.ctx, never);
       expect(await readStage(app, '/back/a')).toBe('A');
-      expect(await findUncleared(app.ctx, 0)).toBe(id);
+      expect(await findUnreleased(app.ctx, 0)).toBe(id);
     });
     gate.open();
-    await waitFor('nothing to be left to do', async () => (await findUncleared(app.ctx, 0)) === undefined);
+    await waitFor('nothing to be left to do', async () => (await findUnreleased(app.ctx, 0)) === undefined);
   });
   backend.onRead = async (_volume, _position, bytes) => bytes;
   expect(await readStage(app, '/back/a')).toBe('T');
@@ -226,7 +209,7 @@ test('files that are released while they are restored, asked for again and remov
     names.map((path, n) => ({ path, volume: `STORM${n % 3}`, position: BigInt(n + 1), size: 1000 + n })),
   );
   const id = await made(app, { quota: 'alice', pattern: '/storm/' });
-  await withEngine(async () => {
+  await withEngine(app, backend, async () => {
     const others = await Promise.all(
       names.map(async (path, n) => {
         await release(app, { id, paths: [path] });

@@ -3,25 +3,16 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createGate,
-  findIllegalMoves,
-  listTree,
-  readDisks,
-  readMoves,
-  readRestored,
-  readStage,
-  viewRequest,
-  waitForState,
-  waitForView,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { made, release, update } from '../support/mutations.js';
+import { holdReads } from '../support/held-reads.js';
+import { cancel, made, release, update } from '../support/mutations.js';
+import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { put, readRequest, readUsed } from '../support/rest.js';
 import { take, transports } from '../support/streams.js';
 import { dumpTables } from '../support/tables.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -40,17 +31,6 @@ afterAll(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
   await app.close();
 });
-
-/** Holds back every read until its gate is opened, and waits for the first one. */
-function holdReads() {
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
-  const begun = () => waitFor('a read', async () => backend.log.some((entry) => entry.what === 'read'));
-  return { open: gate.open, begun };
-}
 
 const states = async (id: number) => (await viewRequest(app, id)).holds.map(({ path, state }) => `${path} ${state}`);
 
@@ -144,7 +124,7 @@ test('a file that is waited for and released is never read, and without files th
     { path: '/queue/busy', volume: 'BUSY' },
     { path: '/queue/never', volume: 'NEVER' },
   ]);
-  const reads = holdReads();
+  const reads = holdReads(backend);
   const busy = await made(app, { quota: 'bob', files: ['/queue/busy'] });
   await reads.begun();
   const id = await made(app, { quota: 'alice', files: ['/queue/never'] });
@@ -191,7 +171,7 @@ test('a recall that runs is stopped when its last hold is released, and the rest
 
 test('a recall goes on for the other request that waits for its file', async () => {
   await addTaped(app.ctx, backend, [{ path: '/shared/a', volume: 'SHARED' }]);
-  const reads = holdReads();
+  const reads = holdReads(backend);
   const first = await made(app, { quota: 'alice', files: ['/shared/a'] });
   await reads.begun();
   const second = await made(app, { quota: 'bob', files: ['/shared/a'] });

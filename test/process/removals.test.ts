@@ -6,19 +6,13 @@ import { startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { findUncleared, letGo, markCleared, readUnheld, removeNext } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createGate,
-  findIllegalMoves,
-  readDisks,
-  readMoves,
-  readRestored,
-  readStage,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();

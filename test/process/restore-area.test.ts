@@ -14,20 +14,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createClock,
-  findIllegalMoves,
-  listTree,
-  readDisks,
-  readStage,
-  ring,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { findIllegalMoves, listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 /** Beside the restore area: nothing may ever happen there. */

@@ -10,23 +10,18 @@ import { chooseDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { makeTempDir, startApp, type TestApp, waitFor } from '../support/app.js';
-import {
-  cancel,
-  createClock,
-  createGate,
-  findIllegalMoves,
-  graphql,
-  listTree,
-  readDisks,
-  readStage,
-  ring,
-  viewRequest,
-  waitForState,
-} from '../support/engine-watch.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { findIllegalMoves, listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+import { holdReads } from '../support/held-reads.js';
+import { cancel } from '../support/mutations.js';
 import { cleanUp, runCli } from '../support/process.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -137,11 +132,7 @@ test('where the real free space is less than the allocation, a recall waits and 
   capacities.set(app.restoreDir, 1500);
   await tape(['/free/a']);
   await tape(['/free/b']);
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const first = await ask('/free/a');
   await waitFor('the first recall', async () => (await readStage(app, '/free/a')) === 'A');
   const second = await ask('/free/b');
@@ -229,11 +220,7 @@ test('four drives of two engines, with recalls and removals side by side, never 
 test('on a disk that is drained what runs ends, nothing begins, and its copies stay until they are let go', async () => {
   await tape(['/drain/a']);
   await tape(['/drain/b']);
-  const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await gate.opened;
-    return bytes;
-  };
+  const gate = holdReads(backend);
   const first = await ask('/drain/a');
   await waitFor('the first recall', async () => (await readStage(app, '/drain/a')) === 'A');
   await suspend(app.ctx, { kind: 'DISK', name: app.restoreDir, mode: 'DRAINING', reason: 'it gets a new fan' });
@@ -246,7 +233,7 @@ test('on a disk that is drained what runs ends, nothing begins, and its copies s
   await waitForState(app, first, 'COMPLETED');
   expect(listTree(app.restoreDir)).toEqual(['drain', 'drain/a']);
   const query = '{ restoreDisks(first: 1) { edges { node { mountpoint suspension { mode reason } } } } }';
-  expect(await graphql(app, query)).toEqual({
+  expect(await askData(app, query)).toEqual({
     restoreDisks: {
       edges: [{ node: { mountpoint: app.restoreDir, suspension: { mode: 'DRAINING', reason: 'it gets a new fan' } } }],
     },

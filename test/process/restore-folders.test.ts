@@ -1,11 +1,10 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { writeMarker } from '../../src/engine/disk/marker.js';
 import { openFolder } from '../../src/engine/disk/restore-area.js';
 import { codeOf } from '../../src/errors.js';
-import { makeTempDir } from '../support/app.js';
+import { cleanUp, kill, startProcess } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 let root: string;
 
@@ -13,7 +12,10 @@ beforeAll(async () => {
   root = makeTempDir();
   await writeMarker({ diskId: 1, mountpoint: root });
 });
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+afterAll(async () => {
+  await cleanUp();
+  rmSync(root, { recursive: true, force: true });
+});
 
 /** Removes the empty folders again and again, as the removal of another file of theirs would. */
 const TIDY = `
@@ -24,22 +26,18 @@ const TIDY = `
 `;
 
 test('a folder that is tidied away while it is opened is made again, and is no link that leads away', async () => {
-  const tidy = spawn(process.execPath, ['-e', TIDY], { cwd: root, stdio: ['ignore', 'pipe', 'inherit'] });
-  await once(tidy.stdout, 'data');
+  const tidy = startProcess(process.execPath, ['-e', TIDY], { cwd: root });
+  await tidy.waitForOutput(/tidying/);
   const failures = new Set<string | undefined>();
-  try {
-    for (let round = 0; round < 1000; round++) {
-      try {
-        const folder = await openFolder({ diskId: 1, mountpoint: root }, '/a/b/file');
-        await folder.handle.close();
-      } catch (error) {
-        failures.add(codeOf(error) ?? String(error));
-      }
+  for (let round = 0; round < 1000; round++) {
+    try {
+      const folder = await openFolder({ diskId: 1, mountpoint: root }, '/a/b/file');
+      await folder.handle.close();
+    } catch (error) {
+      failures.add(codeOf(error) ?? String(error));
     }
-  } finally {
-    tidy.kill();
-    await once(tidy, 'exit');
   }
+  await kill(tidy);
   // one that is gone every time is looked for again later
   failures.delete('ENOENT');
   expect([...failures]).toEqual([]);

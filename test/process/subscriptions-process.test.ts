@@ -1,21 +1,21 @@
-import { spawn } from 'node:child_process';
-import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
+import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { packageRoot } from '../../src/package-root.js';
+import { createRequest } from '../../src/operations/requests/requests.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { addFiles, addQuota } from '../support/factories.js';
+import { addFiles, addQuota, checksumOf } from '../support/factories.js';
+import { cleanUp, startCli, stop } from '../support/process.js';
 import { drain, take, transports } from '../support/streams.js';
 
 let app: TestApp;
 beforeAll(async () => {
   app = await startApp();
 });
-afterAll(() => app.close());
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
 
 test('a gateway tells what an engine in another process does', async () => {
   const library = createDirectoryBackend(path.join(app.dataDir, 'library'));
@@ -30,8 +30,8 @@ test('a gateway tells what an engine in another process does', async () => {
         })(),
         new AbortController().signal,
       );
-      const checksum = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
-      return { path: `/process/${n}`, size: BigInt(bytes.length), volume: `P${n}`, position: 1n, checksum };
+      const stored = { size: BigInt(bytes.length), checksum: checksumOf(bytes) };
+      return { path: `/process/${n}`, volume: `P${n}`, position: 1n, ...stored };
     }),
   );
   await addFiles(app.ctx, files);
@@ -44,20 +44,12 @@ test('a gateway tells what an engine in another process does', async () => {
   for (const stream of streams) {
     expect(await take(stream, 1)).toEqual([{ requestProgress: { state: 'QUEUED', filesOnDisk: 0, bytesOnDisk: 0 } }]);
   }
-  const engine = spawn(process.execPath, [path.join(packageRoot, 'dist/src/cli.js'), 'work'], {
-    env: { ...process.env, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn' },
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  const complaints = text(engine.stderr);
-  try {
-    for (const stream of streams) {
-      const results = (await drain(stream)).map(({ data }) => data?.requestProgress);
-      expect(results[0]?.state).toBe('RESTORING');
-      expect(results.at(-1)).toEqual({ state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: 6000 });
-    }
-  } finally {
-    engine.kill('SIGTERM');
-    await once(engine, 'exit');
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn' };
+  const engine = startCli(['work'], { env });
+  for (const stream of streams) {
+    const results = (await drain(stream)).map(({ data }) => data?.requestProgress);
+    expect(results[0]?.state).toBe('RESTORING');
+    expect(results.at(-1)).toEqual({ state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: 6000 });
   }
-  expect(await complaints).toBe('');
+  expect(await stop(engine)).toMatchObject({ stderr: '' });
 });

@@ -1,13 +1,24 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { moveFiles } from '../../src/operations/catalogue/moves.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { transaction } from '../../src/database/transaction.js';
+import { createRequest } from '../../src/operations/requests/requests.js';
+import { moveFiles } from '../../src/stages.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
-import { drain, openClient, readEvents, type Stream, subscribe, take, transports } from '../support/streams.js';
-import { transaction } from '../support/transaction.js';
+import { request } from '../support/http.js';
+import {
+  drain,
+  openClient,
+  readEvents,
+  type Stream,
+  subscribe,
+  take,
+  transports,
+  waitForReaders,
+} from '../support/streams.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -22,9 +33,6 @@ const CHANGES = `subscription ($requestId: Int, $match: String, $after: BigInt) 
   stageChanges(requestId: $requestId, match: $match, after: $after) { path from to eventId } }`;
 
 const newestId = async () => Number(await app.ctx.events.newestId());
-
-const waitForReaders = (number: number) =>
-  waitFor(`${number} readers`, async () => app.ctx.events.readers === number || undefined);
 
 /** Adds files and returns their ids in order. */
 async function addPaths(paths: string[]): Promise<bigint[]> {
@@ -57,9 +65,9 @@ test('on a single connection, an operation that is cancelled or fails leaves the
   const [first, second, both] = [watch('/single/1'), watch('/single/2'), watch('/single/')];
   const taken = Promise.all([take(second, 1), take(both, 2)]);
   const cancelled = first.next().catch(() => undefined);
-  await waitForReaders(before + 3);
+  await waitForReaders(app, before + 3);
   first.close();
-  await waitForReaders(before + 2);
+  await waitForReaders(app, before + 2);
   await cancelled;
   const unknown = subscribe(client, { query: CHANGES, variables: { requestId: 2_147_483_647 } });
   expect(await drain(unknown)).toMatchObject([{ errors: [{ message: 'there is no request with id 2147483647' }] }]);
@@ -70,7 +78,7 @@ test('on a single connection, an operation that is cancelled or fails leaves the
   const query = subscribe<{ tapeFile: object }>(client, { query: '{ tapeFile(path: "/single/1") { stage } }' });
   expect(await drain(query)).toEqual([{ data: { tapeFile: { stage: 'RESTORING' } } }]);
   client.dispose();
-  await waitForReaders(before);
+  await waitForReaders(app, before);
 });
 
 test('concurrent writers lose no event for a reader', async () => {
@@ -167,7 +175,7 @@ test('readers that stand still for long lose nothing', async () => {
   );
   const [, [, open]] = transports as [unknown, (typeof transports)[0]];
   const quick = open<Changes>(app, { query: CHANGES, variables: { match: '/still/', after } });
-  await waitForReaders(before + readers.length + 1);
+  await waitForReaders(app, before + readers.length + 1);
   await move(ids, START);
   await move(ids, GIVE_UP);
   await take(quick, 2 * paths.length); // by now, all of them would have had everything
@@ -187,7 +195,7 @@ test('readers that stand still for long lose nothing', async () => {
   const expected = rows.map((row) => row.line);
   expect(expected).toHaveLength(2 * paths.length);
   for (const lines of found) expect(lines.findIndex((line, n) => line !== expected[n])).toBe(-1);
-  await waitForReaders(before);
+  await waitForReaders(app, before);
 });
 
 function streamOf(response: http.IncomingMessage): Stream<Changes> {
@@ -230,7 +238,7 @@ test('event ids beyond 2^53 are exact, as a literal, as a JSON number and as tex
       const found: unknown[] = [];
       for (const endpoint of ['/graphql', '/graphql/stream']) {
         for await (const { data } of readEvents<{ requestProgress: { eventId: bigint } }>(
-          fetch(`${other.url}${endpoint}`, { method: 'POST', headers, body }),
+          request(other, endpoint, { headers, body }),
         )) {
           found.push(data?.requestProgress.eventId);
         }

@@ -3,9 +3,9 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, wri
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
-import { makeTempDir } from '../support/app.js';
 import { asOrdinaryUser } from '../support/ordinary-user.js';
 import { describeBackend, mount, put, readAll } from '../support/tape-backend.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 const dirs: string[] = [];
 

@@ -1,6 +1,5 @@
 /** Tapegate in the test's process: real HTTP, a database of its own, an engine on the back end that is given. */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
-import os from 'node:os';
+import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
 import { type Gateway, startGateway } from '../../src/app.js';
@@ -15,6 +14,7 @@ import { backendNames } from '../../src/tape/index.js';
 import { currentTime } from '../../src/time.js';
 import { createDatabase } from './database.js';
 import { watchLocks } from './lock-watch.js';
+import { makeTempDir } from './temp-dir.js';
 
 export interface TestApp {
   ctx: Context;
@@ -70,26 +70,4 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
       if (locks && locks.violations.length > 0) throw new Error(`locks out of order:\n${locks.violations.join('\n')}`);
     },
   };
-}
-
-/** A new directory that other users may search, since PostgreSQL may run as one. */
-export function makeTempDir(): string {
-  const dir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-test-'));
-  chmodSync(dir, 0o755);
-  return dir;
-}
-
-/** Waits until `look` gives something, and fails with what was waited for when it takes too long. */
-export async function waitFor<T>(
-  what: string,
-  look: () => Promise<T | undefined | false>,
-  timeoutMs = 30_000,
-): Promise<T> {
-  const deadline = Date.now() + timeoutMs;
-  for (;;) {
-    const found = await look();
-    if (found !== undefined && found !== false) return found as T;
-    if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
 }

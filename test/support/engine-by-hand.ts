@@ -1,8 +1,10 @@
-/** An app without an engine, and the steps of an engine one by one, to stop between any two of them. */
+/** An app without an engine, the steps of an engine one by one, to stop between any two of them, and one for a while. */
 import { mkdirSync } from 'node:fs';
 import { DiskGauge } from '../../src/engine/disk/space.js';
+import { startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { claimDrive, ensureDrives, type Lease } from '../../src/operations/recalls/drives.js';
+import type { TapeBackend } from '../../src/tape/backend.js';
 import { startApp, type TestApp } from './app.js';
 import { addQuota } from './factories.js';
 
@@ -32,3 +34,13 @@ export async function idOf(app: TestApp, file: string): Promise<bigint> {
 const gauge = new DiskGauge();
 
 export const measure = gauge.measure.bind(gauge);
+
+/** An engine works until `work` is done. */
+export async function withEngine<T>(app: TestApp, backend: TapeBackend, work: () => Promise<T>): Promise<T> {
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+  try {
+    return await work();
+  } finally {
+    await engine.stop();
+  }
+}

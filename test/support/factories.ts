@@ -20,6 +20,11 @@ export function buildRow(row: Partial<CatalogueRow> & { path: string }): Catalog
   };
 }
 
+/** As the catalogue writes it. */
+export function checksumOf(bytes: Uint8Array | string): string {
+  return `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+}
+
 /** Adds files to the catalogue; their bytes are on no tape. */
 export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { path: string })[]): Promise<void> {
   await importRows(
@@ -57,7 +62,7 @@ export async function addTaped(
     const positions = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
     backend.volumes.set(volume, positions.set(position, bytes));
     contents.set(file.path, bytes);
-    const checksum = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+    const checksum = checksumOf(bytes);
     const { stage = 'ONTAPE', verified } = file;
     const dated = verified === undefined ? {} : { verified };
     return { path: file.path, size: BigInt(bytes.length), volume, position, checksum, stage, ...dated };

@@ -1,11 +1,11 @@
 /** One PostgreSQL server for the whole run, thrown away afterwards, with a migrated template for each test file. */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
-import os from 'node:os';
+import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import type { TestProject } from 'vitest/node';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
+import { makeTempDir } from './temp-dir.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -14,8 +14,7 @@ declare module 'vitest' {
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const dir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-test-'));
-  chmodSync(dir, 0o755);
+  const dir = makeTempDir();
   // nothing of it has to survive a power cut
   const settings = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', max_connections: 300 };
   const server = await startEmbedded({ dataDir: path.join(dir, 'postgres'), settings });

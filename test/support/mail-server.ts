@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
-import { waitFor } from './app.js';
+import { waitFor } from './wait.js';
 
 export interface ReceivedMail {
   from: string;

@@ -1,6 +1,6 @@
 /** Changes of requests that only GraphQL offers, and what they answer. */
-import { type TestApp, waitFor } from './app.js';
-import { graphql } from './engine-watch.js';
+import { askData } from './graphql.js';
+import type { Gateway } from './http.js';
 
 /** The request as it is afterwards, or the failure. */
 export interface MutationResult {
@@ -23,46 +23,26 @@ const RESULT = `__typename ... on Request {
     requestId state filesTotal filesOnDisk filesReleased filesRefused filesOverLimit bytesTotal maxFiles maxBytes
   } ... on Failure { message } ... on InvalidInput { field }`;
 
-async function mutate(app: TestApp, field: string, input: object): Promise<MutationResult> {
+async function mutate(gateway: Gateway, field: string, input: object): Promise<MutationResult> {
   const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
   const query = `mutation ($input: ${type}!) { result: ${field}(input: $input) { ${RESULT} } }`;
-  return (await graphql<{ result: MutationResult }>(app, query, { input })).result;
+  return (await askData<{ result: MutationResult }>(gateway, query, { input })).result;
 }
 
-export const create = (app: TestApp, input: object) => mutate(app, 'createRequest', input);
-export const update = (app: TestApp, input: object) => mutate(app, 'updateRequest', input);
-export const release = (app: TestApp, input: object) => mutate(app, 'releaseFiles', input);
+export const create = (gateway: Gateway, input: object) => mutate(gateway, 'createRequest', input);
+export const update = (gateway: Gateway, input: object) => mutate(gateway, 'updateRequest', input);
+export const release = (gateway: Gateway, input: object) => mutate(gateway, 'releaseFiles', input);
 
 /** Makes a request that must succeed. */
-export async function made(app: TestApp, input: object): Promise<number> {
-  const { __typename, requestId, message } = await create(app, input);
+export async function made(gateway: Gateway, input: object): Promise<number> {
+  const { __typename, requestId, message } = await create(gateway, input);
   if (__typename !== 'Request') throw new Error(`${__typename}: ${message}`);
   return requestId;
 }
 
-/**
- * Holds rows of the database locked while `work` begins, so that what races for them waits, in the order in which it came.
- * @param sql a SELECT that locks
- */
-export async function whileLocked<T>(
-  app: TestApp,
-  sql: string,
-  work: (waiters: (count: number) => Promise<void>) => Promise<T>,
-): Promise<T> {
-  const client = await app.ctx.db.pool.connect();
-  try {
-    await client.query('BEGIN');
-    await client.query(sql);
-    return await work(async (count) => {
-      await waitFor(`${count} to wait for a lock`, async () => {
-        const { rowCount } = await app.ctx.db.pool.query(
-          `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-        );
-        return (rowCount ?? 0) >= count;
-      });
-    });
-  } finally {
-    await client.query('COMMIT');
-    client.release();
-  }
+/** Ends a request, which must succeed. */
+export async function cancel(gateway: Gateway, id: number): Promise<void> {
+  const query = `mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename ... on Failure { message } } }`;
+  const { result } = await askData<{ result: { __typename: string; message?: string } }>(gateway, query, { id });
+  if (result.__typename !== 'Request') throw new Error(`${result.__typename}: ${result.message}`);
 }

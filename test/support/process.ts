@@ -5,7 +5,8 @@ import path from 'node:path';
 import { isReachable } from '../../src/database/binaries.js';
 import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
-import { makeTempDir, waitFor } from './app.js';
+import { makeTempDir } from './temp-dir.js';
+import { waitFor } from './wait.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
 

@@ -1,52 +1,42 @@
-/** A client of the REST contract that shows answers whole: status, headers, the exact text, and what it says. */
-import type { TestApp } from './app.js';
+/** The client of the REST contract: answers whole, or what they say. */
+import { type Answer, type Call, type Gateway, send } from './http.js';
 
-export interface Answer {
-  status: number;
-  headers: Headers;
-  text: string;
-  /** The text as JSON; undefined when there is none. */
-  body: unknown;
-}
+export type { Answer };
 
 /** A string or bytes are sent as they are, anything else as JSON in an array. */
 export async function call(
-  app: TestApp,
+  gateway: Gateway,
   method: string,
   path: string,
-  options: { body?: unknown; headers?: Record<string, string> } = {},
+  { body, ...rest }: Omit<Call, 'method'> = {},
 ): Promise<Answer> {
-  const { body, headers = {} } = options;
-  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
-  const content = body === undefined ? {} : { body: isRaw ? (body as string) : JSON.stringify([body]) };
-  const response = await fetch(`${app.api}${path}`, { method, headers, ...content });
-  const text = await response.text();
-  const isJson = text !== '';
-  return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
+  const isAsItIs = body === undefined || typeof body === 'string' || body instanceof Uint8Array;
+  return await send(gateway, `/tape_control/api/v1${path}`, { ...rest, method, body: isAsItIs ? body : [body] });
 }
 
-export const get = (app: TestApp, path: string) => call(app, 'GET', path);
-export const post = (app: TestApp, body: unknown) => call(app, 'POST', '/requests', { body });
-export const put = (app: TestApp, id: number | string, body: unknown) => call(app, 'PUT', `/requests/${id}`, { body });
+export const get = (gateway: Gateway, path: string) => call(gateway, 'GET', path);
+export const post = (gateway: Gateway, body: unknown) => call(gateway, 'POST', '/requests', { body });
+export const put = (gateway: Gateway, id: number | string, body: unknown) =>
+  call(gateway, 'PUT', `/requests/${id}`, { body });
 
 /** Makes a request that must succeed. */
-export async function makeRequest(app: TestApp, fields: object): Promise<number> {
-  const { status, text, body } = await post(app, fields);
+export async function makeRequest(gateway: Gateway, fields: object): Promise<number> {
+  const { status, text, body } = await post(gateway, fields);
   if (status !== 200) throw new Error(`POST /requests answered ${status}: ${text}`);
   return (body as [{ req_id: number }])[0].req_id;
 }
 
 /** The one object of the answer to a GET that must succeed. */
-export async function read<T = Record<string, unknown>>(app: TestApp, path: string): Promise<T> {
-  const { status, text, body } = await get(app, path);
+export async function read<T = Record<string, unknown>>(gateway: Gateway, path: string): Promise<T> {
+  const { status, text, body } = await get(gateway, path);
   if (status !== 200) throw new Error(`GET ${path} answered ${status}: ${text}`);
   return (body as [T])[0];
 }
 
-export const readRequest = (app: TestApp, id: number) => read(app, `/requests/${id}`);
+export const readRequest = (gateway: Gateway, id: number) => read(gateway, `/requests/${id}`);
 
 /** Bytes of a quota in use. */
-export const readUsed = async (app: TestApp, user: string) => (await read(app, `/quota/${user}`)).used;
+export const readUsed = async (gateway: Gateway, user: string) => (await read(gateway, `/quota/${user}`)).used;
 
 /** The body of every error. */
 export const errorBody = (message: string) => [{ error: message, error_msg: message }];

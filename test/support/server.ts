@@ -2,9 +2,11 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect } from 'vitest';
 import { markerName } from '../../src/engine/disk/marker.js';
-import { waitFor } from './app.js';
+import { askData, type Edges } from './graphql.js';
+import { type Gateway, send } from './http.js';
+import { get } from './rest.js';
+import { waitFor } from './wait.js';
 
 /** Files of the demo, on a volume of their own. */
 export const DEMO = '/demo/ocean/2024';
@@ -27,22 +29,11 @@ export interface TapeFile {
   volume: { name: string };
 }
 
-export async function ask<T>(url: string, query: string): Promise<T> {
-  const response = await fetch(`${url}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ query }),
-  });
-  const { data, errors } = (await response.json()) as { data: T; errors?: unknown };
-  if (errors) throw new Error(JSON.stringify(errors));
-  return data;
-}
-
 /** What the catalogue says of the files whose path holds a text. */
-export async function readFiles(url: string, match: string): Promise<TapeFile[]> {
+export async function readFiles(gateway: Gateway, match: string): Promise<TapeFile[]> {
   const query = `{ tapeFiles(match: ${JSON.stringify(match)}, first: 100) {
     edges { node { path stage position volume { name } } } } }`;
-  const { tapeFiles } = await ask<{ tapeFiles: { edges: { node: TapeFile }[] } }>(url, query);
+  const { tapeFiles } = await askData<{ tapeFiles: Edges<TapeFile> }>(gateway, query);
   return tapeFiles.edges.map((edge) => edge.node);
 }
 
@@ -51,8 +42,8 @@ const placeOf = (dataDir: string, file: TapeFile) =>
   path.join(dataDir, 'library', file.volume.name, String(file.position).padStart(8, '0'));
 
 /** What the restore area should hold: the bytes of the volumes under the paths of the catalogue. */
-export async function hashVolumes(url: string, dataDir: string, match: string): Promise<Record<string, string>> {
-  const files = await readFiles(url, match);
+export async function hashVolumes(gateway: Gateway, dataDir: string, match: string): Promise<Record<string, string>> {
+  const files = await readFiles(gateway, match);
   const hash = (file: TapeFile) =>
     createHash('sha256')
       .update(readFileSync(placeOf(dataDir, file)))
@@ -60,27 +51,19 @@ export async function hashVolumes(url: string, dataDir: string, match: string): 
   return Object.fromEntries(files.map((file) => [file.path, hash(file)]).sort());
 }
 
-export async function post(url: string, body: object): Promise<number> {
-  const response = await fetch(`${url}/tape_control/api/v1/requests`, { method: 'POST', body: JSON.stringify([body]) });
-  const [answer] = (await response.json()) as [{ req_id: number }];
-  expect(response.status).toBe(200);
-  return answer.req_id;
-}
-
 /** A recall that a killed process had in hand waits for the end of its lease. */
 const END_MS = 60_000;
 
-export async function waitForEnd(url: string, id: number): Promise<void> {
+export async function waitForEnd(gateway: Gateway, id: number): Promise<void> {
   const isOver = async () => {
-    const response = await fetch(`${url}/tape_control/api/v1/requests/${id}`);
-    const [request] = (await response.json()) as [{ last_files_on_disk?: string }];
-    return request.last_files_on_disk;
+    const { body } = await get(gateway, `/requests/${id}`); // an error while the database is away
+    return (body as [{ last_files_on_disk?: string }])[0].last_files_on_disk ?? undefined;
   };
   await waitFor(`request ${id} to be complete`, isOver, END_MS);
 }
 
-export const isReady = (url: string) =>
-  fetch(`${url}/health/ready`).then(
-    (response) => response.status === 200,
+export const isReady = (gateway: Gateway) =>
+  send(gateway, '/health/ready').then(
+    ({ status }) => status === 200,
     () => false,
   );

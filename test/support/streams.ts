@@ -1,8 +1,9 @@
-/** Subscriptions over each of the three ways to them, behind one face; and a back end that waits for the test. */
+/** Subscriptions over each of the three ways to them, behind one face. */
 import { type Client, createClient } from 'graphql-sse';
 import { parseJson } from '../../src/json.js';
-import type { MemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from './app.js';
+import { request } from './http.js';
+import { waitFor } from './wait.js';
 
 export interface Result<Data> {
   data?: Data | null;
@@ -38,21 +39,15 @@ export function openClient(app: TestApp, singleConnection: boolean): Client<bool
   return createClient({ url: url(app), singleConnection, retryAttempts: 0 });
 }
 
-/** A POST that is answered with an event stream; integers are exact. */
-function post<Data>(endpoint: string, { query, variables = {} }: Operation): Stream<Data> {
+/** A POST that is answered with an event stream. */
+function post<Data>(app: TestApp, operation: Operation): Stream<Data> {
   const controller = new AbortController();
-  const results = readEvents<Data>(
-    fetch(endpoint, {
-      method: 'POST',
-      signal: controller.signal,
-      headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
-      body: JSON.stringify({ query, variables }),
-    }),
-  );
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const results = readEvents<Data>(request(app, '/graphql', { headers, body: operation, signal: controller.signal }));
   return { next: () => results.next(), close: () => controller.abort() };
 }
 
-/** The results of an event stream, until it says that it is complete. */
+/** The results of an event stream, with exact integers, until it says that it is complete. */
 export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerator<Result<Data>> {
   const response = await answer;
   const type = response.headers.get('content-type');
@@ -75,7 +70,7 @@ export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerat
 export const transports: [name: string, transport: Transport][] = [
   ['graphql-sse, distinct connections', (app, operation) => subscribe(openClient(app, false), operation)],
   ['graphql-sse, single connection', (app, operation) => subscribe(openClient(app, true), operation)],
-  ["Yoga's own event stream", (app, operation) => post(`${app.url}/graphql`, operation)],
+  ["Yoga's own event stream", post],
 ];
 
 /** The data of the next results; all of these must be there, without an error. */
@@ -100,21 +95,7 @@ export async function drain<Data>(stream: Stream<Data>): Promise<Result<Data>[]>
   }
 }
 
-/** Lets the reads of a back end wait until the test lets their volume go. */
-export function holdBack(backend: MemoryBackend): { letGo(volume: string): void } {
-  const gates = new Map<string, { passed: Promise<void>; open: () => void }>();
-  const gateOf = (volume: string) => {
-    let open = () => {};
-    const passed = new Promise<void>((resolve) => {
-      open = resolve;
-    });
-    const gate = gates.get(volume) ?? { passed, open };
-    gates.set(volume, gate);
-    return gate;
-  };
-  backend.onRead = async (volume, _position, bytes) => {
-    await gateOf(volume).passed;
-    return bytes;
-  };
-  return { letGo: (volume) => gateOf(volume).open() };
+/** Waits until so many subscriptions read the events of an app. */
+export async function waitForReaders(app: TestApp, count: number): Promise<void> {
+  await waitFor(`${count} readers`, async () => app.ctx.events.readers === count);
 }

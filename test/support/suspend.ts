@@ -1,6 +1,6 @@
 /** Taking things out of service, and putting them back, as operators do: over GraphQL. */
-import type { TestApp } from './app.js';
-import { askData } from './graphql.js';
+import { askData, type Edges } from './graphql.js';
+import type { Gateway } from './http.js';
 
 export interface SuspensionView {
   kind: string;
@@ -16,21 +16,21 @@ const MEMBERS = '__typename ... on Suspension { kind name mode reason since } ..
 
 /** The answer as it is, refusals too. */
 export async function suspend(
-  app: TestApp,
+  gateway: Gateway,
   input: { kind: string; name: string; mode: Mode; reason?: string | null },
 ): Promise<Record<string, unknown>> {
   const query = `mutation ($input: SuspendInput!) { suspend(input: $input) { ${MEMBERS} } }`;
-  return (await askData<{ suspend: Record<string, unknown> }>(app, query, { input })).suspend;
+  return (await askData<{ suspend: Record<string, unknown> }>(gateway, query, { input })).suspend;
 }
 
-export async function resume(app: TestApp, kind: string, name: string): Promise<Record<string, unknown>> {
+export async function resume(gateway: Gateway, kind: string, name: string): Promise<Record<string, unknown>> {
   const query = `mutation ($input: ResumeInput!) { resume(input: $input) { ${MEMBERS} } }`;
-  return (await askData<{ resume: Record<string, unknown> }>(app, query, { input: { kind, name } })).resume;
+  return (await askData<{ resume: Record<string, unknown> }>(gateway, query, { input: { kind, name } })).resume;
 }
 
-export async function readSuspensions(app: TestApp): Promise<SuspensionView[]> {
+export async function readSuspensions(gateway: Gateway): Promise<SuspensionView[]> {
   const query = '{ suspensions { edges { node { kind name mode reason since } } } }';
-  const { suspensions } = await askData<{ suspensions: { edges: { node: SuspensionView }[] } }>(app, query);
+  const { suspensions } = await askData<{ suspensions: Edges<SuspensionView> }>(gateway, query);
   return suspensions.edges.map((edge) => edge.node);
 }
 
@@ -44,12 +44,12 @@ export interface TriesView {
 }
 
 /** How it goes with the files of a request, by their paths. */
-export async function readTries(app: TestApp, id: number): Promise<Record<string, TriesView>> {
+export async function readTries(gateway: Gateway, id: number): Promise<Record<string, TriesView>> {
   interface Answer {
-    request: { holds: { edges: { node: TriesView & { file: { path: string } } }[] } };
+    request: { holds: Edges<TriesView & { file: { path: string } }> };
   }
   const fields = 'state recallState attempts lastErrorClass lastError nextTry file { path }';
   const query = `query ($id: Int!) { request(id: $id) { holds(first: 1000) { edges { node { ${fields} } } } } }`;
-  const { request } = await askData<Answer>(app, query, { id });
+  const { request } = await askData<Answer>(gateway, query, { id });
   return Object.fromEntries(request.holds.edges.map(({ node: { file, ...tries } }) => [file.path, tries]));
 }

@@ -1,4 +1,7 @@
 /** Calls of the gateway over REST and GraphQL, which may be away at any moment. */
+import { sendGraphql } from '../support/graphql.js';
+import type { Gateway } from '../support/http.js';
+import { call } from '../support/rest.js';
 import type { World } from './world.js';
 
 const ANSWER_MS = 10_000;
@@ -12,28 +15,24 @@ function noteAnswer(world: World): void {
 
 /** @returns undefined for what is refused with a reason */
 export async function rest<T>(world: World, method: string, path: string, body?: object): Promise<T | undefined> {
-  const response = await fetch(`${urlOf(world)}/tape_control/api/v1${path}`, {
-    method,
-    signal: AbortSignal.timeout(ANSWER_MS),
-    ...(body && { body: JSON.stringify([body]) }),
-  });
-  const [answer] = (await response.json()) as [T];
-  if (response.status >= 500) throw new Error(`answered ${response.status}`);
+  const answer = await call(gatewayOf(world), method, path, { body, signal: AbortSignal.timeout(ANSWER_MS) });
+  if (answer.status >= 500) throw new Error(`answered ${answer.status}`);
   noteAnswer(world);
-  return response.status === 200 ? answer : undefined;
+  return answer.status === 200 ? (answer.body as [T])[0] : undefined;
 }
 
 export async function graphql<T>(world: World, query: string, variables: object): Promise<T> {
-  const response = await fetch(`${urlOf(world)}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    signal: AbortSignal.timeout(ANSWER_MS),
-    body: JSON.stringify({ query, variables }),
-  });
-  const { data } = (await response.json()) as { data?: { result: T } | null };
-  if (!data) throw new Error('answered with an error');
+  const signal = AbortSignal.timeout(ANSWER_MS);
+  const { body } = await sendGraphql(gatewayOf(world), { query, variables }, { signal });
+  if (!body.data) throw new Error('answered with an error');
   noteAnswer(world);
-  return data.result;
+  return (body.data as { result: T }).result;
+}
+
+function gatewayOf(world: World): Gateway {
+  const url = urlOf(world);
+  if (url === undefined) throw new Error('the gateway is starting');
+  return { url };
 }
 
 /** Undefined while the gateway is starting. */

@@ -8,10 +8,12 @@ import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { type TestApp, waitFor } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { claim, idOf, measure, startIdleApp } from '../support/engine-by-hand.js';
-import { cancel, viewRequest, waitForState } from '../support/engine-watch.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';
+import { lock, waitForBlocked } from '../support/locks.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest, readUsed } from '../support/rest.js';
 
 let app: TestApp;
@@ -43,35 +45,14 @@ test('a connection that breaks between two queries fails the next one, and nothi
   expect((await app.ctx.db.pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
 });
 
-/** Waits until so many statements wait for a lock. */
-async function waitForBlocked(count: number): Promise<void> {
-  await waitFor(`${count} statements to wait for a lock`, async () => {
-    const { rowCount } = await app.ctx.db.pool.query(
-      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-    );
-    return rowCount === count;
-  });
-}
-
-/** Has all wait who want to lock what the statement locks. @returns what lets them go on */
-async function lock(statement: string): Promise<() => Promise<void>> {
-  const holder = await app.ctx.db.pool.connect();
-  await holder.query('BEGIN');
-  await holder.query(statement);
-  return async () => {
-    await holder.query('ROLLBACK');
-    holder.release();
-  };
-}
-
 test('files do not join a request that is cancelled while they come into the catalogue', async () => {
   const id = await makeRequest(app, { quota: 'alice', files: ['/join/late'] });
   const ends: Promise<unknown>[] = [];
-  const unlock = await lock(`SELECT FROM request WHERE id = ${id} FOR UPDATE`);
+  const unlock = await lock(app, `SELECT FROM request WHERE id = ${id} FOR UPDATE`);
   ends.push(cancel(app, id));
-  await waitForBlocked(1);
+  await waitForBlocked(app, 1);
   ends.push(importRows(app.ctx, [buildRow({ path: '/join/late', volume: 'JOIN' })]));
-  await waitForBlocked(2);
+  await waitForBlocked(app, 2);
   await unlock();
   await Promise.all(ends);
   const { rows } = await app.ctx.db.pool.query('SELECT FROM recall');
@@ -85,9 +66,9 @@ test('of two passes at once that let a file join, one does, and the other leaves
   await importRows(app.ctx, [buildRow({ path: '/join/refused', position: null })]);
   expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 0, filesRefused: 1 });
   await addQuota(app.ctx, 'bob', 1000n);
-  const unlock = await lock(`SELECT FROM request WHERE id = ${id} FOR UPDATE`);
+  const unlock = await lock(app, `SELECT FROM request WHERE id = ${id} FOR UPDATE`);
   const passes = [joinAwaited(app.ctx), joinAwaited(app.ctx)];
-  await waitForBlocked(2);
+  await waitForBlocked(app, 2);
   await unlock();
   await Promise.all(passes);
   expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 1, awaited: [] });
@@ -98,11 +79,11 @@ test('a request that is cancelled while an import changes the size of its file i
   const { rows } = await app.ctx.db.pool.query(`SELECT used FROM quota WHERE "user" = 'alice'`);
   await importRows(app.ctx, [buildRow({ path: '/size/grows', stage: 'ONDISK' })]);
   const id = await makeRequest(app, { quota: 'alice', files: ['/size/grows'] });
-  const unlock = await lock(`SELECT FROM quota WHERE "user" = 'alice' FOR UPDATE`);
+  const unlock = await lock(app, `SELECT FROM quota WHERE "user" = 'alice' FOR UPDATE`);
   const cancelling = cancel(app, id);
-  await waitForBlocked(1);
+  await waitForBlocked(app, 1);
   const importing = importRows(app.ctx, [buildRow({ path: '/size/grows', stage: 'ONDISK', size: 5000n })]);
-  await waitForBlocked(2);
+  await waitForBlocked(app, 2);
   await unlock();
   await Promise.all([cancelling, importing]);
   expect((await app.ctx.db.pool.query(`SELECT used FROM quota WHERE "user" = 'alice'`)).rows).toEqual(rows);
@@ -134,16 +115,16 @@ test('a request hears of a recall that begins and ends while it is made', async 
   const fileId = await idOf(app, first);
   const lease = await claim(app);
   // the later request stands still between two looks at its files
-  const unlock = await lock(`SELECT FROM tape_file WHERE path = '${second}' FOR NO KEY UPDATE`);
+  const unlock = await lock(app, `SELECT FROM tape_file WHERE path = '${second}' FOR NO KEY UPDATE`);
   const late = makeRequest(app, { quota: 'alice', files: [first, second] });
-  await waitForBlocked(1);
+  await waitForBlocked(app, 1);
   const started = await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
   // events are written in the order in which they are about to be: the end of the recall, then the request
-  const unlockEvents = await lock('SELECT pg_advisory_xact_lock(1413563205, 1)');
+  const unlockEvents = await lock(app, 'SELECT pg_advisory_xact_lock(1413563205, 1)');
   const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
-  await waitForBlocked(1 + started.length);
+  await waitForBlocked(app, 1 + started.length);
   await unlock();
-  await waitForBlocked(1 + started.length);
+  await waitForBlocked(app, 1 + started.length);
   await unlockEvents();
   await ended;
   await giveBackDrive(app.ctx, lease);
@@ -160,15 +141,15 @@ test('a file leaves the disk when its only request was made and cancelled while 
   await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
   await cancel(app, first);
   // who ends the recall has looked for requests, and waits for the file; a request may still look at it
-  const unlockFile = await lock(`SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);
+  const unlockFile = await lock(app, `SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);
   const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
-  await waitForBlocked(1);
+  await waitForBlocked(app, 1);
   const brief = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
-  const unlockHold = await lock(`SELECT FROM hold WHERE request_id = ${brief} FOR UPDATE`);
+  const unlockHold = await lock(app, `SELECT FROM hold WHERE request_id = ${brief} FOR UPDATE`);
   await unlockFile();
-  await waitForBlocked(1);
+  await waitForBlocked(app, 1);
   const cancelled = cancel(app, brief);
-  await Promise.race([cancelled, waitForBlocked(2)]);
+  await Promise.race([cancelled, waitForBlocked(app, 2)]);
   await removeUnheld(app.ctx, new AbortController().signal);
   await unlockHold();
   await Promise.all([ended, cancelled]);
@@ -184,9 +165,9 @@ test('drive time is charged to users in one order, so that two engines cannot lo
   await importRows(app.ctx, [buildRow(file)]);
   for (const quota of users) await makeRequest(app, { quota, files: ['/charge/shared'] });
   await addQuota(app.ctx, 'u1', 10n ** 10n); // what was changed last is found last
-  const unlock = await lock(`SELECT FROM quota WHERE "user" = 'u1' FOR UPDATE`);
+  const unlock = await lock(app, `SELECT FROM quota WHERE "user" = 'u1' FOR UPDATE`);
   const charging = chargeDriveTime(app.ctx, { fileIds: [await idOf(app, '/charge/shared')], seconds: 8 });
-  await waitForBlocked(1);
+  await waitForBlocked(app, 1);
   // it waits for the first of them, and has none of the others yet
   await app.ctx.db.pool.query(`SELECT FROM quota WHERE "user" LIKE 'u%' AND "user" <> 'u1' FOR UPDATE NOWAIT`);
   await unlock();

@@ -1,7 +1,6 @@
 /** Makes the world of a torture, and takes all of it away again. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync } from 'node:fs';
-import os from 'node:os';
+import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readConfig } from '../../src/config.js';
@@ -11,6 +10,7 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { cliFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
@@ -35,9 +35,8 @@ export interface Ready {
 }
 
 export async function setUp(random: Random, options: TortureOptions): Promise<Ready> {
-  const dir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-torture-'));
+  const dir = makeTempDir('torture');
   const sweeper = startSweeper(dir);
-  chmodSync(dir, 0o755); // PostgreSQL may run as another user
   const dataDir = path.join(dir, 'data');
   const logDir = path.join(dir, 'logs');
   mkdirSync(logDir);

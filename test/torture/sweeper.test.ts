@@ -1,12 +1,13 @@
 /** What the torture leaves when it is killed is taken away by a process that survives it. */
-import { spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { isRunning } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
-import { makeTempDir, waitFor } from '../support/app.js';
-import { cleanUp, makeDataDir, startCli } from '../support/process.js';
+import { cleanUp, kill, makeDataDir, startCli, startProcess } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
 import { smallDisk, startSweeper } from './sweeping.js';
 
 afterAll(cleanUp);
@@ -22,26 +23,24 @@ test('processes, standing still or not, mounts and the folder are gone when who 
   // who holds the sweeper's standard input, and is killed
   const sweeping = path.join(packageRoot, 'dist/test/torture/sweeping.js');
   const script = `import { startSweeper } from ${JSON.stringify(sweeping)}; startSweeper(${JSON.stringify(dir)}); setInterval(() => {}, 1000); console.log('up')`;
-  const owner = spawn(process.execPath, ['--input-type=module', '-e', script], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  await new Promise((resolve) => owner.stdout.once('data', resolve));
+  const owner = startProcess(process.execPath, ['--input-type=module', '-e', script]);
+  await owner.waitForOutput(/up/);
   const gateway = startCli(['serve'], { env: { DATA_DIR: path.join(dir, 'data'), PORT: '0' } });
   await gateway.waitForOutput(/ready at/);
-  const idle = spawn('sleep', ['600'], { env: { DATA_DIR: path.join(dir, 'data') } });
-  idle.kill('SIGSTOP');
+  const idle = startProcess('sleep', ['600'], { env: { DATA_DIR: path.join(dir, 'data') } });
+  idle.child.kill('SIGSTOP');
   writeFileSync(path.join(mountpoint, 'file'), 'bytes');
-  owner.kill('SIGKILL');
+  await kill(owner);
   await waitFor('the folder to be gone', async () => !existsSync(dir));
   await gateway.ended;
-  await waitFor('the process that stood still to end', async () => !lives(idle.pid ?? 0));
+  await waitFor('the process that stood still to end', async () => !lives(idle.pid));
 });
 
 test('the folder stays when it is to be kept, and other processes of the same program live on', async () => {
   const dir = makeDataDir();
-  const other = spawn('sleep', ['600'], { env: { DATA_DIR: `${dir}-other/data` } });
+  const other = startProcess('sleep', ['600'], { env: { DATA_DIR: `${dir}-other/data` } });
   const sweeper = startSweeper(dir);
   await sweeper.sweep(true);
-  expect([existsSync(dir), lives(other.pid ?? 0)]).toEqual([true, true]);
-  other.kill();
+  expect([existsSync(dir), lives(other.pid)]).toEqual([true, true]);
+  await kill(other);
 });

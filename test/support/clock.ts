@@ -1,0 +1,32 @@
+/** The time that an app goes by, where a test has it go on. */
+import { addSeconds, currentTime, isBefore } from '../../src/time.js';
+
+/** Is the time there, and between the two? */
+export function isWithin(time: string | null, [from, to]: readonly [string, string]): boolean {
+  return time !== null && !isBefore(time, from) && !isBefore(to, time);
+}
+
+/** A clock that goes on like the real one, can be moved forward, and can stand still. */
+export interface Clock {
+  now(): string;
+  advance(seconds: number): void;
+  freeze(): void;
+  goOn(): void;
+}
+
+export function createClock(): Clock {
+  let ahead = 0;
+  let frozenAt: string | undefined;
+  return {
+    now: () => frozenAt ?? addSeconds(currentTime(), ahead),
+    advance: (seconds) => {
+      ahead += seconds;
+    },
+    freeze: () => {
+      frozenAt = addSeconds(currentTime(), ahead);
+    },
+    goOn: () => {
+      frozenAt = undefined;
+    },
+  };
+}

@@ -1,0 +1,41 @@
+/** One way to a gateway for both protocols: what goes out is what is given, and what comes back is shown whole. */
+import { parseJson } from '../../src/json.js';
+
+/** Whatever listens there: an app in the test's process, a process, or one that comes and goes. */
+export interface Gateway {
+  /** `http://127.0.0.1:port` */
+  url: string;
+}
+
+export interface Call {
+  /** POST with a body, GET without, unless given. */
+  method?: string;
+  headers?: Record<string, string>;
+  /** A string or bytes are sent as they are, anything else as JSON. */
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+export interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+  /** The text where it is JSON, with exact integers. */
+  body: unknown;
+}
+
+/** The answer as it begins to come, for those who read it as it comes. */
+export async function request(gateway: Gateway, path: string, call: Call = {}): Promise<Response> {
+  const { body, method = body === undefined ? 'GET' : 'POST', headers = {}, signal = null } = call;
+  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const content = body === undefined ? {} : { body: isRaw ? (body as string) : JSON.stringify(body) };
+  return await fetch(`${gateway.url}${path}`, { method, headers, signal, ...content });
+}
+
+export async function send(gateway: Gateway, path: string, call: Call = {}): Promise<Answer> {
+  const response = await request(gateway, path, call);
+  const { status, headers } = response;
+  const text = await response.text();
+  const isJson = text !== '' && /\bjson\b/.test(headers.get('content-type') ?? '');
+  return { status, headers, text, body: isJson ? parseJson(text) : undefined };
+}

@@ -1,0 +1,73 @@
+/** A request as GraphQL shows it, with all that tests of engines look at. */
+import type { TestApp } from './app.js';
+import type { Clock } from './clock.js';
+import { ring } from './engine-watch.js';
+import { askData, type Edges } from './graphql.js';
+import type { Gateway } from './http.js';
+import { waitFor } from './wait.js';
+
+export interface RequestView {
+  state: string;
+  filesTotal: number;
+  filesOnDisk: number;
+  filesFailed: number;
+  filesUnknown: number;
+  filesRefused: number;
+  bytesTotal: number;
+  bytesOnDisk: number;
+  tapestoreRequestStart: string | null;
+  tapestoreRequestEnd: string | null;
+  firstFilesOnDisk: string | null;
+  lastFilesOnDisk: string | null;
+  holds: { path: string; stage: string; state: string; errorClass: string | null; error: string | null }[];
+  awaited: { path: string; reason: string }[];
+}
+
+const QUERY = `query ($id: Int!) { request(id: $id) {
+  state filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
+  tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
+  holds(first: 100) { edges { node { state errorClass error file { path stage } } } }
+  awaited(first: 100) { edges { node { path reason } } }
+} }`;
+
+type HoldNode = Omit<RequestView['holds'][number], 'path' | 'stage'> & { file: { path: string; stage: string } };
+
+interface Answered extends Omit<RequestView, 'holds' | 'awaited'> {
+  holds: Edges<HoldNode>;
+  awaited: Edges<RequestView['awaited'][number]>;
+}
+
+export async function viewRequest(gateway: Gateway, id: number): Promise<RequestView> {
+  const { request } = await askData<{ request: Answered }>(gateway, QUERY, { id });
+  return {
+    ...request,
+    holds: request.holds.edges.map(({ node: { file, ...hold } }) => ({ ...file, ...hold })),
+    awaited: request.awaited.edges.map(({ node }) => node),
+  };
+}
+
+export async function waitForState(gateway: Gateway, id: number, state: string): Promise<RequestView> {
+  return await waitForView(gateway, id, `to be ${state}`, (view) => view.state === state);
+}
+
+export async function waitForView(
+  gateway: Gateway,
+  id: number,
+  what: string,
+  isIt: (view: RequestView) => boolean,
+): Promise<RequestView> {
+  return await waitFor(`request ${id} ${what}`, async () => {
+    const view = await viewRequest(gateway, id);
+    return isIt(view) && view;
+  });
+}
+
+/** The same, where tries have failed: the clock goes forward until the pauses between them are over. */
+export async function waitThroughPauses(app: TestApp, clock: Clock, id: number, state: string): Promise<RequestView> {
+  return await waitFor(`request ${id} to be ${state}`, async () => {
+    clock.advance(600);
+    await ring(app, 'recall');
+    const view = await viewRequest(app, id);
+    return view.state === state && view;
+  });
+}

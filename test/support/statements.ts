@@ -1,0 +1,33 @@
+/** What the process asks of the database, so that a query too many shows. */
+import pg from 'pg';
+
+export interface Statement {
+  text: string;
+  /** How many it gave. */
+  rows: number;
+}
+
+/** The SQL statements that the process sends while `work` runs, but for the feed's looks for new events. */
+export async function recordStatements(work: () => Promise<unknown>): Promise<Statement[]> {
+  const statements: Statement[] = [];
+  const original = pg.Client.prototype.query as (...args: unknown[]) => unknown;
+  pg.Client.prototype.query = function recorded(this: pg.Client, ...args: unknown[]) {
+    const [first, last] = [args[0], args.at(-1)];
+    const statement = { text: typeof first === 'string' ? first : (first as { text: string }).text, rows: 0 };
+    statements.push(statement);
+    const note = (result: unknown) => {
+      statement.rows = (result as pg.QueryResult | undefined)?.rows.length ?? 0;
+      return result;
+    };
+    if (typeof last === 'function')
+      args[args.length - 1] = (error: unknown, result: unknown) => last(error, note(result));
+    const result = original.apply(this, args);
+    return result instanceof Promise ? result.then(note) : result;
+  } as typeof pg.Client.prototype.query;
+  try {
+    await work();
+  } finally {
+    pg.Client.prototype.query = original as typeof pg.Client.prototype.query;
+  }
+  return statements.filter(({ text }) => !text.includes('FROM event'));
+}
