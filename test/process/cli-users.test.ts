@@ -7,16 +7,14 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, type Result, runCli, startCli } from '../support/process.js';
 import { readRequest } from '../support/rest.js';
+import { createGate } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 let app: TestApp;
 let env: Record<string, string>;
 
 /** Reads of volumes whose name begins with HELD wait for this. */
-let letGo = () => {};
-const held = new Promise<void>((resolve) => {
-  letGo = resolve;
-});
+const { opened: held, open: letGo } = createGate();
 
 beforeAll(async () => {
   app = await startApp({ backend });

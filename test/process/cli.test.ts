@@ -1,10 +1,10 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import net from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { takePort } from '../support/ports.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
@@ -13,10 +13,9 @@ let closedUrl: string;
 
 beforeAll(async () => {
   app = await startApp();
-  const server = net.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  closedUrl = `http://127.0.0.1:${(server.address() as net.AddressInfo).port}`;
-  await new Promise((resolve) => server.close(resolve));
+  const { port, letGo } = await takePort();
+  await letGo();
+  closedUrl = `http://127.0.0.1:${port}`;
 });
 afterAll(async () => {
   await cleanUp();

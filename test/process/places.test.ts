@@ -1,8 +1,8 @@
 /** Where and as whom the program can be started, and what it says where it cannot. */
 import { chmodSync, chownSync, writeFileSync } from 'node:fs';
-import net from 'node:net';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
+import { takePort } from '../support/ports.js';
 import { cleanUp, makeDataDir, runCli, serverPid, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { DEMO, hashTree, hashVolumes, waitForEnd } from '../support/server.js';
@@ -14,12 +14,10 @@ afterAll(cleanUp);
 
 test('a taken port is told in one line, and nothing is left running', async () => {
   const dataDir = makeDataDir();
-  const taken = net.createServer();
-  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
-  const { port } = taken.address() as net.AddressInfo;
+  const { port, letGo } = await takePort();
   const env = { DATA_DIR: dataDir, DEMO: 'off', PORT: String(port), LOG_LEVEL: 'warn' };
   const result = await runCli(['start'], { env });
-  taken.close();
+  await letGo();
   expect(result).toEqual({
     code: 1,
     stdout: '',
@@ -29,10 +27,8 @@ test('a taken port is told in one line, and nothing is left running', async () =
 });
 
 test('a database that does not answer is told in one line', async () => {
-  const free = net.createServer();
-  await new Promise<void>((resolve) => free.listen(0, '127.0.0.1', resolve));
-  const { port } = free.address() as net.AddressInfo;
-  await new Promise((resolve) => free.close(resolve));
+  const { port, letGo } = await takePort();
+  await letGo();
   const env = { DATABASE_URL: `postgresql://me:secret@localhost:${port}/none`, DATA_DIR: makeDataDir() };
   const result = await runCli(['work'], { env });
   expect(result).toMatchObject({ code: 1, stdout: '' });

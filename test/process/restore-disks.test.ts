@@ -273,7 +273,8 @@ test('nothing is written to, and no copy is given up on, a mount point where not
   rmSync(mountpoint, { recursive: true });
   renameSync(`${mountpoint}-away`, mountpoint);
   await eventually('the second file', () => isComplete(second));
-  await waitFor('the first copy to go', async () => (await readStage(app, '/mounted/a')) === 'T');
+  await waitFor('the first copy to go', async () => !listTree(mountpoint).includes('mounted/a'));
+  expect(await readStage(app, '/mounted/a')).toBe('T');
   expect(listTree(mountpoint)).toEqual(['mounted', 'mounted/b']);
 });
 

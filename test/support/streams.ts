@@ -99,3 +99,27 @@ export async function drain<Data>(stream: Stream<Data>): Promise<Result<Data>[]>
 export async function waitForReaders(app: TestApp, count: number): Promise<void> {
   await waitFor(`${count} readers`, async () => app.ctx.events.readers === count);
 }
+
+/** What `PROGRESS` tells. */
+export interface Progress {
+  requestProgress: {
+    state: string;
+    filesTotal: number;
+    filesOnDisk: number;
+    filesFailed: number;
+    bytesTotal: number;
+    bytesOnDisk: number;
+    eta: string | null;
+    at: string;
+    eventId: number;
+  };
+}
+/** What `CHANGES` tells. */
+export interface Changes {
+  stageChanges: { path: string; from: string | null; to: string; at: string; eventId: number };
+}
+
+export const PROGRESS = `subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
+  state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at eventId } }`;
+export const CHANGES = `subscription ($requestId: Int, $match: String, $after: BigInt) {
+  stageChanges(requestId: $requestId, match: $match, after: $after) { path from to at eventId } }`;

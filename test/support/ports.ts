@@ -1,0 +1,11 @@
+/** Ports of this machine that nobody else has. */
+import { once } from 'node:events';
+import net from 'node:net';
+
+/** A port that is taken until it is let go, and free for a moment then. */
+export async function takePort(): Promise<{ port: number; letGo(): Promise<void> }> {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as net.AddressInfo;
+  return { port, letGo: () => new Promise((resolve) => server.close(() => resolve())) };
+}
