@@ -4,10 +4,11 @@ import { sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takingsOf, watchLocks } from '../support/lock-watch.js';
 import { makeRequest, put } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 

@@ -12,13 +12,14 @@ import { makeDemo } from '../../src/demo.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
-import { startApp, type TestApp, waitFor } from '../support/app.js';
+import { startApp, type TestApp } from '../support/app.js';
 import { runInBrowser } from '../support/browser.js';
 import { type Example, expectAnswer, readExamples } from '../support/examples.js';
+import { askData } from '../support/graphql.js';
 import { cleanUp } from '../support/process.js';
 import { type Break, type Relay, startRelay, type Watch } from '../support/relay.js';
 import { compileExamples, findProgram, makeWorkDir, runExample, SHOWN_URL } from '../support/run-example.js';
-import { ask } from '../support/server.js';
+import { waitFor } from '../support/wait.js';
 
 const documents = ['rest/README.md', 'graphql/README.md'];
 
@@ -138,11 +139,11 @@ async function check(
   const subscribes = /\bsubscription\b/.test(example.text);
   let begun: Promise<unknown> | undefined;
   const begin = () => {
-    begun ??= ask(app.url, work);
+    begun ??= askData(app, work);
     return begun;
   };
   const watch = relay.watch({ breaks, onFirstMessage: () => void begin() });
-  if (subscribes) await ask(app.url, rest);
+  if (subscribes) await askData(app, rest);
   let output: string;
   try {
     output = await run();
@@ -168,14 +169,14 @@ interface State {
 }
 
 const readState = ({ app }: Place) =>
-  ask<State>(app.url, '{ tapeFiles(stages: [RESTORED]) { totalCount } requests { edges { node { requestId } } } }');
+  askData<State>(app, '{ tapeFiles(stages: [RESTORED]) { totalCount } requests { edges { node { requestId } } } }');
 
 /** Cancels what a page has asked for, so that the next one finds the tapes as it did. */
 async function undo(before: State, place: Place): Promise<void> {
   const known = before.requests.edges.map(({ node }) => node.requestId);
   const { requests } = await readState(place);
   for (const { node } of requests.edges.filter((edge) => !known.includes(edge.node.requestId))) {
-    await ask(place.app.url, `mutation { cancelRequest(id: ${node.requestId}) { __typename } }`);
+    await askData(place.app, `mutation { cancelRequest(id: ${node.requestId}) { __typename } }`);
   }
   const isAsBefore = async () => (await readState(place)).tapeFiles.totalCount === before.tapeFiles.totalCount;
   await waitFor('the copies to leave', isAsBefore);

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createRequest } from '../../src/operations/requests/requests.js';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, checksumOf } from '../support/factories.js';

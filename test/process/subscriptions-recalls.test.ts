@@ -1,7 +1,7 @@
 /** What subscriptions tell of recalls, over each of the three ways to them. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { createRequest } from '../../src/operations/requests/requests.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';

@@ -1,9 +1,8 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { transaction } from '../../src/database/transaction.js';
-import { createRequest } from '../../src/operations/requests/requests.js';
-import { moveFiles } from '../../src/stages.js';
+import { moveFiles } from '../../src/operations/catalogue/moves.js';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -18,6 +17,7 @@ import {
   transports,
   waitForReaders,
 } from '../support/streams.js';
+import { transaction } from '../support/transaction.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;

@@ -1,11 +1,11 @@
 /** Runs the pages of documents in a real browser. */
 import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { waitFor } from './app.js';
 import { type Example, isAnswered } from './examples.js';
 import { startProcess } from './process.js';
 import type { Relay } from './relay.js';
 import { LIMIT_MS } from './run-example.js';
+import { waitFor } from './wait.js';
 
 /**
  * Opens the page in a browser, presses its button, and waits until it has shown what the document says.

@@ -35,45 +35,29 @@ export interface Watch {
   first: string;
 }
 
+interface Stream extends WatchOptions {
+  watch: Watch;
+}
+
 export async function startRelay(target: string): Promise<Relay> {
-  let current: (WatchOptions & { watch: Watch }) | undefined;
-
-  const forward = async (req: IncomingMessage, res: ServerResponse) => {
+  let stream: Stream | undefined;
+  const answer = async (req: IncomingMessage, res: ServerResponse) => {
+    if (req.url === '/page') return void res.setHeader('Content-Type', 'text/html; charset=utf-8').end(relay.page);
     const body = await buffer(req);
-    const outgoing = request(`${target}${req.url}`, { method: req.method, headers: req.headers, agent: false });
-    outgoing.on('error', () => res.destroy());
-    res.on('close', () => outgoing.destroy());
-    res.on('error', () => {}); // what comes after it was broken off
-    outgoing.end(body);
-    const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
-    res.writeHead(answer.statusCode ?? 502, answer.headers);
-    answer.on('error', () => res.destroy());
-    const stream = answer.headers['content-type']?.startsWith('text/event-stream') ? current : undefined;
-    if (!stream) return void answer.pipe(res);
-    const { watch } = stream;
-    const isFirst = watch.asked.push(`${req.url} ${body}`) === 1;
-    res.flushHeaders();
-    answer.on('data', (bytes: Buffer) => {
-      const isNews = isFirst && !watch.first.includes('event: next');
-      if (isFirst) watch.first += bytes;
-      const tellsFirst = isNews && watch.first.includes('event: next');
-      res.write(bytes, () => {
-        if (!tellsFirst) return;
-        if (stream.breaks === 'cut') res.destroy();
-        if (stream.breaks === 'end') res.end();
-        stream.onFirstMessage();
-      });
-    });
-    answer.on('end', () => res.end());
+    if (req.url !== '/report') return await forward({ req, body, res }, target, stream);
+    relay.onReport(body.toString());
+    res.end();
   };
-
+  const server = createServer((req, res) => void answer(req, res).catch(() => res.destroy()));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
   const relay: Relay = {
-    url: '',
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     page: '',
     onReport: () => {},
     watch: (options) => {
-      current = { ...options, watch: { asked: [], first: '' } };
-      return current.watch;
+      stream = { ...options, watch: { asked: [], first: '' } };
+      return stream.watch;
     },
     close: async () => {
       server.close();
@@ -81,16 +65,46 @@ export async function startRelay(target: string): Promise<Relay> {
       await once(server, 'close');
     },
   };
-
-  const answer = async (req: IncomingMessage, res: ServerResponse) => {
-    if (req.url === '/page') return void res.setHeader('Content-Type', 'text/html; charset=utf-8').end(relay.page);
-    if (req.url !== '/report') return await forward(req, res);
-    relay.onReport((await buffer(req)).toString());
-    res.end();
-  };
-  const server = createServer((req, res) => void answer(req, res).catch(() => res.destroy()));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  relay.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return relay;
+}
+
+interface Exchange {
+  req: IncomingMessage;
+  body: Buffer;
+  res: ServerResponse;
+}
+
+async function forward({ req, body, res }: Exchange, target: string, stream: Stream | undefined): Promise<void> {
+  const outgoing = request(`${target}${req.url}`, { method: req.method, headers: req.headers, agent: false });
+  outgoing.on('error', () => res.destroy());
+  res.on('close', () => outgoing.destroy());
+  res.on('error', () => {}); // what comes after it was broken off
+  outgoing.end(body);
+  const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
+  answer.on('error', () => res.destroy());
+  res.writeHead(answer.statusCode ?? 502, answer.headers);
+  const isStream = answer.headers['content-type']?.startsWith('text/event-stream');
+  if (!isStream || !stream) return void answer.pipe(res);
+  res.flushHeaders();
+  const isFirst = stream.watch.asked.push(`${req.url} ${body}`) === 1;
+  answer.on('data', (bytes: Buffer) => {
+    const tellsFirst = isFirst && noteFirst(stream.watch, bytes);
+    res.write(bytes, () => {
+      if (tellsFirst) breakOff(res, stream);
+    });
+  });
+  answer.on('end', () => res.end());
+}
+
+/** Whether these bytes hold the first message. */
+function noteFirst(watch: Watch, bytes: Buffer): boolean {
+  const hasTold = watch.first.includes('event: next');
+  watch.first += bytes;
+  return !hasTold && watch.first.includes('event: next');
+}
+
+function breakOff(res: ServerResponse, { breaks, onFirstMessage }: Stream): void {
+  if (breaks === 'cut') res.destroy();
+  if (breaks === 'end') res.end();
+  onFirstMessage();
 }

@@ -2,9 +2,10 @@
 import { accessSync, constants, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
-import { makeTempDir, waitFor } from './app.js';
 import { type Example, isAnswered } from './examples.js';
 import { startProcess } from './process.js';
+import { makeTempDir } from './temp-dir.js';
+import { waitFor } from './wait.js';
 
 /** As the documents write it. */
 export const SHOWN_URL = 'http://127.0.0.1:8080';
