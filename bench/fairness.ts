@@ -1,7 +1,7 @@
 /**
  * Fair share: one user asks for FILES (100,000) files of 2.5 GB on VOLUMES (50) LTO-8 volumes, and an hour later ten
  * others ask for ten each. How long the others wait, with fair share, without, and alone; and how near the longest wait
- * of each user comes to the bound of src/planner/schedule.ts.
+ * of each user comes to the bound of src/planner/bound.ts.
  *
  *   npm run build && node dist/bench/fairness.js
  */

@@ -50,7 +50,7 @@ class EventStreams {
   /** Returns when the request is answered, which for a stream is when it has ended. */
   async exchange(req: Request, res: Response): Promise<void> {
     const { token, flow } = this.find(req);
-    const [body, init] = await this.handle(describe(req, { token, flow, res }));
+    const [body, init] = await this.handle(toStreamRequest(req, { token, flow, res }));
     res.writeHead(init.status, init.statusText, init.headers);
     if (body && typeof body !== 'string') {
       try {
@@ -118,7 +118,7 @@ class EventStreams {
 
 const EMPTY = { method: 'GET', url: '/', body: null, raw: undefined };
 
-function describe(req: Request, context: Exchange): StreamRequest<Request | undefined, Exchange> {
+function toStreamRequest(req: Request, context: Exchange): StreamRequest<Request | undefined, Exchange> {
   const accept = req.get('accept');
   // graphql-sse knows the one type alone, and clients may name others beside it
   const named = accept?.includes(EVENT_STREAM) ? EVENT_STREAM : accept;

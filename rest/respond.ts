@@ -7,7 +7,7 @@ import type { Response } from 'express';
 import { UserError, type UserErrorCode } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 
-export const statusOf: Record<UserErrorCode, number> = {
+const statusOf: Record<UserErrorCode, number> = {
   INVALID_INPUT: 400,
   UNKNOWN_USER: 403,
   QUOTA_EXCEEDED: 403,
@@ -29,14 +29,14 @@ export function send(res: Response, status: number, body: object): void {
 }
 
 /** The status and message of anything thrown; what is not the user's doing says no more than that. */
-export function explain(error: unknown): { status: number; message: string; headers: Record<string, string> } {
+export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
   return { status: 500, message: 'Internal error', headers: {} };
 }
 
 export function sendError(res: Response, error: unknown): void {
-  const { status, message, headers } = explain(error);
+  const { status, message, headers } = answerOf(error);
   res.set(headers);
   send(res, status, { error: message, error_msg: message });
 }

@@ -5,7 +5,7 @@ import { HttpError } from '../src/http-body.js';
 import * as files from './files.js';
 import * as quotas from './quotas.js';
 import * as requests from './requests.js';
-import { explain, sendError } from './respond.js';
+import { answerOf, sendError } from './respond.js';
 
 type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
@@ -55,5 +55,5 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 }
 
 function isExpected(error: unknown): boolean {
-  return explain(error).status !== 500;
+  return answerOf(error).status !== 500;
 }

@@ -1,4 +1,4 @@
-/** The one place that reads the environment. Every option has a type, a default and a line in the README. */
+/** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
 
 export type Environment = Record<string, string | undefined>;
 
@@ -24,7 +24,7 @@ export interface Config {
   logLevel: string;
 }
 
-export const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
+const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
 
 const DEFAULT_PORT = 8080;
 
@@ -48,7 +48,7 @@ export class ConfigError extends Error {
 export function readConfig(env: Environment, backends: readonly string[]): Config {
   const faults: string[] = [];
   const text = (name: string) => env[name] || undefined;
-  const fault = (name: string, expected: string) => faults.push(describe(name, expected, env));
+  const fault = (name: string, expected: string) => faults.push(refusalOf(name, expected, env));
 
   const integer = (name: string, low: number, high: number, fallback: number): number => {
     const value = text(name);
@@ -97,7 +97,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
 export function readServerUrl(env: Environment): string {
   const url = env.TAPEGATE_URL || defaultServerUrl;
   const choice = { protocols: ['http:', 'https:'], needsHost: true };
-  if (!isUrl(url, choice)) throw new ConfigError([describe('TAPEGATE_URL', expectedUrl(choice), env)]);
+  if (!isUrl(url, choice)) throw new ConfigError([refusalOf('TAPEGATE_URL', expectedUrl(choice), env)]);
   return url.replace(/\/+$/, '');
 }
 
@@ -125,7 +125,7 @@ function expectedUrl({ protocols }: UrlChoice): string {
 }
 
 /** What a URL has before its `@` may be a password. */
-function describe(name: string, expected: string, env: Environment): string {
+function refusalOf(name: string, expected: string, env: Environment): string {
   const value = name.endsWith('_URL') ? env[name]?.replace(/^([^:]*:\/*).*@/s, '$1…@') : env[name];
   return `${name} must be ${expected}, not ${JSON.stringify(value)}`;
 }

@@ -46,7 +46,7 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
 function composeFirst(facts: MailFacts): Mail {
   const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
   const lines = [
-    `The first file of your request ${describe(facts)} can be read now:`,
+    `The first file of your request ${nameRequest(facts)} can be read now:`,
     '',
     ...listCopies(facts).slice(0, 1),
     '',
@@ -70,8 +70,8 @@ function composeLast(facts: MailFacts): Mail {
   const leftOut = facts.filesRefused + facts.filesOverLimit;
   const lines = [
     facts.filesTotal === 0 && leftOut === 0
-      ? `Your request ${describe(facts)} matches no file that the catalogue knows.`
-      : `Nothing is left to do for your request ${describe(facts)}.`,
+      ? `Your request ${nameRequest(facts)} matches no file that the catalogue knows.`
+      : `Nothing is left to do for your request ${nameRequest(facts)}.`,
     '',
     `  on disk:  ${count(facts.filesOnDisk, 'file', 'files')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${count(facts.filesFailed, 'file', 'files')}`] : []),
@@ -114,7 +114,7 @@ function composeLast(facts: MailFacts): Mail {
   return { subject: `${outcome}: ${oneLine(facts.label)}`, body: text(lines) };
 }
 
-function describe(facts: MailFacts): string {
+function nameRequest(facts: MailFacts): string {
   const name = oneLine(facts.label);
   const pattern = facts.pattern === '' || facts.pattern === facts.label ? '' : `, pattern "${oneLine(facts.pattern)}"`;
   return `${facts.requestId} ("${name}"${pattern})`;

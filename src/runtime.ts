@@ -31,7 +31,7 @@ export async function openRuntime(config: Config): Promise<Runtime> {
     await embedded?.ensureDatabase(DATABASE);
     const connection = embedded?.config(DATABASE) ?? { connectionString: config.databaseUrl ?? '' };
     const migrated = await migrate(connection).catch((error) => {
-      throw explain(error);
+      throw withReason(error);
     });
     const db = openDatabase(connection);
     const events = new EventFeed(db);
@@ -54,7 +54,7 @@ export async function openRuntime(config: Config): Promise<Runtime> {
 const UNREACHABLE = ['ECONNREFUSED', 'ENOENT', 'EACCES', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
 /** A connection that fails at several addresses has an error without a text. */
-function explain(error: unknown): unknown {
+function withReason(error: unknown): unknown {
   if (!UNREACHABLE.includes(codeOf(error) ?? '')) return error;
   const causes = error instanceof AggregateError ? error.errors : [error];
   return new Error(`the database does not answer: ${causes.map(messageOf).join(', ')}`, { cause: error });

@@ -103,7 +103,7 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
  * Seconds a file that a locate takes in a good order, by the number of files that are spread over the volume. A fit to
  * orders of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
  */
-export function typicalLocateSeconds(medium: Medium, files: number): number {
+function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
 }
 

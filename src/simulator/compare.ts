@@ -22,7 +22,7 @@ export interface WaitHours {
 
 const SEED = 7;
 
-export function createStrategies(medium: Medium): Record<string, () => Strategy> {
+function createStrategies(medium: Medium): Record<string, () => Strategy> {
   return {
     'arrival order': () => createArrivalOrder(),
     'random slots': () => createRandomSlots(SEED),

@@ -1,4 +1,4 @@
-/** Tapegate's own planner as a strategy of the simulator: what src/engine/drive/volume.ts does, under the virtual clock. */
+/** Tapegate's own planner as a strategy of the simulator: what src/engine/drive/drive.ts and plan.ts do, under the virtual clock. */
 import type { Backlog, VolumeQueue } from '../planner/backlog.js';
 import type { Medium } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';

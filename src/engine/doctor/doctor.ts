@@ -50,9 +50,9 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
     const away = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
     if (away instanceof Error) yield tellAway(exam, disk, away);
   }
-  for (const check of [...counterFaults, holdUnserved]) yield* findFaults(ctx, check, exam);
+  for (const fault of [...counterFaults, holdUnserved]) yield* findFaults(ctx, fault, exam);
   yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
-  for (const check of queueFaults) yield* findFaults(ctx, check, exam);
+  for (const fault of queueFaults) yield* findFaults(ctx, fault, exam);
   yield* examineCopies(ctx, exam);
   yield* examineUnheld(ctx, exam);
   for (const disk of disks) {

@@ -131,7 +131,7 @@ async function delayUnplaced(
 const NAMED_DISKS = 4;
 
 /** Why there is no room for so many bytes: the limit of each disk, with what is left of it. */
-export function describeLimits(size: bigint, disks: readonly Candidate[]): string {
+function describeLimits(size: bigint, disks: readonly Candidate[]): string {
   const reasons = disks.slice(0, NAMED_DISKS).map((disk) => limitOf(disk, size));
   const more = disks.length > NAMED_DISKS ? [`and ${disks.length - NAMED_DISKS} more`] : [];
   const all = reasons.length > 0 ? [...reasons, ...more] : ['there is none'];

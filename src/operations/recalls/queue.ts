@@ -63,7 +63,7 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /** Files planned together at most; the rest of a long queue is planned when these are read. */
-export const PLANNED_FILES = 5000;
+const PLANNED_FILES = 5000;
 
 /**
  * What waits on a volume, in order of position, each file once, under the user of the request that asked first.

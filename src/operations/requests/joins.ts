@@ -86,7 +86,7 @@ export async function holdMatching(
  * @param options only the request with `requestId`, when it is given
  * @returns the ids of the requests that have grown, which are to be settled
  */
-export async function joinFiles(
+async function joinFiles(
   ctx: Context,
   tx: Transaction,
   files: Sql,

@@ -97,7 +97,7 @@ function checkAfter(after: bigint | null | undefined, newest: bigint): bigint | 
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
 /** The end at the rate of the bytes so far since the first recall began. Pure. */
-export function estimateEnd(
+function estimateEnd(
   progress: { state: RequestState; bytesTotal: bigint; bytesOnDisk: bigint },
   start: string | null,
   now: string,
