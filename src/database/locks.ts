@@ -1,13 +1,18 @@
 /**
- * Every lock, and the one order in which all transactions take them, so that no two wait for each other.
+ * Every lock, and the one order in which all transactions take them, so that two do not wait for each other.
  *
  * - A transaction takes the locks of its line in `transactionLocks`, each kind after the ones above it in `lockOrder`, and
  *   the rows of a kind in order of their ids. What it locks a second time it has already.
  * - A lock that is not waited for (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: who does not wait closes no circle.
  *   A transaction that finds a row locked which it must have, and may not wait for, is run again (transaction.ts).
  * - A write of a row locks it as well, unless the transaction has made the row itself.
- * - Holds and awaited paths go with their request, verifications with their file: who changes them has locked that one.
+ * - Holds and awaited paths go with their request, and what came of verifying a file with the file: who changes them has
+ *   locked that one. (What an import or `verifyAgain` takes away of verifications is locked by nothing else.)
  *   A letter of the outbox is locked by whoever sends it, and by nobody else.
+ * - Two that make the same path wait for each other by its unique index: imports only, all of them in order of the paths, and
+ *   before they take the catalogue's lock.
+ * - Settling requests looks at the files that they wait for, FOR SHARE. The doctor's repairs and the pass for orphans do so
+ *   after they have locked other files, so that two of these may wait in a circle; PostgreSQL ends one, which is run again.
  * - A single statement outside of a transaction locks rows of one kind, or does not wait.
  */
 import { raw, type Sql, sql } from './sql.js';

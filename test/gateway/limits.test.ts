@@ -200,3 +200,28 @@ test('a limit that is none is refused, naming it', async () => {
     });
   }
 });
+
+test('what an import changes counts for the limits of what it adds', async () => {
+  await addQuota(app.ctx, 'grown', 10_000n);
+  await files('/grown/', { a: 60n });
+  const id = await made(app, { quota: 'grown', pattern: '/grown/', maxBytes: 100 });
+  await files('/grown/', { a: 90n, b: 30n });
+  expect(await look(id)).toEqual({ held: ['a'], out: { b: 'LIMIT' } });
+  await files('/grown/', { a: 40n, c: 50n });
+  expect((await look(id)).held).toContain('c');
+});
+
+test('a request that is over and not yet ended is revived in one step', async () => {
+  await addQuota(app.ctx, 'late', 10_000n);
+  await files('/late/', { a: 100n });
+  const id = await made(app, { quota: 'late', pattern: '/late/' });
+  await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [id]);
+  const newest = await app.ctx.events.newestId();
+  expect(await update(app, { id, retention: later })).toMatchObject({ __typename: 'Request', state: 'COMPLETED' });
+  const { rows } = await app.ctx.db.pool.query('SELECT state FROM event WHERE request_id = $1 AND id > $2', [
+    id,
+    newest,
+  ]);
+  expect(rows).toEqual([{ state: 'COMPLETED' }]);
+  expect(await readUsed(app, 'late')).toBe(100);
+});

@@ -28,6 +28,9 @@ const lockOfAlias: Record<string, Lock> = {
 const lockedAgain: Record<string, readonly Lock[]> = {
   updateRequest: ['request', 'quota'], // its own, when files join it
   importRows: ['file'], // when the requests are settled
+  returnOrphans: ['request', 'file'], // when they are settled: the one case in which the files may be others
+  returnMissing: ['request', 'file'],
+  repairAhead: ['file'],
 };
 
 /** `row`: asked for by itself; `write`: comes with a change; `own`: rows that the transaction makes. */

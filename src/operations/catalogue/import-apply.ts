@@ -7,6 +7,7 @@ import { type Move, type Stage, stageLetters } from '../../stages.js';
 import { isLive } from '../conditions.js';
 import { settleRequests } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
+import { recountRequests } from '../requests/progress.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
 import { moveFiles } from './moves.js';
 
@@ -28,6 +29,7 @@ export async function applyIncoming(ctx: Context, tx: Transaction): Promise<Impo
   await keepWhatIsLeftOut(tx);
   const updated = await updateKnown(tx);
   const changed = await followChanges(tx);
+  if (changed.length > 0) await recountRequests(tx, changed, ctx.now()); // the limits of who grows are judged by its counts
   const grown = await storeJoining(tx);
   await settleRequests(
     ctx,
@@ -59,11 +61,18 @@ async function addFresh(tx: Transaction): Promise<number> {
   return Number(added?.count ?? 0);
 }
 
+/** What is on tape is moved by the engine alone: a row that names another of these says nothing new. */
+const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
+
+/** `i` is the row, `f` the file. */
+const isOtherStage = sql`f.stage <> i.stage
+  AND NOT (f.stage = ANY(${TAPE_STAGES}::"Stage"[]) AND i.stage = ANY(${TAPE_STAGES}::"Stage"[]))`;
+
 /**
  * The row says something else than the catalogue. `i` is the row, `f` the file, `v` its volume; what the row leaves out says
  * nothing.
  */
-const isDifferent = sql`(f.size <> i.size OR f.stage <> i.stage OR ${join(
+const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(
     ({ name, column, known }) => sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`,
   ),
@@ -83,8 +92,9 @@ async function lockConcerned(tx: Transaction): Promise<void> {
   await tx.query(sql`ANALYZE differing`);
   const requestIds = await lockRequests(
     tx,
-    sql`${isLive} AND (r.id IN (SELECT request_id FROM joining)
-          OR r.id IN (SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id))`,
+    sql`${isLive} AND r.id IN (
+          SELECT request_id FROM joining
+          UNION SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id)`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   // together with the files whose stages are looked at when the requests are settled, so that all are locked in order
@@ -150,9 +160,6 @@ const IMPORT_MOVES = [
   { from: 'UNVERIFIED', to: 'ONDISK' },
   { from: 'ONDISK', to: 'ONTAPE' },
 ] as const satisfies readonly Move[];
-
-/** What is on tape is moved by the engine alone: a row that names another of these says nothing new. */
-const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 /** Every pair of stages that a row may ask for: what the moves lead to, one after another. */
 function legalSteps(): { from: Stage; to: Stage }[] {

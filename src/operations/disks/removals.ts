@@ -11,7 +11,7 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isLive, isUnheld } from '../conditions.js';
-import { lockHolders, settleRequests } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
 import { copyColumns, type NotedCopy } from './copies.js';
 
 /** A restored file that is to go; the disk is null where the catalogue only says that there is a copy somewhere. */
@@ -167,13 +167,13 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     if (found.length === 0) return 0;
     const fileIds = found.map((file) => file.id);
-    const requestIds = await lockHolders(tx, fileIds);
+    await lockHolders(tx, fileIds);
     const orphans = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND ${isOrphan}`,
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    await settleRequests(ctx, tx, requestIds);
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // some of those that are locked
     return moved.length;
   });
 }

@@ -12,7 +12,7 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isUnheld } from '../conditions.js';
 import { copyColumns, type NotedCopy } from '../disks/copies.js';
 import { forgetCopies, wakeWaiting } from '../disks/removals.js';
-import { lockHolders, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FaultKind } from './findings.js';
 
 /**
@@ -26,11 +26,12 @@ export async function returnMissing(
   isGone: (copy: NotedCopy) => Promise<boolean>,
 ): Promise<bigint[]> {
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
-    const requestIds = await lockHolders(tx, fileIds);
+    await lockHolders(tx, fileIds);
     const copies = await lockCopies(tx, fileIds, sql`f.stage = 'RESTORED'`, locking.file);
     const gone: bigint[] = [];
     for (const copy of copies) if (await isGone(copy)) gone.push(copy.fileId);
     const moved = await moveFiles(tx, gone, { from: 'RESTORED', to: 'ONTAPE' });
+    const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await forgetCopies(tx, moved);

@@ -52,7 +52,7 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     );
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
-    await lockHolders(tx, fileIds, { recalls: true });
+    await lockHolders(tx, fileIds);
     // judged again under the locks: an import may have given one a place meanwhile
     const failed = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall WHERE file_id = ANY(${fileIds}::bigint[]) AND state = 'WAITING'

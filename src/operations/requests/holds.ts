@@ -87,20 +87,17 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 }
 
 /**
- * Locks files and all live requests that hold any of them: until the commit nobody else begins to hold one, or ends.
- * A request that was made between the locks of the requests and those of the files is locked at once, or the transaction
- * is run again: whoever has it locked may wait for the files.
- * @param options.recalls locks their recalls too: without it, who asks for a file that is on tape is not kept out
+ * Locks files, their recalls, and all live requests that hold any of them: until the commit nobody else who waits for one
+ * begins to hold it, or ends. (Whoever asks for a file queues it, and waits for its recall; one that is in no queue is kept by
+ * its own lock while it is anywhere but on tape.)
+ * A request that was made between the locks of the requests and the others is locked at once, or the transaction is run
+ * again: whoever has it locked may wait for the files.
  * @returns the ids of the requests
  */
-export async function lockHolders(
-  tx: Transaction,
-  fileIds: readonly bigint[],
-  options: { recalls?: boolean } = {},
-): Promise<number[]> {
+export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   const requestIds = await lockRequestsOf(tx, fileIds);
   await lockFiles(tx, fileIds);
-  if (options.recalls) await lockRecalls(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
+  await lockRecalls(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
   const late = await tx.query<{ id: number }>(
     sql`SELECT r.id FROM request r WHERE ${holdsOneOf(fileIds)} AND r.id <> ALL(${requestIds}::int[])
         ORDER BY r.id ${locking.requestNow}`,

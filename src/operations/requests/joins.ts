@@ -125,6 +125,12 @@ export async function findJoining(
 
 /** Lets join what may. The requests and the quotas of `joining` are locked. @returns the requests that have grown */
 export async function storeJoining(tx: Transaction): Promise<number[]> {
+  const grown = (await tx.query(sql`SELECT FROM joining LIMIT 1`)).length > 0 ? await takeJoining(tx) : [];
+  await tx.query(sql`DROP TABLE joining`);
+  return grown;
+}
+
+async function takeJoining(tx: Transaction): Promise<number[]> {
   // whoever had them locked before may have ended them, let the same files join, or released the paths
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
@@ -138,7 +144,6 @@ export async function storeJoining(tx: Transaction): Promise<number[]> {
   const grown = await tx.query<{ id: number }>(
     sql`SELECT DISTINCT request_id AS id FROM joining WHERE is_taken ORDER BY 1`,
   );
-  await tx.query(sql`DROP TABLE joining`);
   return grown.map((request) => request.id);
 }
 

@@ -19,6 +19,8 @@ export interface LockedRequest extends Limits {
   state: RequestState;
   quotaId: number;
   user: string;
+  /** Charged for it while it is live. */
+  bytesTotal: bigint;
 }
 
 export function isEnded(state: RequestState): boolean {
@@ -29,7 +31,8 @@ export function isEnded(state: RequestState): boolean {
 export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user"
+          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user",
+          r.bytes_total AS "bytesTotal"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} ${locking.request}`,
   );
   if (!row) throw notFound(id);

@@ -5,8 +5,9 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { WrongQuotaError } from '../../errors.js';
 import { isBefore } from '../../time.js';
+import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
-import { charge, findQuota, type QuotaRow } from '../quotas/charges.js';
+import { charge, findQuota, type QuotaRow, refund } from '../quotas/charges.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { endOverdue, endRequests } from './ends.js';
 import { settleRequests } from './holds.js';
@@ -34,40 +35,77 @@ export interface UpdateRequestInput extends LimitsInput {
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError
  */
 export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
-  const now = ctx.now();
   const given = checkUpdate(input);
-  await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${input.id})`);
-  await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
-    // only these let files join
-    if (given.hasLimits || given.retention !== undefined) await lockCatalogue(tx, 'shared');
+  const { id } = input;
+  await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
+  // only then may files join: others need not wait for an import
+  const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
+  // a request may end just now, after it was looked at
+  if (!(await tryUpdate(ctx, input, given, joins))) await tryUpdate(ctx, input, given, true);
+  return id;
+}
+
+/** Without a lock: has the request ended, or should it have? */
+async function isOver(ctx: Context, id: number): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,
+  );
+  return rowCount !== 0;
+}
+
+/**
+ * @param joins files may join: the catalogue's lock is held, which comes before all others
+ * @returns false when they would have to, and nothing is changed
+ */
+async function tryUpdate(
+  ctx: Context,
+  input: UpdateRequestInput,
+  given: ReturnType<typeof checkUpdate>,
+  joins: boolean,
+): Promise<boolean> {
+  const now = ctx.now();
+  return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
+    if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockRequest(tx, input.id);
     const quota = await findQuota(tx, given.user ?? request.user);
     if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
-    const changed = {
-      label: given.label ?? request.label,
-      retention: given.retention ?? request.retention,
-      first: given.first === undefined ? request.first : addressOf(quota, given.first),
-      last: given.last === undefined ? request.last : addressOf(quota, given.last),
-      ...readLimits(input, request),
-    };
+    const changed = changesOf(request, quota, input, given);
+    const isEnding = !isBefore(now, changed.retention);
+    const wasOver = isEnded(request.state) || !isBefore(now, request.retention);
+    const isRevived = wasOver && !isEnding && given.retention !== undefined;
+    if (isRevived && !joins) return false;
     await tx.query(
       sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
             notify_on_first_file = ${changed.first}, notify_on_last_file = ${changed.last},
             max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes} WHERE id = ${request.id}`,
     );
-    if (!isBefore(now, changed.retention)) {
-      await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
-      return;
-    }
-    if (isEnded(request.state)) {
-      if (given.retention !== undefined) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
-      return;
-    }
-    const hasGrown = given.hasLimits && (await joinAwaitedOf(ctx, tx, request.id));
-    if (hasGrown) await settleRequests(ctx, tx, [request.id]);
-    else await advanceRequests(ctx, tx, [request.id]); // a new address may be due its mail
+    if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
+    else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
+    else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
+    return true;
   });
-  return input.id;
+}
+
+/** All fields as they are to be. @throws InvalidInputError */
+function changesOf(
+  request: LockedRequest,
+  quota: QuotaRow,
+  input: UpdateRequestInput,
+  given: ReturnType<typeof checkUpdate>,
+) {
+  return {
+    label: given.label ?? request.label,
+    retention: given.retention ?? request.retention,
+    first: given.first === undefined ? request.first : addressOf(quota, given.first),
+    last: given.last === undefined ? request.last : addressOf(quota, given.last),
+    ...readLimits(input, request),
+  };
+}
+
+async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
+  const hasGrown = hasLimits && (await joinAwaitedOf(ctx, tx, id));
+  if (hasGrown) await settleRequests(ctx, tx, [id]);
+  else await advanceRequests(ctx, tx, [id]); // a new address may be due its mail
 }
 
 /** @throws InvalidInputError */
@@ -87,6 +125,8 @@ function checkUpdate(input: UpdateRequestInput) {
  * as it fits. What was released stays so.
  */
 async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
+  // nobody may have noticed that its retention had passed: then it is still charged
+  if (!isEnded(request.state)) await refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await tx.query(
     sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
         FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
