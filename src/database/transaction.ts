@@ -23,6 +23,8 @@ export interface TransactionRun {
 
 /** Told of what transactions do, to watch the locks that they take. */
 export interface TransactionObserver {
+  /** Called before the first statement; of a run that began earlier, only later statements are told. */
+  onBegin(run: TransactionRun): void;
   /** Called after each statement. @param ask runs another one in the same transaction */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
@@ -95,6 +97,7 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
       if (!last.has(key)) last.set(key, task);
     },
   };
+  for (const observer of observers) observer.onBegin(run);
   await client.query('BEGIN');
   try {
     const result = await work(tx);

@@ -90,11 +90,13 @@ export function watchLocks(options: { verify?: boolean } = {}): LockWatch {
   const runs = new WeakMap<TransactionRun, Seen>();
   const watch: LockWatch = { violations: [], names: new Set(), stop: () => {} };
   watch.stop = observeTransactions({
-    onStatement: async (run, statement, ask) => {
+    onBegin: (run) => {
       watch.names.add(run.name);
-      if (run.name === 'test') return;
-      const seen = runs.get(run) ?? { taken: new Set(), own: new Set(), last: undefined };
-      runs.set(run, seen);
+      if (run.name !== 'test') runs.set(run, { taken: new Set(), own: new Set(), last: undefined });
+    },
+    onStatement: async (run, statement, ask) => {
+      const seen = runs.get(run);
+      if (!seen) return; // it began before the watch
       for (const taking of takingsOf(statement)) {
         const problem = judgeTaking(run.name, seen, taking);
         if (problem) watch.violations.push(`${run.name} ${problem}: ${statement.text.slice(0, 120)}`);
