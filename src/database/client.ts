@@ -53,6 +53,9 @@ class TextTimestampClient extends pg.Client {
  */
 const STANDSTILL_MS = 60_000;
 
+/** A sign of life that takes longer is given up, and the next one is given on a connection of its own. */
+const VITAL_MS = 3000;
+
 export function openDatabase(config: pg.ClientConfig): Database {
   const exact: pg.ClientConfig = { ...config, types: exactTypes, keepAlive: true };
   const pool = new pg.Pool({
@@ -62,7 +65,13 @@ export function openDatabase(config: pg.ClientConfig): Database {
     Client: TextTimestampClient,
   } as pg.PoolConfig);
   const streamPool = new pg.Pool({ ...exact, max: 8 });
-  const vitalPool = new pg.Pool({ ...exact, max: 1 });
+  const vitalPool = new pg.Pool({
+    ...exact,
+    max: 1,
+    connectionTimeoutMillis: VITAL_MS,
+    statement_timeout: VITAL_MS,
+    query_timeout: VITAL_MS,
+  });
   for (const each of [pool, streamPool, vitalPool]) {
     // a connection that breaks while idle is replaced, and one that breaks while lent fails its query
     each.on('error', () => {});

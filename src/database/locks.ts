@@ -91,7 +91,9 @@ export const locking = {
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  driveShared: sql`FOR SHARE OF d`,
+  /** By who relies on the drive not being claimed: of all that writes drives only the renewal of a lease goes past it. */
+  driveKept: sql`FOR KEY SHARE OF d`,
+  freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,

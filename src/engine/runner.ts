@@ -69,6 +69,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     engineId: randomUUID(),
     count: ctx.config.drives,
     leaseSeconds,
+    held: new Set(),
     stop: stop.signal,
     abort: abort.signal,
     work: bells.recall,

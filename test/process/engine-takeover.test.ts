@@ -139,14 +139,14 @@ test('an engine that may have lost its lease begins no further file', async () =
   await reads.begun();
   const client = await app.ctx.db.pool.connect();
   await client.query('BEGIN');
-  await client.query('SELECT FROM drive FOR UPDATE'); // its signs of life wait
+  await client.query('SELECT FROM drive FOR UPDATE'); // its lease cannot be renewed
   await waitFor('the lease to run out', async () => {
     const { rowCount } = await client.query(`SELECT FROM drive WHERE lease_until < timezone('utc', clock_timestamp())`);
     return rowCount === 1;
   });
   reads.open();
   await waitFor('both files to be given up', async () => {
-    const { rowCount } = await app.ctx.db.pool.query(`SELECT FROM recall WHERE error LIKE 'the lease of % is lost'`);
+    const { rowCount } = await app.ctx.db.pool.query(`SELECT FROM recall WHERE state = 'WAITING' AND attempts = 0`);
     return rowCount === 2;
   });
   expect(backend.log.flatMap(({ position }) => position ?? [])).toEqual([1n, 2n]);

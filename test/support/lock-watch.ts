@@ -47,7 +47,7 @@ export function takingsOf(statement: Sql): Taking[] {
   const add = (at: number, lock: Lock | undefined, by: Taking['by'], waits = true) => {
     if (lock) found.push({ at, taking: { lock, by, waits } });
   };
-  for (const match of text.matchAll(/FOR (?:NO KEY UPDATE|UPDATE|SHARE) OF (\w)( SKIP LOCKED| NOWAIT)?/g)) {
+  for (const match of text.matchAll(/FOR (?:NO KEY UPDATE|UPDATE|KEY SHARE|SHARE) OF (\w)( SKIP LOCKED| NOWAIT)?/g)) {
     add(match.index, lockOfAlias[match[1] ?? ''], 'row', match[2] === undefined);
   }
   const isPassedOver = (lock: Lock | undefined) =>

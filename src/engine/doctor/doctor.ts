@@ -77,5 +77,11 @@ function tellAway(exam: Examination, disk: DiskRow, error: Error): Finding {
 async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
   await recallLost.repair(ctx, keys);
   const never = new AbortController().signal;
-  await takeOver(ctx, { engineId: randomUUID(), leaseSeconds: LEASE_SECONDS, stop: never, abort: never });
+  await takeOver(ctx, {
+    engineId: randomUUID(),
+    leaseSeconds: LEASE_SECONDS,
+    held: new Set(),
+    stop: never,
+    abort: never,
+  });
 }

@@ -47,10 +47,11 @@ async function useDrive(
   count: number,
   use: (lease: HeldLease) => Promise<void>,
 ): Promise<boolean> {
-  const { engineId, leaseSeconds } = options;
-  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds });
+  const { engineId, leaseSeconds, held } = options;
+  const claimedAt = performance.now();
+  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds, except: [...held] });
   if (!claimed) return false;
-  const lease = holdLease(ctx, claimed, { leaseSeconds, stop: options.abort });
+  const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held });
   try {
     await cleanUp(ctx, lease);
     await use(lease);

@@ -1,6 +1,6 @@
 /**
- * Holding a drive's lease: renewed in the background while the process lives. When it cannot be renewed in time, the
- * signal aborts, and `confirm` refuses whatever must not happen without the drive.
+ * Holding a drive's lease: renewed in the background while the process lives. The lease ends by time, whether the database
+ * answers or not: then the signal aborts, and `confirm` refuses whatever must not happen without the drive.
  */
 import type { Context } from '../../context.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
@@ -15,32 +15,110 @@ export interface HeldLease extends Lease {
   endRenewal(): void;
 }
 
-/**
- * Begins to renew a lease that was just claimed; `endRenewal` must end that.
- * @param options.stop ends all work with the drive, not the renewal
- */
-export function holdLease(ctx: Context, lease: Lease, options: { leaseSeconds: number; stop: AbortSignal }): HeldLease {
-  const lost = new AbortController();
-  const leaseMs = options.leaseSeconds * 1000;
-  // the process's own clock, which goes on while it is stopped
-  let validUntil = performance.now() + leaseMs;
-  const renew = async () => {
-    const startedAt = performance.now();
-    const isHeld = await renewLease(ctx, lease, options.leaseSeconds).catch(() => undefined);
-    if (isHeld) validUntil = startedAt + leaseMs;
-    else if (isHeld === false || performance.now() >= validUntil) lost.abort(lostError(lease));
-  };
-  const timer = setInterval(() => void renew(), leaseMs / 4);
+export interface HoldOptions {
+  leaseSeconds: number;
+  /** Of `performance.now()`, before the drive was claimed. */
+  claimedAt: number;
+  /** Ends all work with the drive, not the renewal. */
+  stop: AbortSignal;
+  /** Drives that this engine holds: has the one of the lease as long as it is not lost. */
+  held: Set<number>;
+}
+
+/** Begins to renew a lease that was just claimed; `endRenewal` must end that. */
+export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
+  const renewal = new Renewal(ctx, lease, options);
   return {
     ...lease,
-    signal: AbortSignal.any([lost.signal, options.stop]),
-    confirm: () => {
-      if (lost.signal.aborted || performance.now() >= validUntil) throw lostError(lease);
-    },
-    endRenewal: () => clearInterval(timer),
+    signal: AbortSignal.any([renewal.lost, options.stop]),
+    confirm: () => renewal.confirm(),
+    endRenewal: () => renewal.end(),
   };
 }
 
-function lostError(lease: Lease): Error {
-  return new Error(`the lease of ${lease.driveName} is lost`);
+/** Parts of a lease: how often it is renewed, and how soon again where that did not succeed. */
+const RENEW_PART = 1 / 4;
+const RETRY_PART = 1 / 16;
+
+/** A timer that is so late tells that the process stood still, and had no chance to renew. */
+const STANDSTILL_MS = 1000;
+
+class Renewal {
+  private readonly ctx: Context;
+  private readonly lease: Lease;
+  private readonly leaseSeconds: number;
+  private readonly held: Set<number>;
+  private readonly abort = new AbortController();
+  /** By the process's own clock, which goes on while it is stopped; never later than what the database has. */
+  private validUntil = 0;
+  private expiry: NodeJS.Timeout | undefined;
+  private next: NodeJS.Timeout | undefined;
+  private isEnded = false;
+
+  constructor(ctx: Context, lease: Lease, { leaseSeconds, claimedAt, held }: HoldOptions) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.leaseSeconds = leaseSeconds;
+    this.held = held;
+    held.add(lease.driveId);
+    this.extend(claimedAt);
+    this.renewIn(RENEW_PART);
+  }
+
+  get lost(): AbortSignal {
+    return this.abort.signal;
+  }
+
+  confirm(): void {
+    if (this.lost.aborted || performance.now() >= this.validUntil) throw this.lostError();
+  }
+
+  end(): void {
+    this.isEnded = true;
+    this.held.delete(this.lease.driveId);
+    clearTimeout(this.expiry);
+    clearTimeout(this.next);
+  }
+
+  private async renew(): Promise<void> {
+    const startedAt = performance.now();
+    // a database that cannot be asked has given the drive to nobody yet
+    const answer = await renewLease(this.ctx, this.lease, this.leaseSeconds).catch(() => 'busy' as const);
+    if (this.isEnded) return;
+    if (answer === 'lost') return this.lose();
+    if (answer === 'renewed') this.extend(startedAt);
+    this.renewIn(answer === 'renewed' ? RENEW_PART : RETRY_PART);
+  }
+
+  private renewIn(part: number): void {
+    this.next = setTimeout(() => void this.renew(), part * this.leaseMs);
+  }
+
+  private extend(from: number): void {
+    this.validUntil = from + this.leaseMs;
+    this.expireAt(this.validUntil);
+  }
+
+  /** Time in which the process stood still ends a lease only when nothing comes of the renewal that is due since. */
+  private expireAt(at: number): void {
+    clearTimeout(this.expiry);
+    this.expiry = setTimeout(() => {
+      const isLate = performance.now() - at > STANDSTILL_MS;
+      if (isLate && at === this.validUntil) this.expireAt(performance.now() + RENEW_PART * this.leaseMs);
+      else this.lose();
+    }, at - performance.now());
+  }
+
+  private lose(): void {
+    this.end();
+    this.abort.abort(this.lostError());
+  }
+
+  private lostError(): Error {
+    return new Error(`the lease of ${this.lease.driveName} is lost`);
+  }
+
+  private get leaseMs(): number {
+    return this.leaseSeconds * 1000;
+  }
 }

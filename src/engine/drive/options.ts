@@ -8,6 +8,8 @@ import type { VolumeFailures } from './volume-failures.js';
 export interface LeaseOptions {
   engineId: string;
   leaseSeconds: number;
+  /** Drives that the engine holds just now. */
+  held: Set<number>;
   /** No new work after this. */
   stop: AbortSignal;
   /** Work in hand is given up after this. */

@@ -43,18 +43,19 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
- * @param count drives 1 to `count` may be claimed, and any drive from a holder that is gone
+ * @param claim.count drives 1 to `count` may be claimed, and any drive from a holder that is gone
+ * @param claim.except drives that the engine holds: one that has woken from a long sleep renews its leases
  */
 export async function claimDrive(
   ctx: Context,
-  claim: { engineId: string; count: number; leaseSeconds: number },
+  claim: { engineId: string; count: number; leaseSeconds: number; except?: readonly number[] },
 ): Promise<Lease | undefined> {
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
     sql`UPDATE drive SET engine_id = ${claim.engineId}, epoch = epoch + 1, volume_id = NULL,
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
        SELECT d.id FROM drive d
-       WHERE d.lease_until < timezone('utc', clock_timestamp())
+       WHERE (d.lease_until < timezone('utc', clock_timestamp()) AND d.id <> ALL(${claim.except ?? []}::int[]))
          OR (d.engine_id IS NULL AND d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n))
        ORDER BY d.id LIMIT 1 ${locking.freeDrive})
      RETURNING id AS "driveId", name AS "driveName", epoch`,
@@ -62,13 +63,28 @@ export async function claimDrive(
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }
 
-/** @returns false when the lease is lost: another engine has the drive, or may have it at any time */
-export async function renewLease(ctx: Context, lease: Lease, leaseSeconds: number): Promise<boolean> {
-  const { rowCount } = await ctx.db.vitalPool.query(
-    sql`UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
-     WHERE id = ${lease.driveId} AND epoch = ${lease.epoch} AND lease_until >= timezone('utc', clock_timestamp())`,
+/**
+ * Renews a lease, an expired one too as long as nobody has taken the drive. Waits for no lock: neither for a start
+ * (`locking.driveKept`) nor, where somebody else has the row, for that one's end.
+ * @returns `lost` when another engine has, or had, the drive; `busy` when its row is locked, and it may be tried again
+ */
+export async function renewLease(
+  ctx: Context,
+  lease: Lease,
+  leaseSeconds: number,
+): Promise<'renewed' | 'busy' | 'lost'> {
+  const { rows } = await ctx.db.vitalPool.query<{ answer: 'renewed' | 'busy' | 'lost' }>(
+    sql`WITH renewed AS (
+       UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
+       WHERE id = (SELECT d.id FROM drive d
+         WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} AND d.engine_id = ${lease.engineId}::uuid
+         ${locking.freeDriveToRenew})
+       RETURNING id)
+     SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
+       WHEN EXISTS (SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch}) THEN 'busy'
+       ELSE 'lost' END AS answer`,
   );
-  return rowCount === 1;
+  return rows[0]?.answer ?? 'lost';
 }
 
 /**

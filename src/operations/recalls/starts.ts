@@ -54,10 +54,13 @@ export async function startRecalls(
   return started;
 }
 
-/** So that nobody takes the drive over and cleans up in the middle of a start. @returns false when the lease is lost */
+/**
+ * So that nobody takes the drive over and cleans up in the middle of a start; its lease is renewed all the same, however
+ * long the start waits for others. @returns false when the lease is lost
+ */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<boolean> {
   const held = await tx.query(
-    sql`SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} ${locking.driveShared}`,
+    sql`SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} ${locking.driveKept}`,
   );
   return held.length > 0;
 }
