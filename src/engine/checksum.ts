@@ -1,6 +1,6 @@
 /** Checksums of tape copies, as the catalogue writes them: `sha256:…`, `adler32:…` or `md5:…`. */
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
+import { openPlain, readChunks } from './plain-file.js';
 
 /** A checksum that grows chunk by chunk; to be asked for its digest once, at the end. */
 export interface Checksum {
@@ -42,9 +42,17 @@ function createAdler32(): Checksum {
   };
 }
 
-/** The checksum of a file, of the algorithm that `like` names. */
+/**
+ * The checksum of a plain file, of the algorithm that `like` names.
+ * @throws TapeError POLICY for anything else, links included
+ */
 export async function checksumOf(file: string, like: string): Promise<string> {
   const checksum = createChecksum(like);
-  for await (const chunk of createReadStream(file)) checksum.update(chunk);
+  const handle = await openPlain(file);
+  try {
+    for await (const chunk of readChunks(handle)) checksum.update(chunk);
+  } finally {
+    await handle.close();
+  }
   return checksum.digest();
 }

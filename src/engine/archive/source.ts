@@ -1,6 +1,7 @@
 /** A file that is to be archived, as it was found: read, known again, and removed once it is safe on tape. */
-import { type BigIntStats, constants } from 'node:fs';
-import { type FileHandle, lstat, open, unlink } from 'node:fs/promises';
+import type { BigIntStats } from 'node:fs';
+import { type FileHandle, lstat, unlink } from 'node:fs/promises';
+import { openPlain } from '../plain-file.js';
 
 /** A regular file as the walk found it. */
 export interface Source {
@@ -19,24 +20,13 @@ export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): 
   return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
 }
 
-/** Uses a source while it is open for reading. A link that has taken its place since is not followed. */
+/** Uses a source while it is open for reading. @throws TapeError POLICY when a link or a pipe has taken its place since */
 export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {
-  const handle = await open(source.file, constants.O_RDONLY | constants.O_NOFOLLOW);
+  const handle = await openPlain(source.file);
   try {
     return await use(handle);
   } finally {
     await handle.close();
-  }
-}
-
-const CHUNK_BYTES = 1024 * 1024;
-
-/** The bytes from where the handle stands; a chunk belongs to the reader. */
-export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array> {
-  for (;;) {
-    const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(CHUNK_BYTES));
-    if (bytesRead === 0) return;
-    yield buffer.subarray(0, bytesRead);
   }
 }
 

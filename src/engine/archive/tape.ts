@@ -3,8 +3,9 @@ import type { KnownFile } from '../../operations/catalogue/files.js';
 import type { Place } from '../../operations/catalogue/volumes.js';
 import type { TapeBackend } from '../../tape/backend.js';
 import { createChecksum } from '../checksum.js';
+import { readChunks } from '../plain-file.js';
 import { readChecked } from '../tape-copy.js';
-import { isChanged, readChunks, type Source, withSource } from './source.js';
+import { isChanged, type Source, withSource } from './source.js';
 
 /** A source of which there is a tape copy. */
 export interface Written extends Source, Place {

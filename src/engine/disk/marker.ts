@@ -3,9 +3,10 @@
  * to a mount point, and no copy counts as missing or gone, unless the disk's own marker is there.
  */
 import { randomUUID } from 'node:crypto';
-import { type FileHandle, open, readFile, realpath, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, open, realpath, rename, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
+import { openPlain } from '../plain-file.js';
 
 /** No catalogue path has a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
@@ -40,7 +41,7 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
   const root = await realpath(disk.mountpoint).catch((error: unknown) => {
     throw new TapeError('TRANSIENT', `the restore disk ${disk.mountpoint} is not there`, { cause: error });
   });
-  const found = await readFile(path.join(root, markerName), 'utf8').catch((error: unknown) => {
+  const found = await readText(path.join(root, markerName)).catch((error: unknown) => {
     if (codeOf(error) === 'ENOENT') return undefined;
     const message = `the marker of the restore disk ${disk.mountpoint} cannot be read: ${messageOf(error)}`;
     throw new TapeError('TRANSIENT', message, { cause: error });
@@ -54,6 +55,15 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
     );
   }
   return { root, hasMarker: found !== undefined };
+}
+
+async function readText(file: string): Promise<string> {
+  const handle = await openPlain(file);
+  try {
+    return await handle.readFile('utf8');
+  } finally {
+    await handle.close();
+  }
 }
 
 /** Marks what is mounted there now as the disk, in one step that other processes see whole. Calling twice is safe. */
