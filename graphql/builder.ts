@@ -9,7 +9,7 @@ import type { Context } from '../src/context.js';
 import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
-import { parseTime } from '../src/time.js';
+import { parseZonedTime } from '../src/time.js';
 
 interface SchemaTypes {
   Context: Context;
@@ -58,8 +58,10 @@ function isSerial({ typename, id }: { typename: string; id: string }): boolean {
 }
 
 builder.scalarType('BigInt', {
-  description: 'An integer of any size. Sent as a number without a fraction; taken as a number or a string.',
-  serialize: parseInteger,
+  description:
+    'A signed integer of 64 bits, in decimal. Sent as a string, since JavaScript rounds numbers beyond 2^53; taken as a ' +
+    'string or a number.',
+  serialize: (value) => String(parseInteger(value)),
   parseValue: parseInteger,
   parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
 });
@@ -78,17 +80,20 @@ function show(value: unknown): string {
 }
 
 builder.scalarType('DateTime', {
-  description: 'UTC without a zone: `YYYY-MM-DDTHH:MM:SS[.ffffff]`. A date stands for its midnight.',
-  serialize: String,
+  description:
+    'A time as RFC 3339 writes it. Sent in UTC with a `Z`, with six digits of fraction where they are not zero: ' +
+    '`2026-11-20T08:13:39.613601Z`. Taken with any zone and up to six digits; without a zone it is UTC, and a date is ' +
+    'its midnight.',
+  serialize: (value) => `${value}Z`,
   parseValue: readTime,
   parseLiteral: (node: ValueNode) => readTime(node.kind === Kind.STRING ? node.value : node.kind),
 });
 
 function readTime(value: unknown): string {
-  const time = typeof value === 'string' ? parseTime(value) : undefined;
+  const time = typeof value === 'string' ? parseZonedTime(value) : undefined;
   if (time !== undefined) return time;
   throw new GraphQLError(
-    `DateTime must be a date YYYY-MM-DD or a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not ${show(value)}`,
+    `DateTime must be a date YYYY-MM-DD or a date-time YYYY-MM-DDTHH:MM:SS[.ffffff], UTC or with a zone (Z, ±HH:MM), not ${show(value)}`,
   );
 }
 

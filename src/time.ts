@@ -20,6 +20,22 @@ export function parseTime(text: string): string | undefined {
   return fraction === '000000' ? seconds : `${seconds}.${fraction}`;
 }
 
+const ZONE = /^([^Tt]+[Tt].+?)(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
+
+/**
+ * Normalises a date-time with a zone as RFC 3339 writes them (`Z`, `+05:30`), or what `parseTime` takes; undefined when
+ * the text is neither, or its time in UTC is in none of the years 1 to 9999.
+ */
+export function parseZonedTime(text: string): string | undefined {
+  const [, local, sign, hours, minutes] = ZONE.exec(text) ?? [];
+  if (local === undefined) return parseTime(text);
+  const time = parseTime(local.replace('t', 'T'));
+  if (time === undefined || sign === undefined) return time;
+  const offset = BigInt(Number(hours) * 60 + Number(minutes)) * 60_000_000n;
+  const micros = toMicros(time) + (sign === '+' ? -offset : offset);
+  return micros < YEAR_1 || micros >= YEAR_10000 ? undefined : fromMicros(micros);
+}
+
 /** What PostgreSQL prints for a timestamp (DateStyle ISO), in the form above. */
 export function timeFromDatabase(text: string): string {
   const seconds = `${text.slice(0, 10)}T${text.slice(11, 19)}`;
@@ -57,12 +73,16 @@ export function isBefore(a: string, b: string): boolean {
   return a.padEnd(26, '.000000') < b.padEnd(26, '.000000');
 }
 
+const YEAR_1 = toMicros('0001-01-01T00:00:00');
+const YEAR_10000 = toMicros('9999-12-31T23:59:59') + 1_000_000n;
+
 function toMicros(time: string): bigint {
   return BigInt(Date.parse(`${time.slice(0, 19)}Z`)) * 1000n + BigInt(time.slice(20).padEnd(6, '0'));
 }
 
 function fromMicros(micros: bigint): string {
-  const seconds = new Date(Number(micros / 1_000_000n) * 1000).toISOString().slice(0, 19);
-  const fraction = (micros % 1_000_000n).toString().padStart(6, '0');
+  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // before 1970 as well
+  const seconds = new Date(Number((micros - rest) / 1_000_000n) * 1000).toISOString().slice(0, 19);
+  const fraction = rest.toString().padStart(6, '0');
   return fraction === '000000' ? seconds : `${seconds}.${fraction}`;
 }

@@ -4,7 +4,7 @@
  */
 import { environment, readServerUrl } from '../config.js';
 import { codeOf, messageOf } from '../errors.js';
-import { parseJson } from '../json.js';
+import { readIntegers } from './answers.js';
 import { CommandError } from './failure.js';
 
 /** The server did not answer, or went away: trying again may help. */
@@ -25,10 +25,10 @@ export function readUrl(): string {
 export async function ask<Answer>(url: string, query: string, variables: object = {}): Promise<Answer> {
   const { ClientError, GraphQLClient } = await import('graphql-request');
   const client = new GraphQLClient(`${url}/graphql`, {
-    jsonSerializer: { parse: parseJson as never, stringify: JSON.stringify },
+    jsonSerializer: { parse: JSON.parse, stringify: JSON.stringify },
   });
   try {
-    return await client.request<Answer>(query, variables);
+    return readIntegers(await client.request<Answer>(query, variables));
   } catch (error) {
     if (error instanceof ClientError) {
       const [first] = error.response.errors ?? [];
@@ -104,7 +104,7 @@ export async function* follow<Value>(
     for await (const result of client.iterate<Value>({ query, variables })) {
       const [error] = result.errors ?? [];
       if (error) throw new CommandError(error.message);
-      if (result.data) yield result.data;
+      if (result.data) yield readIntegers(result.data);
     }
   } catch (error) {
     throw error instanceof CommandError ? error : new ConnectionError(formatNetworkError(url, refusal ?? error));

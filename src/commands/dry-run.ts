@@ -5,25 +5,23 @@ import { CommandError } from './failure.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
 import { type EndRange, formatEnd } from './times.js';
 
-type Size = bigint | number;
-
 interface EstimateNode {
   files: number;
-  bytes: Size;
+  bytes: bigint;
   filesUnknown: number;
   filesOnDisk: number;
-  bytesOnDisk: Size;
+  bytesOnDisk: bigint;
   filesOnTheirWay: number;
   filesToRecall: number;
-  bytesToRecall: Size;
+  bytesToRecall: bigint;
   filesWithoutPlace: number;
   volumes: number;
   mounts: number;
   volumesSuspended: number;
   user: string;
-  quotaSize: Size;
-  quotaUsed: Size;
-  quotaUsedAfter: Size;
+  quotaSize: bigint;
+  quotaUsed: bigint;
+  quotaUsedAfter: bigint;
   isEnough: boolean;
   end: EndRange | null;
 }

@@ -24,7 +24,7 @@ interface ListOptions extends OutputOptions {
 
 interface FileNode {
   path: string;
-  size: bigint | number;
+  size: bigint;
   stage: Stage;
   verified: string | null;
   spotName: string | null;

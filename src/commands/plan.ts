@@ -1,12 +1,11 @@
 /** `plan`: what the drives do and will do, and where a request stands in it. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import { secondsBetween } from '../time.js';
 import { readId, readNumber } from './arguments.js';
 import { ask, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
-import { type EndRange, formatEnd, formatSpan } from './times.js';
+import { type EndRange, formatEnd, formatSpan, secondsBetween } from './times.js';
 
 export function registerPlan(program: Command): void {
   program
@@ -32,10 +31,10 @@ interface PlanNode {
     isOpen: boolean;
     volume: string | null;
     filesRunning: number;
-    bytesRunning: bigint | number;
+    bytesRunning: bigint;
   }[];
   filesWaiting: number;
-  bytesWaiting: bigint | number;
+  bytesWaiting: bigint;
   queue: { edges: { node: VolumeNode }[]; pageInfo: { hasNextPage: boolean } };
 }
 
@@ -43,7 +42,7 @@ interface VolumeNode {
   place: number | null;
   volume: string;
   files: number;
-  bytes: bigint | number;
+  bytes: bigint;
   users: { user: string }[];
   drive: string | null;
   isMounted: boolean;
@@ -132,7 +131,7 @@ function formatBar(now: string, volume: VolumeNode, end: number): string | undef
 
 interface WaitingNode {
   files: number;
-  bytes: bigint | number;
+  bytes: bigint;
   place: number | null;
   end: EndRange | null;
   parts: {
@@ -143,7 +142,7 @@ interface WaitingNode {
         reason: string;
         explanation: string;
         files: number;
-        bytes: bigint | number;
+        bytes: bigint;
         nextTry: string | null;
       };
     }[];

@@ -27,7 +27,7 @@ interface ReleasedNode {
   state: string;
   filesReleased: number;
   filesTotal: number;
-  bytesTotal: bigint | number;
+  bytesTotal: bigint;
 }
 
 const RELEASE = `mutation ($input: ReleaseFilesInput!) {

@@ -69,7 +69,7 @@ async function readInput(options: RequestOptions): Promise<object> {
 interface CreatedNode {
   requestId: number;
   filesTotal: number;
-  bytesTotal: bigint | number;
+  bytesTotal: bigint;
   filesUnknown: number;
   retention: string;
 }

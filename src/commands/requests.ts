@@ -29,7 +29,7 @@ interface RequestNode {
   filesTotal: number;
   filesOnDisk: number;
   filesFailed: number;
-  bytesTotal: bigint | number;
+  bytesTotal: bigint;
   quota: { user: string };
 }
 

@@ -28,7 +28,7 @@ interface HoldNode {
   lastErrorClass: string | null;
   lastError: string | null;
   nextTry: string | null;
-  file: { path: string; size: bigint | number; volume: { name: string; suspension: SuspensionNode | null } | null };
+  file: { path: string; size: bigint; volume: { name: string; suspension: SuspensionNode | null } | null };
 }
 
 interface SuspensionNode {
@@ -49,8 +49,8 @@ interface RequestNode {
   filesFailed: number;
   filesUnknown: number;
   filesRefused: number;
-  bytesTotal: bigint | number;
-  bytesOnDisk: bigint | number;
+  bytesTotal: bigint;
+  bytesOnDisk: bigint;
 }
 
 const REQUEST = `query ($id: Int!) { request(id: $id) {

@@ -1,5 +1,11 @@
-/** How commands tell times. */
-import { secondsBetween } from '../time.js';
+/** How commands tell times; GraphQL gives them with a zone. */
+import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../time.js';
+
+/** Seconds from `from` to `to`. */
+export function secondsBetween(from: string, to: string): number {
+  const [start, end] = [from, to].map((time) => parseZonedTime(time) ?? time) as [string, string];
+  return secondsBetweenUtc(start, end);
+}
 
 /** To the second. */
 export function formatTime(time: string): string {

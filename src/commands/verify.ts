@@ -23,7 +23,7 @@ interface VerifyOptions extends OutputOptions {
 }
 
 interface VerificationNode {
-  file: { path: string; volume: { name: string } | null; position: bigint | number | null };
+  file: { path: string; volume: { name: string } | null; position: bigint | null };
   attempts: number;
   errorClass: string;
   error: string;

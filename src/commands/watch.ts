@@ -7,7 +7,7 @@ import { readId } from './arguments.js';
 import { ConnectionError, follow, readUrl } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
-import { formatDuration } from './times.js';
+import { formatDuration, secondsBetween } from './times.js';
 
 export function registerWatch(program: Command): void {
   program
@@ -29,11 +29,11 @@ interface Progress {
   filesTotal: number;
   filesOnDisk: number;
   filesFailed: number;
-  bytesTotal: number;
-  bytesOnDisk: number;
+  bytesTotal: bigint;
+  bytesOnDisk: bigint;
   eta: string | null;
   at: string;
-  eventId: number;
+  eventId: bigint;
 }
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
@@ -108,9 +108,9 @@ async function createBar(): Promise<SingleBar> {
 }
 
 function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void {
-  const seconds = (Date.parse(`${now.at}Z`) - Date.parse(`${first.at}Z`)) / 1000;
-  const rate = seconds > 0 ? (now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
-  const left = rate > 0 ? (now.bytesTotal - now.bytesOnDisk) / rate : undefined;
+  const seconds = secondsBetween(first.at, now.at);
+  const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
+  const left = rate > 0 ? Number(now.bytesTotal - now.bytesOnDisk) / rate : undefined;
   const isOver = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const payload = {
     files: `${now.filesOnDisk + now.filesFailed}/${now.filesTotal}`,
@@ -118,10 +118,11 @@ function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void 
     rate: `${formatBytes(Math.round(rate))}/s`,
     left: isOver ? 'done' : left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`,
   };
-  if (now === first) bar?.start(Math.max(now.bytesTotal, 1), now.bytesOnDisk, payload);
+  const [total, done] = [Number(now.bytesTotal), Number(now.bytesOnDisk)];
+  if (now === first) bar?.start(Math.max(total, 1), done, payload);
   else {
-    bar?.setTotal(Math.max(now.bytesTotal, 1));
-    bar?.update(now.bytesTotal === 0 && isOver ? 1 : now.bytesOnDisk, payload);
+    bar?.setTotal(Math.max(total, 1));
+    bar?.update(total === 0 && isOver ? 1 : done, payload);
   }
 }
 

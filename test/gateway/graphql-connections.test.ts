@@ -208,7 +208,13 @@ test('the holds of a request are chosen by state', async () => {
     holds(states: $states) { edges { node { file { path } size state error errorClass } } } } }`;
   const read = async (states: string[] | null) =>
     (await askData<Held>(app, query, { id, states })).request.holds.edges.map(({ node }) => node);
-  const hold = (path: string, state: string) => ({ file: { path }, size: 1000, state, error: null, errorClass: null });
+  const hold = (path: string, state: string) => ({
+    file: { path },
+    size: '1000',
+    state,
+    error: null,
+    errorClass: null,
+  });
   const [one, two, three, four] = [
     hold('/h/1', 'WAITING'),
     hold('/h/2', 'ON_DISK'),

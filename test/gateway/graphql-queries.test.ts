@@ -40,19 +40,19 @@ test('a tape file shows all that the catalogue knows, to the byte and to the mic
     data: {
       one: {
         path: '/file/one',
-        size: BIG,
+        size: String(BIG),
         stage: 'ONDISK',
-        verified: '2026-01-02T03:04:05.000006',
+        verified: '2026-01-02T03:04:05.000006Z',
         checksum: 'adler32:0a1b2c3d',
         spotName: 'spot-7',
         volume: { name: 'V00042', drive: null },
-        position: MAX,
+        position: String(MAX),
         disk: null,
         restoredPath: null,
       },
       bare: {
         path: '/file/bare',
-        size: 0,
+        size: '0',
         stage: 'ONTAPE',
         verified: null,
         checksum: null,
@@ -62,7 +62,7 @@ test('a tape file shows all that the catalogue knows, to the byte and to the mic
         disk: null,
         restoredPath: null,
       },
-      even: { verified: '2026-01-02T03:04:05' },
+      even: { verified: '2026-01-02T03:04:05Z' },
       none: null,
     },
   });
@@ -105,7 +105,7 @@ test('a request shows its quota, its counts, its files, and what it waits for', 
     holds { edges { node { size state file { path } } } }
     awaited { edges { node { path reason } } }
   } }`;
-  const hold = (path: string, state: string) => ({ node: { size: BIG, state, file: { path } } });
+  const hold = (path: string, state: string) => ({ node: { size: String(BIG), state, file: { path } } });
   expect(await ask(app, query)).toEqual({
     data: {
       request: {
@@ -114,25 +114,25 @@ test('a request shows its quota, its counts, its files, and what it waits for', 
         pattern: '',
         label: 'a label',
         state: 'QUEUED',
-        requestDate: '2026-03-04T05:06:07.000089',
-        retention: '2999-12-31T23:59:59.999999',
+        requestDate: '2026-03-04T05:06:07.000089Z',
+        retention: '2999-12-31T23:59:59.999999Z',
         notifyOnFirstFile: 'una@example.org',
         notifyOnLastFile: 'last@example.org',
         tapestoreRequestStart: null,
         tapestoreRequestEnd: null,
-        firstFilesOnDisk: '2026-03-04T05:06:07.000089',
+        firstFilesOnDisk: '2026-03-04T05:06:07.000089Z',
         lastFilesOnDisk: null,
         filesTotal: 2,
         filesOnDisk: 1,
         filesFailed: 0,
         filesUnknown: 1,
         filesRefused: 1,
-        bytesTotal: 2n * BIG,
-        bytesOnDisk: BIG,
+        bytesTotal: String(2n * BIG),
+        bytesOnDisk: String(BIG),
         quota: {
           user: 'una',
-          size: 3n * BIG,
-          used: 2n * BIG,
+          size: String(3n * BIG),
+          used: String(2n * BIG),
           email: 'una@example.org',
           requests: { edges: [{ node: { requestId: id } }] },
         },
@@ -156,10 +156,10 @@ test('a quota is exact, and does not count what is past its retention', async ()
   const over = await createRequest(app.ctx, { quota: 'vera', pattern: '/v/1' });
   const read = () =>
     askData(app, '{ quota(user: "vera") { user size used email notes } none: quota(user: "x") { id } }');
-  const quota = { user: 'vera', size: MAX, email: 'vera@example.org', notes: 'project ü' };
-  expect(await read()).toEqual({ quota: { ...quota, used: 2n * BIG }, none: null });
+  const quota = { user: 'vera', size: String(MAX), email: 'vera@example.org', notes: 'project ü' };
+  expect(await read()).toEqual({ quota: { ...quota, used: String(2n * BIG) }, none: null });
   await app.ctx.db.pool.query(`UPDATE request SET retention = '2026-03-04T05:06:07.000089' WHERE id = $1`, [over]);
-  expect(await read()).toEqual({ quota: { ...quota, used: BIG }, none: null });
+  expect(await read()).toEqual({ quota: { ...quota, used: String(BIG) }, none: null });
 });
 
 test('node gives each kind of node by its id, and null for an id that nothing has', async () => {
@@ -199,7 +199,7 @@ test('node gives each kind of node by its id, and null for an id that nothing ha
     ],
     [
       find('restoreDisks', '/mnt/node'),
-      { __typename: 'RestoreDisk', mountpoint: '/mnt/node', diskSize: BIG, used: 0, reserved: 0 },
+      { __typename: 'RestoreDisk', mountpoint: '/mnt/node', diskSize: String(BIG), used: '0', reserved: '0' },
     ],
   ];
   for (const [id, node] of cases) expect(await askData(app, query, { id })).toEqual({ node: { id, ...node } });

@@ -58,7 +58,7 @@ test('files that fill both limits fit, and paths that the catalogue does not kno
     __typename: 'Request',
     filesTotal: 2,
     maxFiles: 2,
-    maxBytes: 300,
+    maxBytes: '300',
   });
   const wide = await made(app, { quota: 'even', files: paths, maxFiles: 3 });
   expect(await create(app, { quota: 'even', pattern: '/even/' })).toMatchObject({ maxFiles: null, maxBytes: null });
@@ -76,7 +76,7 @@ test('later files join in order as far as they fit, and the rest stays out, visi
   expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
   // after the first that does not fit nothing joins, though d would
   expect(await look(byBytes)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
-  expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: 111, filesRefused: 0 });
+  expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: '111', filesRefused: 0 });
   expect(await update(app, { id: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });
   expect(await readUsed(app, 'order')).toBe(222);
   await joinAwaited(app.ctx);
@@ -113,16 +113,16 @@ test('a greater limit lets files join at once, and one below what is held only s
   const id = await made(app, { quota: 'grow', pattern: '/grow/', maxFiles: 1, maxBytes: 1000 });
   await files('/grow/', { a: 100n, b: 100n, c: 100n, d: 100n });
   expect(await look(id)).toEqual({ held: ['a'], out: { b: 'LIMIT', c: 'LIMIT', d: 'LIMIT' } });
-  expect(await update(app, { id, maxFiles: 2 })).toMatchObject({ filesTotal: 2, filesOverLimit: 2, maxBytes: 1000 });
-  expect(await update(app, { id, label: 'other' })).toMatchObject({ filesTotal: 2, maxFiles: 2, maxBytes: 1000 });
+  expect(await update(app, { id, maxFiles: 2 })).toMatchObject({ filesTotal: 2, filesOverLimit: 2, maxBytes: '1000' });
+  expect(await update(app, { id, label: 'other' })).toMatchObject({ filesTotal: 2, maxFiles: 2, maxBytes: '1000' });
   expect(await update(app, { id, maxFiles: null, maxBytes: 350 })).toMatchObject({
     state: 'COMPLETED',
     filesTotal: 3,
     filesOverLimit: 1,
     maxFiles: null,
-    maxBytes: 350,
+    maxBytes: '350',
   });
-  expect(await update(app, { id, maxFiles: 0, maxBytes: 0 })).toMatchObject({ filesTotal: 3, bytesTotal: 300 });
+  expect(await update(app, { id, maxFiles: 0, maxBytes: 0 })).toMatchObject({ filesTotal: 3, bytesTotal: '300' });
   await files('/grow/', { e: 0n });
   await joinAwaited(app.ctx);
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT', e: 'LIMIT' } });
@@ -176,8 +176,8 @@ test('imports that race never bring a request beyond its limits, nor its user be
       files(`/race/${n}-`, Object.fromEntries(Array.from({ length: 5 }, (_, i) => [String(i), 100n]))),
     ),
   );
-  expect(await viewRequest(app, limited)).toMatchObject({ filesTotal: 17, bytesTotal: 1700 });
-  expect(await viewRequest(app, small)).toMatchObject({ filesTotal: 12, bytesTotal: 1200 });
+  expect(await viewRequest(app, limited)).toMatchObject({ filesTotal: 17, bytesTotal: '1700' });
+  expect(await viewRequest(app, small)).toMatchObject({ filesTotal: 12, bytesTotal: '1200' });
   expect([(await look(limited)).held.length, (await look(small)).held.length]).toEqual([17, 12]);
   expect(await update(app, { id: limited })).toMatchObject({ filesOverLimit: 33, filesRefused: 0 });
   expect(await readUsed(app, 'race')).toBe(2900);

@@ -1,8 +1,17 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { buildClientSchema, type GraphQLSchema, getIntrospectionQuery, isObjectType, isUnionType } from 'graphql';
+import {
+  buildClientSchema,
+  type GraphQLSchema,
+  getIntrospectionQuery,
+  getNamedType,
+  isInterfaceType,
+  isObjectType,
+  isUnionType,
+} from 'graphql';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { printSorted } from '../../graphql/printed.js';
+import { integerFields } from '../../src/commands/answers.js';
 import { packageRoot } from '../../src/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { askData } from '../support/graphql.js';
@@ -18,6 +27,14 @@ afterAll(() => app.close());
 
 test('graphql/schema.graphql is the schema that is served; npm run schema prints it', () => {
   expect(readFileSync(path.join(packageRoot, 'graphql/schema.graphql'), 'utf8')).toBe(printSorted(schema));
+});
+
+test('the commands know each field that is a BigInt, and no other field has its name', () => {
+  const types = Object.values(schema.getTypeMap()).filter((type) => isObjectType(type) || isInterfaceType(type));
+  const fields = types.flatMap((type) => Object.values(type.getFields()));
+  const isInteger = (field: (typeof fields)[number]) => getNamedType(field.type).name === 'BigInt';
+  expect(new Set(fields.filter(isInteger).map(({ name }) => name))).toEqual(integerFields);
+  expect(fields.filter((field) => integerFields.has(field.name) && !isInteger(field))).toEqual([]);
 });
 
 /** What clients rely on: name and type of each field, and of its arguments. Others may be there beside them. */

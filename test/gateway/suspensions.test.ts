@@ -39,7 +39,7 @@ test('each kind of thing is suspended and resumed, and shows it', async () => {
     name,
     mode: 'HELD',
     reason: `for ${kind}`,
-    since: clock.now(),
+    since: `${clock.now()}Z`,
   }));
   for (const suspension of stored) {
     const { since: _, ...input } = suspension;
@@ -206,7 +206,7 @@ test('tries are told for what waits, and not in the name of a request that has e
     lastError: null,
     nextTry: null,
   };
-  expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTry: later } });
+  expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTry: `${later}Z` } });
   expect(await readTries(app, ended)).toEqual({ '/t/1': none });
   await app.ctx.db.pool.query(`UPDATE recall SET not_before = '2001-01-01' WHERE error = 'a scratch'`);
   expect(await readTries(app, live)).toEqual({ '/t/1': { ...waiting, nextTry: null } });

@@ -62,7 +62,7 @@ test('ls lists files by substring and stage, up to a limit', async () => {
   expect(await run('ls', '/LS/')).toEqual(done(''));
   expect(await run('ls', '/ls/t', '--json')).toEqual(
     done(
-      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006","spotName":null}\n',
+      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006Z","spotName":null}\n',
     ),
   );
   expect(lines(await run('ls', '/ls/', '--json', '--limit', '2')).map((file) => file.path)).toEqual(['/ls/d', '/ls/t']);
@@ -94,7 +94,7 @@ test('wrong options of ls are wrong usage', async () => {
 test('request asks by pattern, and says what it made', async () => {
   const result = await run('request', '--quota', 'ann', '--pattern', '/ocean/', '--retention', '2100-01-02');
   expect(result).toEqual(
-    done(expect.stringMatching(/^request \d+: 2 files, 2\.00 kB, kept until 2100-01-02T00:00:00\n$/)),
+    done(expect.stringMatching(/^request \d+: 2 files, 2\.00 kB, kept until 2100-01-02T00:00:00Z\n$/)),
   );
   const id = Number(/\d+/.exec(result.stdout)?.[0]);
   expect(await run('watch', String(id))).toMatchObject({ code: 0 });
@@ -232,7 +232,7 @@ test('requests lists those of a user, and ended ones only when asked', async () 
     label: 'two',
     state: 'COMPLETED',
     requestDate: expect.any(String),
-    retention: '2100-01-02T00:00:00',
+    retention: '2100-01-02T00:00:00Z',
     filesTotal: 1,
     filesOnDisk: 1,
     filesFailed: 0,

@@ -230,7 +230,7 @@ test('a queue that does not agree with the holds is put in order, and the files 
   const left = due.filter(({ kind }) => kind !== 'recall-astray');
   expect(sorted(mended.findings)).toEqual(sorted(left.map((fault) => ({ ...fault, isRepaired: true }))));
   expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [] });
-  expect(await viewRequest(app, first)).toMatchObject({ filesOnDisk: 0, bytesOnDisk: 0 });
+  expect(await viewRequest(app, first)).toMatchObject({ filesOnDisk: 0, bytesOnDisk: '0' });
   await withEngine(app, backend, () => Promise.all([first, second].map((id) => waitForState(app, id, 'COMPLETED'))));
   for (const [file, bytes] of contents) {
     expect(readRestored(app, file)).toEqual(file === '/queue/nobody' ? undefined : Buffer.from(bytes));
@@ -255,7 +255,7 @@ test('a copy that is missing is recalled again for everybody who holds it', asyn
   const { used } = await readDisks(app);
   await expectMended([fault]);
   expect((await readDisks(app)).used).toBe(used - 1000n);
-  expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: 1000 });
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000' });
   expect(await viewRequest(app, second)).toMatchObject({
     filesOnDisk: 0,
     holds: [{ state: 'WAITING', stage: 'ONTAPE' }],

@@ -159,8 +159,8 @@ async function check(
 /** An event source asks again with the same address; all others must name the last event that they were told. */
 function expectResumed({ asked, first }: Watch): void {
   expect(asked.length).toBeGreaterThan(1);
-  const [, last] = /"eventId":(\d+)/.exec(first) ?? [];
-  if (last) expect(asked[1]).toMatch(new RegExp(`"after": ?${last}\\b`));
+  const [, last] = /"eventId":"(\d+)"/.exec(first) ?? [];
+  if (last) expect(asked[1]).toMatch(new RegExp(`"after": ?"${last}"`));
 }
 
 interface State {

@@ -148,7 +148,7 @@ test('a PUT with a past retention ends a request at once, and one with a later r
   expect((await put(app, id, { quota: 'carol', retention: later })).status).toBe(200);
   expect(await readUsed(app, 'carol')).toBe(2000);
   const revived = await waitForState(app, id, 'COMPLETED');
-  expect(revived).toMatchObject({ filesTotal: 2, filesOnDisk: 2, bytesOnDisk: 2000 });
+  expect(revived).toMatchObject({ filesTotal: 2, filesOnDisk: 2, bytesOnDisk: '2000' });
   expect(revived.firstFilesOnDisk).not.toBe(first.firstFilesOnDisk);
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
   await moveOn(501);

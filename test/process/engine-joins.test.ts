@@ -40,8 +40,8 @@ test('a listed path that the catalogue does not know joins when it appears, is c
     state: 'COMPLETED',
     filesTotal: 2,
     filesUnknown: 1,
-    bytesTotal: 800,
-    bytesOnDisk: 800,
+    bytesTotal: '800',
+    bytesOnDisk: '800',
   });
   expect(after.awaited).toEqual([{ path: '/list/never', reason: 'UNKNOWN' }]);
   expect(after.firstFilesOnDisk).toBe(before.firstFilesOnDisk);
@@ -84,7 +84,13 @@ test('a file that finds no room in the quota stays out, visibly, and joins when 
     { path: '/full/3', volume: 'FULL', position: 4n, size: 1 },
   ]);
   const view = await waitForView(app, id, 'to have what fits', all(2));
-  expect(view).toMatchObject({ state: 'COMPLETED', filesTotal: 2, filesUnknown: 0, filesRefused: 2, bytesTotal: 1400 });
+  expect(view).toMatchObject({
+    state: 'COMPLETED',
+    filesTotal: 2,
+    filesUnknown: 0,
+    filesRefused: 2,
+    bytesTotal: '1400',
+  });
   // in order: after the first that does not fit, nothing joins
   expect(view.awaited).toEqual([
     { path: '/full/2', reason: 'QUOTA_FULL' },

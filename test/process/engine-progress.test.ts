@@ -49,13 +49,13 @@ test('a request has each of its times from the moment on at which it is true', a
   await makeRequest(app, { quota: 'alice', files: ['/times/busy'] });
   await waitFor('the only drive to be busy', async () => backend.log.length > 0);
   const id = await makeRequest(app, { quota: 'alice', files: ['/times/b', '/times/a'] });
-  const figures = { filesTotal: 2, filesFailed: 0, filesUnknown: 0, filesRefused: 0, bytesTotal: 70_300, awaited: [] };
+  const figures = { filesTotal: 2, filesFailed: 0, filesUnknown: 0, filesRefused: 0, bytesTotal: '70300', awaited: [] };
   const none = { errorClass: null, error: null };
   expect(await viewRequest(app, id)).toEqual({
     ...figures,
     state: 'QUEUED',
     filesOnDisk: 0,
-    bytesOnDisk: 0,
+    bytesOnDisk: '0',
     tapestoreRequestStart: null,
     tapestoreRequestEnd: null,
     firstFilesOnDisk: null,
@@ -82,7 +82,7 @@ test('a request has each of its times from the moment on at which it is true', a
     ...figures,
     state: 'RESTORING',
     filesOnDisk: 1,
-    bytesOnDisk: 70_000,
+    bytesOnDisk: '70000',
     tapestoreRequestStart: started.tapestoreRequestStart,
     tapestoreRequestEnd: null,
     firstFilesOnDisk: first.firstFilesOnDisk,
@@ -99,7 +99,7 @@ test('a request has each of its times from the moment on at which it is true', a
     gates.get('LAST')?.open();
     return await waitForState(app, id, 'COMPLETED');
   });
-  expect(last).toMatchObject({ ...figures, filesOnDisk: 2, bytesOnDisk: 70_300 });
+  expect(last).toMatchObject({ ...figures, filesOnDisk: 2, bytesOnDisk: '70300' });
   expect(last.tapestoreRequestStart).toBe(started.tapestoreRequestStart);
   expect(last.firstFilesOnDisk).toBe(first.firstFilesOnDisk);
   expect(isWithin(last.lastFilesOnDisk, ending)).toBe(true);
@@ -143,7 +143,7 @@ test('a request with a file that failed for good ends as PARTIAL, and the file s
   };
   const id = await makeRequest(app, { quota: 'alice', patterns: '/partial/' });
   const view = await waitForState(app, id, 'PARTIAL');
-  expect(view).toMatchObject({ filesTotal: 2, filesOnDisk: 1, filesFailed: 1, bytesOnDisk: 1000 });
+  expect(view).toMatchObject({ filesTotal: 2, filesOnDisk: 1, filesFailed: 1, bytesOnDisk: '1000' });
   expect(view.holds).toEqual([
     {
       path: '/partial/bad',
@@ -180,7 +180,7 @@ test('a file that failed for one request is there for it after all when another 
     state: 'COMPLETED',
     filesOnDisk: 1,
     filesFailed: 0,
-    bytesOnDisk: 1000,
+    bytesOnDisk: '1000',
     holds: [{ state: 'ON_DISK', errorClass: null, error: null }],
   });
 });
@@ -195,7 +195,7 @@ test('files that are on disk already satisfy a request at once, without a recall
   expect(view).toMatchObject({
     state: 'COMPLETED',
     filesOnDisk: 2,
-    bytesOnDisk: 2000,
+    bytesOnDisk: '2000',
     tapestoreRequestStart: null,
     tapestoreRequestEnd: null,
     holds: [

@@ -1,10 +1,10 @@
 /** The plan as users and operators read it, and what a request would take. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { secondsBetween } from '../../src/commands/times.js';
 import { TapeError } from '../../src/errors.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { secondsBetween } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -91,20 +91,20 @@ describe('while no engine works', () => {
     expect(estimateRequest).toEqual({
       __typename: 'Estimate',
       files: 4,
-      bytes: 5_000_000_000,
+      bytes: '5000000000',
       filesUnknown: 1,
       filesOnDisk: 1,
-      bytesOnDisk: 1_000_000_000,
+      bytesOnDisk: '1000000000',
       filesOnTheirWay: 0,
       filesToRecall: 2,
-      bytesToRecall: 3_000_000_000,
+      bytesToRecall: '3000000000',
       filesWithoutPlace: 1,
       volumes: 2,
       mounts: 2,
       volumesSuspended: 0,
-      quotaSize: 100_000_000_000,
-      quotaUsed: 0,
-      quotaUsedAfter: 5_000_000_000,
+      quotaSize: '100000000000',
+      quotaUsed: '0',
+      quotaUsedAfter: '5000000000',
       isEnough: true,
       end: null, // no engine works
     });
@@ -131,7 +131,10 @@ describe('while no engine works', () => {
       __typename: 'InvalidInput',
       message: 'maxFiles is 3, and the request takes 4 files',
     });
-    expect(await ask({ quota: 'poor', pattern: '/idle' })).toMatchObject({ isEnough: false, quotaUsedAfter: 5e9 });
+    expect(await ask({ quota: 'poor', pattern: '/idle' })).toMatchObject({
+      isEnough: false,
+      quotaUsedAfter: '5000000000',
+    });
   });
 
   test('request --dry-run says what it would take, and fails when the quota is too small', async () => {

@@ -64,7 +64,7 @@ test('a released file leaves the disk and gives its charge back, again and again
     filesTotal: 2,
     filesOnDisk: 2,
     filesReleased: 1,
-    bytesTotal: 103,
+    bytesTotal: '103',
   });
   expect(await readUsed(app, 'alice')).toBe(103);
   await waitFor('the copy to be gone', async () => (await readDisks(app)).used === 103n);
@@ -81,7 +81,7 @@ test('a released file leaves the disk and gives its charge back, again and again
   });
 
   const view = await viewRequest(app, id);
-  expect(view).toMatchObject({ state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, bytesTotal: 3, bytesOnDisk: 3 });
+  expect(view).toMatchObject({ state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, bytesTotal: '3', bytesOnDisk: '3' });
   expect(view.lastFilesOnDisk).toBe(whole.lastFilesOnDisk);
   expect(await states(id)).toEqual(['/leave/a RELEASED', '/leave/b RELEASED', '/leave/c ON_DISK']);
   await end(id);
@@ -132,7 +132,7 @@ test('a file that is waited for and released is never read, and without files th
     state: 'COMPLETED',
     filesTotal: 0,
     filesReleased: 1,
-    bytesTotal: 0,
+    bytesTotal: '0',
   });
   expect(await readUsed(app, 'alice')).toBe(0);
   expect(await count('SELECT FROM recall')).toBe(1);
@@ -281,7 +281,7 @@ test('a released file never joins its request again: not by a pattern, not impor
   expect(await readUsed(app, 'carol')).toBe(0);
   await put(app, id, { quota: 'carol', retention: later });
   const view = await waitForState(app, id, 'COMPLETED');
-  expect(view).toMatchObject({ filesTotal: 1, bytesTotal: 1000, awaited: [] });
+  expect(view).toMatchObject({ filesTotal: 1, bytesTotal: '1000', awaited: [] });
   expect(await states(id)).toEqual(['/never/a RELEASED', '/never/b ON_DISK', '/never/c RELEASED']);
   expect(await readUsed(app, 'carol')).toBe(1000);
   expect((await readRequest(app, id)).files).toEqual(['/never/b']);

@@ -42,14 +42,14 @@ test('a gateway tells what an engine in another process does', async () => {
     open<{ requestProgress: { state: string } }>(app, { query, variables: { id } }),
   );
   for (const stream of streams) {
-    expect(await take(stream, 1)).toEqual([{ requestProgress: { state: 'QUEUED', filesOnDisk: 0, bytesOnDisk: 0 } }]);
+    expect(await take(stream, 1)).toEqual([{ requestProgress: { state: 'QUEUED', filesOnDisk: 0, bytesOnDisk: '0' } }]);
   }
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn' };
   const engine = startCli(['work'], { env });
   for (const stream of streams) {
     const results = (await drain(stream)).map(({ data }) => data?.requestProgress);
     expect(results[0]?.state).toBe('RESTORING');
-    expect(results.at(-1)).toEqual({ state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: 6000 });
+    expect(results.at(-1)).toEqual({ state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: '6000' });
   }
   expect(await stop(engine)).toMatchObject({ stderr: '' });
 });

@@ -51,7 +51,8 @@ const types: BadInput[] = [...FIELDS, 'files'].flatMap((field) =>
 const texts: BadInput[] = [
   ...FIELDS.flatMap((field) =>
     ['a\0b', 'a\ud800b', '\udc00'].flatMap((text) => {
-      const says = field === 'retention' ? /without a zone, not "/ : new RegExp(`^${named(field)} must .*"`);
+      const says =
+        field === 'retention' ? /^.*a date YYYY-MM-DD or .*, not "/ : new RegExp(`^${named(field)} must .*"`);
       return writers(`${field} ${JSON.stringify(text)}`, field, text, says, field === 'retention' ? 400 : 200);
     }),
   ),
@@ -70,9 +71,21 @@ const texts: BadInput[] = [
 
 const times: BadInput[] = [
   ...['2027-02-29', '2027-02-30T00:00:00', '2027-13-01', '2027-01-01T24:00:00', '2027-01-01T00:00:60', '0000-01-01'],
-  ...['2027-01-01T00:00:00Z', '2027-01-01T00:00:00+01:00', '2027-01-01T00:00:00.1234567', '99999-01-01', 'tomorrow'],
+  ...['2027-01-01T00:00:00+0100', '2027-01-01T00:00:00.1234567', '99999-01-01', 'tomorrow'],
   ...["2027-01-01'; DROP TABLE request; --", 'infinity'],
-].flatMap((time) => writers(`retention ${time}`, 'retention', time, /without a zone, not "/, 400));
+].flatMap((time) => writers(`retention ${time}`, 'retention', time, /a date YYYY-MM-DD or .*, not "/, 400));
+
+/** What REST refuses, and GraphQL takes. */
+const zones: BadInput[] = ['2027-01-01T00:00:00Z', '2027-01-01T00:00:00+01:00'].flatMap((retention) => [
+  rest(`POST with retention ${retention}`, /without a zone, not "/, {
+    body: { quota: 'alice', patterns: '/a/', retention },
+  }),
+  rest(`PUT with retention ${retention}`, /without a zone, not "/, {
+    method: 'PUT',
+    path: '/requests/1',
+    body: { quota: 'alice', retention },
+  }),
+]);
 
 const addresses: BadInput[] = ['notify_on_first_file', 'notify_on_last_file'].flatMap((field) =>
   [
@@ -139,4 +152,13 @@ const wishes: BadInput[] = [
   ...writers('a retention in the past', 'retention', '2001-01-01', /^retention must be in the future/).slice(0, 2),
 ];
 
-export const badWrites: BadInput[] = [...bodies, ...types, ...texts, ...times, ...addresses, ...paths, ...wishes];
+export const badWrites: BadInput[] = [
+  ...bodies,
+  ...types,
+  ...texts,
+  ...times,
+  ...zones,
+  ...addresses,
+  ...paths,
+  ...wishes,
+];

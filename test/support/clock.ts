@@ -1,9 +1,10 @@
 /** The time that an app goes by, where a test has it go on. */
-import { addSeconds, currentTime, isBefore } from '../../src/time.js';
+import { addSeconds, currentTime, isBefore, parseZonedTime } from '../../src/time.js';
 
-/** Is the time there, and between the two? */
-export function isWithin(time: string | null, [from, to]: readonly [string, string]): boolean {
-  return time !== null && !isBefore(time, from) && !isBefore(to, time);
+/** Is the time there, as GraphQL tells it, and between the two? */
+export function isWithin(told: string | null, [from, to]: readonly [string, string]): boolean {
+  const time = parseZonedTime(told ?? '');
+  return time !== undefined && !isBefore(time, from) && !isBefore(to, time);
 }
 
 /** A clock that goes on like the real one, can be moved forward, and can stand still. */

@@ -14,9 +14,9 @@ export interface MutationResult {
   filesReleased: number;
   filesRefused: number;
   filesOverLimit: number;
-  bytesTotal: number;
+  bytesTotal: string;
   maxFiles: number | null;
-  maxBytes: number | null;
+  maxBytes: string | null;
 }
 
 const RESULT = `__typename ... on Request {

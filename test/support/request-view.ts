@@ -13,8 +13,8 @@ export interface RequestView {
   filesFailed: number;
   filesUnknown: number;
   filesRefused: number;
-  bytesTotal: number;
-  bytesOnDisk: number;
+  bytesTotal: string;
+  bytesOnDisk: string;
   tapestoreRequestStart: string | null;
   tapestoreRequestEnd: string | null;
   firstFilesOnDisk: string | null;

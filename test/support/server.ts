@@ -25,7 +25,7 @@ export function hashTree(dir: string): Record<string, string> {
 export interface TapeFile {
   path: string;
   stage: string;
-  position: number;
+  position: string;
   volume: { name: string };
 }
 
@@ -39,7 +39,7 @@ export async function readFiles(gateway: Gateway, match: string): Promise<TapeFi
 
 /** Where the directory library has a file. */
 const placeOf = (dataDir: string, file: TapeFile) =>
-  path.join(dataDir, 'library', file.volume.name, String(file.position).padStart(8, '0'));
+  path.join(dataDir, 'library', file.volume.name, file.position.padStart(8, '0'));
 
 /** What the restore area should hold: the bytes of the volumes under the paths of the catalogue. */
 export async function hashVolumes(gateway: Gateway, dataDir: string, match: string): Promise<Record<string, string>> {

@@ -107,16 +107,16 @@ export interface Progress {
     filesTotal: number;
     filesOnDisk: number;
     filesFailed: number;
-    bytesTotal: number;
-    bytesOnDisk: number;
+    bytesTotal: string;
+    bytesOnDisk: string;
     eta: string | null;
     at: string;
-    eventId: number;
+    eventId: string;
   };
 }
 /** What `CHANGES` tells. */
 export interface Changes {
-  stageChanges: { path: string; from: string | null; to: string; at: string; eventId: number };
+  stageChanges: { path: string; from: string | null; to: string; at: string; eventId: string };
 }
 
 export const PROGRESS = `subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {

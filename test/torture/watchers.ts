@@ -41,7 +41,7 @@ async function watch(world: World, { query, id }: { query: string; id?: number }
       const after = mine.told.at(-1) ?? 0n;
       let state = '';
       for await (const { event } of follow<Told>(urlOf(world) ?? '', query, { id, after })) {
-        mine.told.push(BigInt(event.eventId));
+        mine.told.push(event.eventId);
         state = event.state ?? '';
         if (signal.aborted) return;
       }
@@ -55,5 +55,5 @@ async function watch(world: World, { query, id }: { query: string; id?: number }
 }
 
 interface Told {
-  event: { eventId: number; state?: string };
+  event: { eventId: bigint; state?: string };
 }
