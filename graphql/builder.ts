@@ -10,6 +10,7 @@ import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
 import { parseZonedTime } from '../src/time.js';
+import { PAGE_ARGUMENTS } from './page-arguments.js';
 
 interface SchemaTypes {
   Context: Context;
@@ -27,7 +28,7 @@ export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
 export const builder = new SchemaBuilder<SchemaTypes>({
-  plugins: [ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
+  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
     client: (ctx) => ctx.db.prisma,

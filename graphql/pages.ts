@@ -121,7 +121,7 @@ function fromCursor(cursor: string): number {
   throw badCursor(cursor);
 }
 
-function badCursor(cursor: unknown): GraphQLError {
+export function badCursor(cursor: unknown): GraphQLError {
   return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
 }
 

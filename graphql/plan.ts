@@ -1,5 +1,4 @@
 /** The plan: drives, the queue by volume, where a request stands in it, and what one would take. */
-import { resolveArrayConnection } from '@pothos/plugin-relay';
 import { InvalidInputError, UnknownUserError } from '../src/errors.js';
 import type { EndRange } from '../src/operations/plan/end-range.js';
 import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
@@ -7,7 +6,8 @@ import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, readPlan } f
 import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+import { builder, pageComplexity } from './builder.js';
+import { pageOf } from './made-pages.js';
 import { CreateRequestInput } from './requests.js';
 
 /** Reading the plan looks at the whole queue. */
@@ -90,8 +90,7 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
       type: PlanVolumeType,
       description: 'The volumes with work, in the order in which drives come to them.',
       complexity: pageComplexity,
-      resolve: (plan, args) =>
-        resolveArrayConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE }, plan.volumes),
+      resolve: (plan, args) => pageOf(args, plan.volumes, ({ start, volume }) => [start, volume]),
     }),
   }),
 });
@@ -126,7 +125,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       description: 'By volume and reason, in order of their places.',
       complexity: pageComplexity,
       resolve: (waiting, args) =>
-        resolveArrayConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE }, waiting.parts),
+        pageOf(args, waiting.parts, ({ place, volume, reason }) => [place, volume ?? '', reason]),
     }),
     end: t.field({
       type: EndRangeType,

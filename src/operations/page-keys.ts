@@ -25,7 +25,7 @@ export interface KeyedList {
 }
 
 /** The ids of a page, in order of the key. */
-export async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unknown>): Promise<Id[]> {
+async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unknown>): Promise<Id[]> {
   const { from, isBackward, limit } = page;
   const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
   const { rows } = await ctx.db.pool.query<{ id: Id }>(
@@ -34,6 +34,23 @@ export async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPa
   );
   const ids = rows.map((row) => row.id);
   return isBackward ? ids.reverse() : ids;
+}
+
+/**
+ * The rows of a page, in order of the key, as `load` gives those with some ids. A row that goes between the two reads
+ * would make the page look like the last one; then it is read again, which only another such row makes needful once more.
+ */
+export async function readPageRows<Id, Row>(
+  ctx: Context,
+  list: KeyedList,
+  page: KeyPage<unknown>,
+  load: (ids: Id[]) => Promise<Row[]>,
+): Promise<Row[]> {
+  for (;;) {
+    const ids = await readPageIds<Id>(ctx, list, page);
+    const rows = await load(ids);
+    if (rows.length === ids.length) return rows;
+  }
 }
 
 /** @param rows as in a KeyedList */

@@ -6,7 +6,7 @@ import type { Prisma } from '../../generated/prisma/client.js';
 import type { Stage } from '../../stages.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
-import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 export interface ListFilesInput {
   /** Plain substring of the logical path. */
@@ -30,11 +30,11 @@ export function listFiles(ctx: Context, input: ListFilesInput) {
   const rows = sql`tape_file f WHERE ${filterOf(input)}`;
   return {
     count: () => countRows(ctx, rows),
-    page: async (page: KeyPage<string>, query: FileQuery) => {
-      const ids = await readPageIds<bigint>(ctx, { rows, id: sql`f.id`, key: sql`f.path` }, page);
-      const where = { id: { in: ids } };
-      return await ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
-    },
+    page: (page: KeyPage<string>, query: FileQuery) =>
+      readPageRows(ctx, { rows, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
+      }),
     stream: <T>(consume: (count: bigint, pages: AsyncIterable<FileRow[]>) => Promise<T>) =>
       withSnapshot(ctx.db.streamPool, async (snapshot) => {
         const [row] = await snapshot.query<{ count: bigint }>(sql`SELECT count(*) FROM ${rows}`);

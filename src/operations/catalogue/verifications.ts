@@ -12,7 +12,7 @@ import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
-import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { moveFiles } from './moves.js';
 
 /** `f` is the file. One that has been confirmed before was changed on disk since: reading its tape copy proves nothing. */
@@ -108,11 +108,11 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
     count: () => countRows(ctx, rows),
-    page: async (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) => {
-      const ids = await readPageIds<bigint>(ctx, { rows, id: sql`w.file_id`, key: sql`w.file_id` }, page);
-      const where = { fileId: { in: ids } };
-      return await ctx.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
-    },
+    page: (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) =>
+      readPageRows(ctx, { rows, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
+        const where = { fileId: { in: ids } };
+        return ctx.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
+      }),
   };
 }
 

@@ -4,18 +4,18 @@ import { lockPlaces } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 /** In order of their names: counted, or by the page. */
 export function listVolumes(ctx: Context) {
   const rows = sql`volume v WHERE true`;
   return {
     count: () => countRows(ctx, rows),
-    page: async (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) => {
-      const ids = await readPageIds<number>(ctx, { rows, id: sql`v.id`, key: sql`v.name` }, page);
-      const where = { id: { in: ids } };
-      return await ctx.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
-    },
+    page: (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) =>
+      readPageRows(ctx, { rows, id: sql`v.id`, key: sql`v.name` }, page, (ids: number[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
+      }),
   };
 }
 

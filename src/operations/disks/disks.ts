@@ -6,7 +6,7 @@ import { sql } from '../../database/sql.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkBytes, checkPattern } from '../input.js';
-import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 export interface DiskRow {
   id: number;
@@ -48,11 +48,11 @@ export function listDisksByPage(ctx: Context) {
   const rows = sql`restore_disk k WHERE true`;
   return {
     count: () => countRows(ctx, rows),
-    page: async (page: KeyPage<number>, query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>) => {
-      const ids = await readPageIds<number>(ctx, { rows, id: sql`k.id`, key: sql`k.id` }, page);
-      const where = { id: { in: ids } };
-      return await ctx.db.prisma.restoreDisk.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-    },
+    page: (page: KeyPage<number>, query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>) =>
+      readPageRows(ctx, { rows, id: sql`k.id`, key: sql`k.id` }, page, (ids: number[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.restoreDisk.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+      }),
   };
 }
 

@@ -79,7 +79,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     now,
     policy: defaultPolicy,
   });
-  return { now, drives, volumes: [...placeVolumes(all, ahead), ...suspended], ahead, shares };
+  return { now, drives, volumes: placeVolumes(all, ahead, suspended), ahead, shares };
 }
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
@@ -117,7 +117,8 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead): PlanVolume[] {
+/** By their starts; those that no drive comes to are the last, by their names. */
+function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead, suspended: readonly PlanVolume[]): PlanVolume[] {
   const first = new Map<number, Stay>();
   const ends = new Map<number, number>();
   for (const stay of ahead.stays) {
@@ -147,7 +148,9 @@ function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead): PlanVolume[
     volumes.set(entry.volumeId, volume);
   }
   const startOf = (volume: PlanVolume) => volume.start ?? Number.POSITIVE_INFINITY;
-  const ordered = [...volumes.values()].sort((a, b) => startOf(a) - startOf(b) || a.volume.localeCompare(b.volume));
+  const isFirst = (a: PlanVolume, b: PlanVolume) =>
+    startOf(a) < startOf(b) || (startOf(a) === startOf(b) && a.volume < b.volume);
+  const ordered = [...volumes.values(), ...suspended].sort((a, b) => (isFirst(a, b) ? -1 : 1));
   for (const [index, volume] of ordered.entries()) if (volume.start !== null) volume.place = index + 1;
   return ordered;
 }

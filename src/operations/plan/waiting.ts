@@ -73,7 +73,10 @@ function present(plan: Plan, rows: readonly Row[]): Waiting {
     return { ...row, reason, explanation, place: places.get(row.volumeId ?? 0) ?? null };
   });
   const order = (part: WaitingPart) => part.place ?? Number.POSITIVE_INFINITY;
-  parts.sort((a, b) => order(a) - order(b) || (a.volume ?? '').localeCompare(b.volume ?? ''));
+  const nameOf = (part: WaitingPart) => `${part.volume ?? ''}\0${part.reason}`;
+  const isFirst = (a: WaitingPart, b: WaitingPart) =>
+    order(a) < order(b) || (order(a) === order(b) && nameOf(a) < nameOf(b));
+  parts.sort((a, b) => (isFirst(a, b) ? -1 : 1));
   return {
     files: rows.reduce((sum, row) => sum + row.files, 0),
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),

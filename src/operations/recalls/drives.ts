@@ -9,7 +9,7 @@ import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 /** A claimed drive. */
 export interface Lease {
@@ -26,11 +26,11 @@ export function listDrives(ctx: Context) {
   const rows = sql`drive d WHERE true`;
   return {
     count: () => countRows(ctx, rows),
-    page: async (page: KeyPage<number>, query: Pick<Prisma.DriveFindManyArgs, 'include' | 'select'>) => {
-      const ids = await readPageIds<number>(ctx, { rows, id: sql`d.id`, key: sql`d.id` }, page);
-      const where = { id: { in: ids } };
-      return await ctx.db.prisma.drive.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-    },
+    page: (page: KeyPage<number>, query: Pick<Prisma.DriveFindManyArgs, 'include' | 'select'>) =>
+      readPageRows(ctx, { rows, id: sql`d.id`, key: sql`d.id` }, page, (ids: number[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.drive.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+      }),
   };
 }
 

@@ -6,7 +6,7 @@ import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
-import { countRows, type KeyPage, readPageIds } from '../page-keys.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import type { RequestQuery } from './rows.js';
 
 export interface ListRequestsInput {
@@ -35,11 +35,11 @@ export function listRequests(ctx: Context, input: ListRequestsInput) {
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
     count: () => countRows(ctx, rows),
-    page: async (page: KeyPage<number>, query: RequestQuery) => {
-      const ids = await readPageIds<number>(ctx, { rows, id: sql`r.id`, key: sql`r.id` }, page);
-      const where = { id: { in: ids } };
-      return await ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-    },
+    page: (page: KeyPage<number>, query: RequestQuery) =>
+      readPageRows(ctx, { rows, id: sql`r.id`, key: sql`r.id` }, page, (ids: number[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+      }),
     stream: <T>(consume: (pages: AsyncIterable<RequestRow[]>) => Promise<T>) =>
       withSnapshot(ctx.db.streamPool, (snapshot) =>
         consume(
