@@ -18,6 +18,12 @@ export class Queue<Item> {
     this.wake();
   }
 
+  /** As if too much had come. */
+  overflow(): void {
+    this.hasOverflowed = true;
+    this.wake();
+  }
+
   /** What waits is still given; then the items end. */
   stop(): void {
     this.isStopped = true;

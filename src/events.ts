@@ -1,8 +1,9 @@
 /**
  * Events: rows of an append-only table, written in the transaction that makes them true; NOTIFY is only the doorbell.
  *
- * Ids grow in the order of commits (trigger `event_order`), so a reader that asks for `id > last` misses none. Writers
- * of events wait for each other until their commit, which is why they are collected and inserted last.
+ * They are numbered after their commit by whoever listens (event-table.ts): writers wait for nobody, and a reader that asks
+ * for what comes after a number misses none. They are inserted last, so that the order of their ids is that of the
+ * commits wherever two transactions have to do with each other.
  */
 
 import { EventEmitter } from 'node:events';
@@ -11,33 +12,10 @@ import pg from 'pg';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
+import { type AskDatabase, EventNumbers } from './event-numbers.js';
 import { Queue } from './event-queue.js';
-import type { RequestState, Stage } from './generated/prisma/enums.js';
-
-/** A file's change of stage. */
-export interface StageEvent {
-  id: bigint;
-  at: string;
-  fileId: bigint;
-  path: string;
-  from: Stage;
-  to: Stage;
-  /** The live requests that held the file at that moment. */
-  requestIds: number[];
-}
-
-/** A request's progress. Sizes are bytes. */
-export interface ProgressEvent {
-  id: bigint;
-  at: string;
-  requestId: number;
-  state: RequestState;
-  filesTotal: number;
-  filesOnDisk: number;
-  filesFailed: number;
-  bytesTotal: bigint;
-  bytesOnDisk: bigint;
-}
+import { type AnyEvent, type EventFilter, EventTable, RANGE } from './event-table.js';
+import type { Stage } from './generated/prisma/enums.js';
 
 interface Pending {
   at: string;
@@ -87,27 +65,13 @@ async function insertEvents(tx: Transaction, events: Pending): Promise<void> {
   }
 }
 
-const COLUMNS = sql`e.id, e.at, e.file_id AS "fileId", f.path, e.from_stage AS "from", e.to_stage AS "to",
-  e.request_ids AS "requestIds", e.request_id AS "requestId", e.state, e.files_total AS "filesTotal",
-  e.files_on_disk AS "filesOnDisk", e.files_failed AS "filesFailed", e.bytes_total AS "bytesTotal",
-  e.bytes_on_disk AS "bytesOnDisk"`;
-
-/** Which events a reader wants; the SQL condition may use `e` (event) and `f` (its file). */
-export interface EventFilter<E extends StageEvent | ProgressEvent> {
-  accepts(event: StageEvent | ProgressEvent): event is E;
-  condition: Sql;
-}
-
-export function isStageEvent(event: StageEvent | ProgressEvent): event is StageEvent {
-  return 'fileId' in event && event.fileId !== null;
-}
-
-const PAGE = 1000;
 /** Events kept for one slow reader; beyond, it reads the table again from where it was. */
-const MAX_QUEUE = 2 * PAGE;
+const MAX_QUEUE = Number(RANGE) / 2;
 /** A lost doorbell costs at most this. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
+/** By which an operator knows the connection in pg_stat_activity. */
+const LISTENER = 'tapegate events';
 
 /**
  * One for each process: listens on one connection, reads new events once, and hands them to all readers in memory.
@@ -117,6 +81,12 @@ export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);
   private client: pg.Client | undefined;
+  private readonly numbers: EventNumbers;
+  /** What is new is read on the connection that listens, for all: those of the pool may all be waiting for locks. */
+  private readonly news: EventTable;
+  /** Of which each reader reads what came before. */
+  private readonly table: EventTable;
+  private turn: Promise<unknown> = Promise.resolve();
   private last: bigint | undefined;
   private isReading = false;
   private hasRung = false;
@@ -125,6 +95,12 @@ export class EventFeed {
 
   constructor(db: Database) {
     this.db = db;
+    const ask: AskDatabase = (statement) => this.ask(statement);
+    this.numbers = new EventNumbers(ask);
+    this.news = new EventTable(ask);
+    this.table = new EventTable(
+      async <Row extends object>(statement: Sql) => (await db.pool.query<Row>(statement)).rows,
+    );
   }
 
   async open(): Promise<void> {
@@ -145,27 +121,34 @@ export class EventFeed {
 
   /** The id of the newest event that is committed. */
   async newestId(): Promise<bigint> {
-    const { rows } = await this.db.pool.query<{ id: bigint }>(sql`SELECT coalesce(max(id), 0) AS id FROM event`);
-    return rows[0]?.id ?? 0n;
+    await this.numbers.number();
+    return await this.numbers.newest();
+  }
+
+  /**
+   * Two columns for a statement that reads something else, which say how far it goes: `newest`, the id of the newest
+   * event, and `unnumbered`, the batches that it has seen beyond. Of the latter there are few after `newestId`.
+   */
+  get present(): Sql {
+    return this.numbers.present();
   }
 
   /**
    * The events after an id that pass the filter, in order, without end: first those in the table, then new ones.
    * Ends when the feed is closed or the signal aborts.
    */
-  async *follow<E extends StageEvent | ProgressEvent>(
-    after: bigint,
-    filter: EventFilter<E>,
-    signal: AbortSignal,
-  ): AsyncGenerator<E> {
+  async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
       // first, so that nothing falls between the table and the queue
-      const { queue, leave } = this.subscribe(filter, signal);
+      const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
-        for await (const event of this.readTable(last, filter)) {
-          last = event.id;
-          yield event;
+        for await (const { events, upTo } of this.table.read(last, filter)) {
+          for (const event of events) {
+            last = event.id;
+            yield event;
+          }
+          last = upTo;
         }
         for await (const event of queue.items()) {
           if (event.id <= last) continue;
@@ -173,6 +156,7 @@ export class EventFeed {
           yield event;
         }
         if (!queue.hasOverflowed) return;
+        if (gap.begin > last) last = gap.begin;
       } finally {
         leave();
       }
@@ -191,9 +175,21 @@ export class EventFeed {
     await this.client?.end().catch(() => {}); // it may be gone already
   }
 
+  /** One after another, since there is one connection; while it is lost, one of the pool does. */
+  private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
+    const { pool } = this.db;
+    const ask = async () =>
+      (await this.client?.query<Row>(statement).catch(() => undefined)) ?? (await pool.query<Row>(statement));
+    const answer = this.turn.then(ask);
+    this.turn = answer.catch(() => {}); // told to whoever asked
+    return (await answer).rows;
+  }
+
   private async listen(): Promise<void> {
+    this.client = undefined; // what is left of one that broke
+    this.numbers.forget();
     this.last ??= await this.newestId();
-    const client = new pg.Client(this.db.config);
+    const client = new pg.Client({ ...this.db.config, application_name: LISTENER });
     client.on('notification', ({ payload }) => {
       this.emitter.emit(`ring:${payload}`);
       if (payload === 'event') this.ring();
@@ -233,13 +229,9 @@ export class EventFeed {
     try {
       while (this.hasRung && !this.isClosed) {
         this.hasRung = false;
+        await this.numbers.number();
         if (await this.passOver()) continue;
-        const rows = await this.page(this.last ?? 0n, sql`true`);
-        for (const event of rows) {
-          this.last = event.id;
-          this.emitter.emit('event', event);
-        }
-        if (rows.length === PAGE) this.hasRung = true;
+        await this.readNew();
       }
     } catch {
       setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection just now
@@ -251,45 +243,48 @@ export class EventFeed {
   /** Where nobody follows there is nothing to read; whoever comes later begins with the table. */
   private async passOver(): Promise<boolean> {
     if (this.readers > 0) return false;
-    const newest = await this.newestId();
+    const newest = await this.numbers.newest();
     if (this.readers > 0) return false; // came meanwhile, and may have read the table before `newest`
     this.last = newest;
     return true;
   }
 
-  private async page(after: bigint, condition: Sql): Promise<(StageEvent | ProgressEvent)[]> {
-    const { rows } = await this.db.pool.query<StageEvent | ProgressEvent>(
-      sql`SELECT ${COLUMNS} FROM event e LEFT JOIN tape_file f ON f.id = e.file_id
-          WHERE e.id > ${after} AND (${condition}) ORDER BY e.id LIMIT ${PAGE}`,
-    );
-    return rows;
-  }
-
-  private async *readTable<E extends StageEvent | ProgressEvent>(after: bigint, filter: EventFilter<E>) {
-    for (let last = after; ; ) {
-      const rows = await this.page(last, filter.condition);
-      for (const event of rows) {
-        last = event.id;
-        if (filter.accepts(event)) yield event;
-      }
-      if (rows.length < PAGE) return;
+  private async readNew(): Promise<void> {
+    const range = await this.news.nextRange(this.last ?? 0n);
+    if (!range) return;
+    this.hasRung = true; // there may be more
+    // what one statement wrote for thousands of files must not keep the watchers of others waiting: each reads its own
+    if (range.batchEnd > range.upTo) {
+      this.emitter.emit('gap');
+      this.last = range.batchEnd;
+      return;
     }
+    for (const event of await this.news.readRange(range, sql`true`)) this.emitter.emit('event', event);
+    this.last = range.upTo;
   }
 
-  private subscribe<E extends StageEvent | ProgressEvent>(filter: EventFilter<E>, signal: AbortSignal) {
+  private subscribe<E extends AnyEvent>(filter: EventFilter<E>, signal: AbortSignal) {
     const queue = new Queue<E>(MAX_QUEUE);
-    const onEvent = (event: StageEvent | ProgressEvent) => {
+    const onEvent = (event: AnyEvent) => {
       if (filter.accepts(event)) queue.push(event);
+    };
+    /** Up to there, the queue has had all. */
+    const gap = { begin: 0n };
+    const onGap = () => {
+      if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;
+      queue.overflow();
     };
     const stop = () => queue.stop();
     this.emitter.on('event', onEvent);
+    this.emitter.on('gap', onGap);
     this.emitter.on('close', stop);
     signal.addEventListener('abort', stop);
     const leave = () => {
       this.emitter.off('event', onEvent);
+      this.emitter.off('gap', onGap);
       this.emitter.off('close', stop);
       signal.removeEventListener('abort', stop);
     };
-    return { queue, leave };
+    return { queue, leave, gap };
   }
 }

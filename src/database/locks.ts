@@ -20,7 +20,7 @@ import type { Transaction } from './transaction.js';
 
 /**
  * From first to last. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
- * are. `event`: the order of events, until the commit.
+ * are. Events are new rows, and whoever writes them waits for nobody.
  */
 export const lockOrder = [
   'places',
@@ -33,7 +33,6 @@ export const lockOrder = [
   'drive',
   'disk',
   'letter',
-  'event',
 ] as const;
 
 export type Lock = (typeof lockOrder)[number];
@@ -41,43 +40,43 @@ export type Lock = (typeof lockOrder)[number];
 /** Which locks a transaction may take, by its name; `transaction()` is given the name. */
 export const transactionLocks: Record<string, readonly Lock[]> = {
   // requests
-  createRequest: ['catalogue', 'request', 'quota', 'file', 'recall', 'event'],
-  updateRequest: ['catalogue', 'request', 'quota', 'file', 'recall', 'event'],
-  cancelRequest: ['request', 'quota', 'recall', 'event'],
-  expireRequests: ['request', 'quota', 'recall', 'event'],
-  endOverdue: ['request', 'quota', 'recall', 'event'],
-  releaseFiles: ['request', 'quota', 'recall', 'event'],
-  joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall', 'event'],
+  createRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
+  updateRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
+  cancelRequest: ['request', 'quota', 'recall'],
+  expireRequests: ['request', 'quota', 'recall'],
+  endOverdue: ['request', 'quota', 'recall'],
+  releaseFiles: ['request', 'quota', 'recall'],
+  joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
   // recalls
-  startRecalls: ['request', 'file', 'recall', 'drive', 'disk', 'event'],
-  finishRecalls: ['request', 'file', 'recall', 'disk', 'event'],
-  dropIdle: ['request', 'file', 'recall', 'event'],
-  failUnplaced: ['request', 'file', 'recall', 'event'],
-  returnOrphans: ['request', 'file', 'recall', 'event'],
+  startRecalls: ['request', 'file', 'recall', 'drive', 'disk'],
+  finishRecalls: ['request', 'file', 'recall', 'disk'],
+  dropIdle: ['request', 'file', 'recall'],
+  failUnplaced: ['request', 'file', 'recall'],
+  returnOrphans: ['request', 'file', 'recall'],
   chargeDriveTime: ['quota'],
   // the restore area; recalls that wait for room are woken without waiting for any
-  letGo: ['file', 'disk', 'event'],
+  letGo: ['file', 'disk'],
   markCleared: ['request'],
   removeNext: ['file', 'disk'],
   // the catalogue
-  importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall', 'event'],
+  importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],
-  endVerification: ['file', 'event'],
+  endVerification: ['file'],
   // mail
   claimMail: ['letter'],
   // the doctor's repairs
-  returnMissing: ['request', 'file', 'recall', 'disk', 'event'],
+  returnMissing: ['request', 'file', 'recall', 'disk'],
   findGone: ['file', 'disk'],
   withLockedFile: ['file'],
   repairUsed: ['quota'],
   repairDisk: ['disk'],
-  repairCounts: ['request', 'event'],
-  repairState: ['request', 'event'],
-  repairLost: ['request', 'file', 'recall', 'disk', 'event'],
-  repairAstray: ['request', 'file', 'recall', 'event'],
+  repairCounts: ['request'],
+  repairState: ['request'],
+  repairLost: ['request', 'file', 'recall', 'disk'],
+  repairAstray: ['request', 'file', 'recall'],
   repairUnheld: ['recall'],
-  repairAhead: ['request', 'file', 'recall', 'event'],
-  repairUnserved: ['request', 'file', 'recall', 'event'],
+  repairAhead: ['request', 'file', 'recall'],
+  repairUnserved: ['request', 'file', 'recall'],
 };
 
 /** The end of a SELECT that locks rows, with the usual alias of their table. */
@@ -137,8 +136,8 @@ export const ADVISORY_SPACE = 1413563205;
 /** Held by each process that uses an embedded server: "I am here". */
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
-/** Keys in the space. `eventOrder` is taken by the trigger `event_order`. */
-export const advisoryKeys = { eventOrder: 1, catalogue: 2, places: 3, demo: 4 } as const;
+/** Keys in the space. `eventNumbers` is tried, and not waited for, by the function `number_events`. */
+export const advisoryKeys = { eventNumbers: 1, catalogue: 2, places: 3, demo: 4 } as const;
 
 /** Of `prisma migrate`, which must not run beside our own. */
 export const PRISMA_MIGRATE_LOCK = 72707369;

@@ -218,10 +218,10 @@ test('a request that is over and not yet ended is revived in one step', async ()
   await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [id]);
   const newest = await app.ctx.events.newestId();
   expect(await update(app, { id, retention: later })).toMatchObject({ __typename: 'Request', state: 'COMPLETED' });
-  const { rows } = await app.ctx.db.pool.query('SELECT state FROM event WHERE request_id = $1 AND id > $2', [
-    id,
-    newest,
-  ]);
+  const { rows } = await app.ctx.db.pool.query(
+    'SELECT state FROM numbered_event WHERE request_id = $1 AND number > $2',
+    [id, newest],
+  );
   expect(rows).toEqual([{ state: 'COMPLETED' }]);
   expect(await readUsed(app, 'late')).toBe(100);
 });

@@ -161,3 +161,19 @@ test('one that Prisma has rolled back is applied', async () => {
   );
   expect(await migrate(database.connection)).toEqual(names);
 });
+
+test('events from before they had numbers keep their ids, and what follows has greater ones', async () => {
+  const numbering = names.indexOf('20261121070000_event_numbers');
+  for (const name of names.slice(0, numbering))
+    await query(readFileSync(path.join(dir, name, 'migration.sql'), 'utf8'));
+  await query(`INSERT INTO event (id, at, request_ids, request_id) SELECT n * 10, now(), '{}', 1 FROM generate_series(1, 3) n;
+    SELECT setval('event_id_seq', 30)`);
+  await query(readFileSync(path.join(dir, names[numbering] ?? '', 'migration.sql'), 'utf8'));
+  // as a program that knows nothing of numbers writes it
+  await query(`INSERT INTO event (at, request_ids, request_id) VALUES (now(), '{}', 2), (now(), '{}', 2)`);
+  const told = 'SELECT number, request_id FROM numbered_event ORDER BY 1';
+  const before = [10, 20, 30].map((number) => ({ number: String(number), request_id: 1 }));
+  expect(await query(told)).toEqual(before);
+  await query('SELECT number_events(NULL)');
+  expect(await query(told)).toEqual([...before, { number: '31', request_id: 2 }, { number: '32', request_id: 2 }]);
+});

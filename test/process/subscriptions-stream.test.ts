@@ -141,7 +141,7 @@ test('a lost LISTEN connection loses nothing', async () => {
   const after = await newestId();
   const [, , [, open]] = transports as [unknown, unknown, (typeof transports)[0]];
   const stream = open<Changes>(app, { query: CHANGES, variables: { match: '/listen/', after } });
-  const listeners = `FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN tapegate'`;
+  const listeners = `FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tapegate events'`;
   for (const step of [START, GIVE_UP, START]) {
     const listening = await waitFor('the feed to listen', async () => {
       const { rows } = await app.ctx.db.pool.query<{ pid: number }>(`SELECT pid ${listeners}`);
@@ -188,8 +188,8 @@ test('readers that stand still for long lose nothing', async () => {
     }),
   );
   const { rows } = await app.ctx.db.pool.query<{ line: string }>(
-    `SELECT e.id || ' ' || f.path || ' ' || e.to_stage AS line
-     FROM event e JOIN tape_file f ON f.id = e.file_id WHERE e.id > $1 ORDER BY e.id`,
+    `SELECT e.number || ' ' || f.path || ' ' || e.to_stage AS line
+     FROM numbered_event e JOIN tape_file f ON f.id = e.file_id WHERE e.number > $1 ORDER BY e.number`,
     [after],
   );
   const expected = rows.map((row) => row.line);

@@ -12,7 +12,6 @@ const lockOfTable: Record<string, Lock> = {
   drive: 'drive',
   restore_disk: 'disk',
   notification: 'letter',
-  event: 'event',
 };
 const lockOfAlias: Record<string, Lock> = {
   r: 'request',
@@ -59,7 +58,7 @@ export function takingsOf(statement: Sql): Taking[] {
   for (const match of text.matchAll(/\bINSERT INTO (\w+)/g)) {
     const lock = lockOfTable[match[1] ?? ''];
     // a letter is made by whoever has its request locked
-    const waits = lock === 'event' || (lock !== 'letter' && /ON CONFLICT/.test(text.slice(match.index)));
+    const waits = lock !== 'letter' && /ON CONFLICT/.test(text.slice(match.index));
     add(match.index, lock, waits ? 'write' : 'own');
   }
   if (/pg_advisory_xact_lock/.test(text)) {

@@ -16,6 +16,7 @@ export function checkEvents(facts: Facts, index: Index, report: Report): void {
   for (const [fileId, events] of groupBy(facts.stageEvents, (event) => event.fileId)) {
     checkChain(fileId, events, index, report);
   }
+  for (const { id } of facts.unnumbered) report('event-unnumbered', `nobody is told of the event with the id ${id}`);
 }
 
 /**

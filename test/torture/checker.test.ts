@@ -80,6 +80,8 @@ interface Soil {
 
 const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
 const PROGRESS = 'request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk';
+/** As the app does it, which may be doing it just now. */
+const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
 
 async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<ViolationKind[]> {
   const client = await app.ctx.db.pool.connect();
@@ -87,14 +89,17 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
   const run = (text: string) => client.query(text);
   const soil: Soil = {
     run,
-    tell: (id) =>
-      run(`INSERT INTO event (at, request_ids, ${PROGRESS})
-        SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = ${id}`),
+    tell: async (id) => {
+      await run(`INSERT INTO event (at, request_ids, ${PROGRESS})
+        SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = ${id}`);
+      await run(NUMBER);
+    },
     moveGone: async (...moves) => {
       for (const [from = '', to = ''] of moves) {
         await run(`INSERT INTO event (at, request_ids, file_id, from_stage, to_stage)
           SELECT now(), '{}', id, '${STAGES[from]}', '${STAGES[to]}' FROM tape_file WHERE path = '/s/gone'`);
       }
+      await run(NUMBER);
     },
     outside: {
       sources,
@@ -149,7 +154,9 @@ const copyAt = (stage: string, verified: string) =>
 /** Ids of the events of all files, or of a request, in order. */
 async function readEventIds({ run }: Soil, requestId?: number): Promise<bigint[]> {
   const condition = requestId === undefined ? 'file_id IS NOT NULL' : `request_id = ${requestId}`;
-  const { rows } = (await run(`SELECT id FROM event WHERE ${condition} ORDER BY id`)) as pg.QueryResult<{ id: bigint }>;
+  const { rows } = (await run(
+    `SELECT number AS id FROM numbered_event WHERE ${condition} ORDER BY 1`,
+  )) as pg.QueryResult<{ id: bigint }>;
   return rows.map((row) => row.id);
 }
 
@@ -420,6 +427,13 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       await tell(ids.complete);
       await run(setComplete('bytes_on_disk = bytes_total'));
     },
+  ],
+  [
+    'event-unnumbered',
+    'nobody is told of an event',
+    ({ run }) =>
+      run(`INSERT INTO event (at, request_ids, ${PROGRESS})
+        SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = ${ids.complete}`),
   ],
   ['stage-chain', 'a file leaves a stage that it was not at', ({ moveGone }) => moveGone('AR', 'RT')],
   ['stage-illegal', 'a file is restored without having been on its way', ({ moveGone }) => moveGone('TR', 'RT')],

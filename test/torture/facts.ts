@@ -78,6 +78,7 @@ export interface NotificationFact {
 }
 
 export interface StageEventFact {
+  /** Its number. */
   id: bigint;
   fileId: bigint;
   from: Stage;
@@ -109,6 +110,8 @@ export interface Stored {
   notifications: NotificationFact[];
   stageEvents: StageEventFact[];
   progressEvents: ProgressEventFact[];
+  /** Ids of committed events that nobody is told of. */
+  unnumbered: { id: bigint }[];
 }
 
 /** What only the test knows. */
@@ -170,13 +173,16 @@ async function readStored(query: Query): Promise<Stored> {
       `SELECT request_id AS "requestId", kind, recipient, message_id AS "messageId", state FROM notification ORDER BY id`,
     ),
     stageEvents: await query(
-      `SELECT id, file_id AS "fileId", from_stage AS "from", to_stage AS "to", request_ids AS "requestIds"
-       FROM event WHERE file_id IS NOT NULL ORDER BY id`,
+      `SELECT number AS id, file_id AS "fileId", from_stage AS "from", to_stage AS "to", request_ids AS "requestIds"
+       FROM numbered_event WHERE file_id IS NOT NULL ORDER BY 1`,
     ),
     progressEvents: await query(
-      `SELECT id, request_id AS "requestId", state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk",
+      `SELECT number AS id, request_id AS "requestId", state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk",
          files_failed AS "filesFailed", bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk"
-       FROM event WHERE request_id IS NOT NULL ORDER BY id`,
+       FROM numbered_event WHERE request_id IS NOT NULL ORDER BY 1`,
+    ),
+    unnumbered: await query(
+      'SELECT e.id FROM event e WHERE NOT EXISTS (SELECT FROM numbered_event n WHERE n.id = e.id) ORDER BY 1',
     ),
   };
 }

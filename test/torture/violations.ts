@@ -34,6 +34,7 @@ export const violationKinds = {
   'mail-unasked': 'mail was queued for a request that has no address for it',
   'progress-back': 'the progress of a request went back within one life of it',
   'progress-last': 'the last progress event of a request tells something else than the request',
+  'event-unnumbered': 'an event is committed, and has no number by which anybody is told of it',
   'stage-chain': 'the stage events of a file do not follow from each other',
   'stage-illegal': 'a stage event tells a move that does not exist',
   'stage-last': 'the last stage event of a file leads to another stage than it has',

@@ -2,14 +2,16 @@
  * Watching: first the present state, then every change, in order. A watcher that comes back with the id of the last
  * event it saw gets all that happened since instead of the present state.
  *
- * The present state is read in one statement with the id of the newest event, so that the changes go on from exactly
- * there: none is missing, and none that the state holds already is told after it.
+ * The present state is read in one statement with the id of the newest event, and with the batches of events that the
+ * statement saw and that have no ids yet. So the changes go on from exactly there: none is missing, and none that the state
+ * holds already is told after it.
  */
 
 import type { Context } from '../../context.js';
 import { allOf, empty, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
-import { isStageEvent, type ProgressEvent, type StageEvent } from '../../events.js';
+import type { Present } from '../../event-numbers.js';
+import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from '../../event-table.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import type { Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
@@ -18,7 +20,7 @@ import { likeSubstring } from '../match.js';
 import { getRequest } from './rows.js';
 
 /** Sizes are bytes. */
-export interface RequestProgress extends Omit<ProgressEvent, 'id'> {
+export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** The event that this state follows; what to resume after. */
   eventId: bigint;
   /** When the last byte may be there, at the rate so far; null while nothing can be said. */
@@ -46,44 +48,49 @@ export async function* watchRequest(
   signal: AbortSignal,
 ): AsyncGenerator<RequestProgress> {
   await getRequest(ctx, input.id);
-  const { newest, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
+  const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = checkAfter(input.after, newest);
   let start = knownStart;
-  const tell = (eventId: bigint, progress: Omit<ProgressEvent, 'id'>): RequestProgress => {
+  const tell = (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): RequestProgress => {
     if (progress.state === 'QUEUED') start = null;
     if (progress.state === 'RESTORING') start ??= progress.at;
     return { ...progress, eventId, eta: estimateEnd(progress, start, progress.at) };
   };
   if (after === undefined) yield tell(newest, { ...present, requestId: input.id, at: ctx.now() });
-  if (FINISHED.includes(present.state) && last <= (after ?? newest)) return;
+  if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
+  const told = new Set(after === undefined ? unnumbered : []);
   const filter = {
-    accepts: (event: StageEvent | ProgressEvent): event is ProgressEvent =>
-      !isStageEvent(event) && event.requestId === input.id,
+    accepts: (event: AnyEvent): event is ProgressEvent =>
+      !isStageEvent(event) && event.requestId === input.id && !told.has(event.batchId),
     condition: sql`e.request_id = ${input.id}`,
+    requestId: input.id,
   };
-  for await (const { id, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
+  for await (const { id, batchId, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
     yield tell(id, progress);
     if (FINISHED.includes(progress.state) && (await readPresent(ctx, input.id)).last <= id) return;
   }
 }
 
-interface Present extends Omit<ProgressEvent, 'id' | 'at' | 'requestId'> {
+interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Ids of the newest event of all, and of the last one of this request. */
-  newest: bigint;
+  /** Id of the last event of this request: greater than any while that has none. */
   last: bigint;
 }
 
+const NO_ID_YET = 2n ** 63n - 1n;
+
 /** A request that exists, as it is. */
-async function readPresent(ctx: Context, id: number): Promise<Present> {
-  const { rows } = await ctx.db.pool.query<Present>(
+async function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
+  await ctx.events.newestId();
+  const { rows } = await ctx.db.pool.query<PresentProgress>(
     sql`SELECT state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk", files_failed AS "filesFailed",
-       bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk", tapestore_request_start AS start,
-       (SELECT coalesce(max(id), 0) FROM event) AS newest,
-       (SELECT coalesce(max(id), 0) FROM event WHERE request_id = ${id}) AS last
+       bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk", tapestore_request_start AS start, ${ctx.events.present},
+       coalesce((
+         SELECT coalesce(b.first_number + e.id - b.first_id, ${NO_ID_YET}) FROM event e JOIN event_batch b ON b.id = e.batch_id
+         WHERE e.request_id = ${id} ORDER BY e.id DESC LIMIT 1), 0) AS last
      FROM request WHERE id = ${id}`,
   );
-  return rows[0] as Present;
+  return rows[0] as PresentProgress;
 }
 
 /** An id beyond the newest is none that was ever given: to wait for it would be to wait in silence. */
@@ -129,16 +136,16 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = checkAfter(input.after, newest);
-  const told: ToldPage[] = [];
+  const told = new ToldStages();
   if (after === undefined && (requestId !== undefined || match !== undefined)) {
     yield* tellStages(ctx, { requestId, match, eventId: newest }, told);
   }
   const filter = {
-    accepts: (event: StageEvent | ProgressEvent): event is StageEvent =>
+    accepts: (event: AnyEvent): event is StageEvent =>
       isStageEvent(event) &&
       (requestId === undefined || event.requestIds.includes(requestId)) &&
       (match === undefined || event.path.includes(match)) &&
-      !isTold(told, event),
+      !told.has(event),
     condition: allOf([
       sql`e.file_id IS NOT NULL`,
       ...(requestId === undefined ? [] : [sql`${requestId} = ANY(e.request_ids)`]),
@@ -150,17 +157,22 @@ export async function* watchStages(
   }
 }
 
-/** A page of present stages: up to which file it goes, and the newest event at that moment. */
-interface ToldPage {
-  lastFileId: bigint;
-  newest: bigint;
-}
+/** What the present stages, which were told, hold already: events of the files of each page, up to when it was read. */
+class ToldStages {
+  private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
+  /** Of all pages. */
+  private readonly unnumbered = new Set<string>();
 
-/** The present stage of the file, which was told, holds the event already. */
-function isTold(pages: readonly ToldPage[], event: StageEvent): boolean {
-  if (event.id > (pages.at(-1)?.newest ?? 0n)) return false;
-  const page = pages.find(({ lastFileId }) => event.fileId <= lastFileId);
-  return page !== undefined && event.id <= page.newest;
+  add(lastFileId: bigint, { newest, unnumbered }: Present): void {
+    this.pages.push({ lastFileId, newest, unnumbered: new Set(unnumbered) });
+    for (const batch of unnumbered) this.unnumbered.add(batch);
+  }
+
+  has(event: StageEvent): boolean {
+    if (event.id > (this.pages.at(-1)?.newest ?? 0n) && !this.unnumbered.has(event.batchId)) return false;
+    const page = this.pages.find(({ lastFileId }) => event.fileId <= lastFileId);
+    return page !== undefined && (event.id <= page.newest || page.unnumbered.has(event.batchId));
+  }
 }
 
 const PAGE = 1000;
@@ -169,27 +181,31 @@ const PAGE = 1000;
 async function* tellStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
-  told: ToldPage[],
+  told: ToldStages,
 ): AsyncGenerator<StageChange> {
   const at = ctx.now();
   for (let after = 0n; ; ) {
-    const { rows } = await ctx.db.pool.query<{ id: bigint; path: string; stage: Stage; newest: bigint }>(
-      presentStages(choice, after),
+    const { rows } = await ctx.db.pool.query<Present & { id: bigint; path: string; stage: Stage }>(
+      presentStages(ctx, choice, after),
     );
     for (const { id, path, stage } of rows) {
       after = id;
       yield { eventId: choice.eventId, at, path, from: null, to: stage };
     }
-    if (rows[0]) told.push({ lastFileId: after, newest: rows[0].newest });
+    if (rows[0]) told.add(after, rows[0]);
     if (rows.length < PAGE) return;
   }
 }
 
 /** The next page of the stages; what is not asked for is left out, so that the planner sees which index it may use. */
-function presentStages(choice: { requestId: number | undefined; match: string | undefined }, after: bigint): Sql {
+function presentStages(
+  ctx: Context,
+  choice: { requestId: number | undefined; match: string | undefined },
+  after: bigint,
+): Sql {
   const { requestId, match } = choice;
   const isMatch = match === undefined ? empty : sql`AND f.path LIKE ${likeSubstring(match)}`;
-  const columns = sql`f.id, f.path, f.stage, (SELECT coalesce(max(id), 0) FROM event) AS newest`;
+  const columns = sql`f.id, f.path, f.stage, ${ctx.events.present}`;
   if (requestId === undefined) {
     return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
