@@ -74,6 +74,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   repairState: ['request'],
   repairLost: ['request', 'file', 'recall', 'disk'],
   repairAstray: ['request', 'file', 'recall'],
+  repairMisplaced: ['file', 'recall'],
   repairUnheld: ['recall'],
   repairAhead: ['request', 'file', 'recall'],
   repairUnserved: ['request', 'file', 'recall'],

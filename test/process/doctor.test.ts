@@ -158,8 +158,15 @@ test('counters that are wrong are found and reckoned anew', async () => {
 
 test('a queue that does not agree with the holds is put in order, and the files come', async () => {
   const { id: first } = await restore('/queue/ahead');
-  const contents = await tape('/queue/unserved', '/queue/orphan', '/queue/lost', '/queue/astray', '/queue/nobody');
-  const second = await ask('/queue/unserved', '/queue/orphan', '/queue/lost', '/queue/astray');
+  const contents = await tape(
+    '/queue/unserved',
+    '/queue/orphan',
+    '/queue/lost',
+    '/queue/astray',
+    '/queue/nobody',
+    '/queue/elsewhere',
+  );
+  const second = await ask('/queue/unserved', '/queue/orphan', '/queue/lost', '/queue/astray', '/queue/elsewhere');
   await sql(`UPDATE tape_file SET stage = 'ONTAPE' WHERE path = $1`, ['/queue/ahead']);
   rmSync(place('/queue/ahead'));
   await sql(`DELETE FROM recall WHERE file_id = ${fileId}`, ['/queue/unserved']);
@@ -172,9 +179,11 @@ test('a queue that does not agree with the holds is put in order, and the files 
   await sql(`UPDATE drive SET engine_id = gen_random_uuid(), lease_until = '2020-01-01' WHERE name = 'drive-1'`);
   await sql('UPDATE restore_disk SET reserved = 2000');
   await sql(
-    `INSERT INTO recall (file_id, size, created_at) SELECT id, size, '2026-01-02' FROM tape_file WHERE path = $1`,
+    `INSERT INTO recall (file_id, volume_id, position, size, created_at)
+     SELECT id, volume_id, position, size, '2026-01-02' FROM tape_file WHERE path = $1`,
     ['/queue/nobody'],
   );
+  await sql(`UPDATE recall SET volume_id = NULL, position = 77 WHERE file_id = ${fileId}`, ['/queue/elsewhere']);
   const { rows } = await sql(`SELECT name, epoch FROM drive WHERE name = 'drive-1'`);
   const epoch = rows[0].epoch as bigint;
   const due = [
@@ -197,6 +206,12 @@ test('a queue that does not agree with the holds is put in order, and the files 
       found: 'one that is WAITING',
     },
     { kind: 'recall-astray', thing: '/queue/astray', expected: 'RESTORING, since its recall runs', found: 'ONTAPE' },
+    {
+      kind: 'recall-misplaced',
+      thing: '/queue/elsewhere',
+      expected: `volume V${volumes}, position 6, 1000 bytes, as the file says`,
+      found: 'volume unknown, position 77, 1000 bytes',
+    },
     {
       kind: 'hold-ahead',
       thing: '/queue/ahead',

@@ -4,10 +4,9 @@ import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { claim, idOf, measure, startIdleApp } from '../support/engine-by-hand.js';
+import { claim, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored } from '../support/engine-watch.js';
 import { addTaped, buildRow } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
@@ -31,7 +30,7 @@ afterAll(() => app.close());
 
 /** Does what an engine does up to the moment at which it puts the file in place, and leaves the rest undone. */
 async function dieAfterPlacing(file: string, bytes: Uint8Array): Promise<void> {
-  const started = await startRecalls(app.ctx, await claim(app), { fileIds: [await idOf(app, file)], measure });
+  const started = await startByHand(app, await claim(app), [file]);
   expect(started.map((recall) => recall.path)).toEqual([file]);
   const place = path.join(app.restoreDir, file);
   mkdirSync(path.dirname(place), { recursive: true });

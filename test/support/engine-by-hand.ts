@@ -1,9 +1,10 @@
 /** An app without an engine, the steps of an engine one by one, to stop between any two of them, and one for a while. */
 import { mkdirSync } from 'node:fs';
 import { DiskGauge } from '../../src/engine/disk/space.js';
-import { startEngine } from '../../src/engine/runner.js';
+import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { claimDrive, ensureDrives, type Lease } from '../../src/operations/recalls/drives.js';
+import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/operations/recalls/drives.js';
+import { type RunningRecall, startRecalls } from '../../src/operations/recalls/starts.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { startApp, type TestApp } from './app.js';
 import { addQuota } from './factories.js';
@@ -35,9 +36,24 @@ const gauge = new DiskGauge();
 
 export const measure = gauge.measure.bind(gauge);
 
+/** Starts recalls as a drive does that has the volume of the first file mounted. */
+export async function startByHand(app: TestApp, lease: Lease, files: readonly string[]): Promise<RunningRecall[]> {
+  const { rows } = await app.ctx.db.pool.query<{ id: bigint; volumeId: number }>(
+    'SELECT f.id, f.volume_id AS "volumeId" FROM unnest($1::text[]) WITH ORDINALITY AS p (path, n) JOIN tape_file f USING (path) ORDER BY n',
+    [files],
+  );
+  await setMount(app.ctx, lease, rows[0]?.volumeId ?? null);
+  return await startRecalls(app.ctx, lease, { fileIds: rows.map((row) => row.id), measure });
+}
+
 /** An engine works until `work` is done. */
-export async function withEngine<T>(app: TestApp, backend: TapeBackend, work: () => Promise<T>): Promise<T> {
-  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+export async function withEngine<T>(
+  app: TestApp,
+  backend: TapeBackend,
+  work: () => Promise<T>,
+  options: EngineOptions = {},
+): Promise<T> {
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000, ...options });
   try {
     return await work();
   } finally {

@@ -49,6 +49,12 @@ export interface TapedFile {
   verified?: string | null;
 }
 
+/** Puts bytes on a volume of a memory back end; what is there is replaced. */
+export function putOnTape(backend: MemoryBackend, copy: { volume: string; position: bigint; bytes: Uint8Array }): void {
+  const positions = backend.volumes.get(copy.volume) ?? new Map<bigint, Uint8Array>();
+  backend.volumes.set(copy.volume, positions.set(copy.position, copy.bytes));
+}
+
 /** Puts files with real bytes on the volumes of a memory back end and into the catalogue. */
 export async function addTaped(
   ctx: Context,
@@ -59,8 +65,7 @@ export async function addTaped(
   const rows = files.map((file, index) => {
     const bytes = file.bytes ?? randomBytes(file.size ?? 1000);
     const { volume = 'V00001', position = BigInt(index + 1) } = file;
-    const positions = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
-    backend.volumes.set(volume, positions.set(position, bytes));
+    putOnTape(backend, { volume, position, bytes });
     contents.set(file.path, bytes);
     const checksum = checksumOf(bytes);
     const { stage = 'ONTAPE', verified } = file;

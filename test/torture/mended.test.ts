@@ -5,11 +5,10 @@ import { importRows } from '../../src/operations/catalogue/import.js';
 import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.js';
 import { ensureDrives, giveBackDrive, type Lease } from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { claim, idOf, measure, startIdleApp } from '../support/engine-by-hand.js';
+import { claim, idOf, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';
 import { lock, waitForBlocked } from '../support/locks.js';
 import { cancel } from '../support/mutations.js';
@@ -95,7 +94,7 @@ test('a recall that was left running on a drive that is no longer in use is done
   await ensureDrives(app.ctx, 3);
   const leases = [await claim(app, 3, 60), await claim(app, 3, 60), await claim(app, 3)];
   expect(leases.map((lease) => lease.driveName)).toEqual(['drive-1', 'drive-2', 'drive-3']);
-  await startRecalls(app.ctx, leases[2] as Lease, { fileIds: [await idOf(app, '/left/drive-3')], measure });
+  await startByHand(app, leases[2] as Lease, ['/left/drive-3']);
   for (const lease of leases.slice(0, 2)) await giveBackDrive(app.ctx, lease);
   await work();
   await waitForState(app, id, 'COMPLETED');
@@ -118,7 +117,7 @@ test('a request hears of a recall that begins and ends while it is made', async 
   const unlock = await lock(app, `SELECT FROM tape_file WHERE path = '${second}' FOR NO KEY UPDATE`);
   const late = makeRequest(app, { quota: 'alice', files: [first, second] });
   await waitForBlocked(app, 1);
-  const started = await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
+  const started = await startByHand(app, lease, [first]);
   // events are written in the order in which they are about to be: the end of the recall, then the request
   const unlockEvents = await lock(app, 'SELECT pg_advisory_xact_lock(1413563205, 1)');
   const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
@@ -138,7 +137,7 @@ test('a file leaves the disk when its only request was made and cancelled while 
   const first = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
   const fileId = await idOf(app, '/end/brief');
   const lease = await claim(app);
-  await startRecalls(app.ctx, lease, { fileIds: [fileId], measure });
+  await startByHand(app, lease, ['/end/brief']);
   await cancel(app, first);
   // who ends the recall has looked for requests, and waits for the file; a request may still look at it
   const unlockFile = await lock(app, `SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);

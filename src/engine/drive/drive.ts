@@ -72,11 +72,12 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
     const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
     const isFree = ({ volume, isMounted }: WaitingVolume) =>
-      !isMounted && !options.failures.isPaused(volume, ctx.now());
+      !isMounted && !options.failures.isPaused(volume, ctx.now()) && !options.failures.isIdle(volume);
     const free = queues.filter(isFree);
     const choice = chooseNext(openBacklog(free, state), state);
     if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
-      await workVolume(ctx, backend, lease, { volume: choice.queue, options });
+      const hasRead = await workVolume(ctx, backend, lease, { volume: choice.queue, options });
+      options.failures.noteVisit(choice.queue.volume, hasRead);
       await setMount(ctx, lease, null);
     } else if (isOpen && performance.now() >= verifyAt) {
       if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;

@@ -26,10 +26,23 @@ export class OutcomeWriter {
     return this.last;
   }
 
-  /** @param holdReason why the volume is to be held, when it is */
-  report(outcomes: readonly RecallOutcome[], holdReason?: string): void {
-    this.append(() => finishRecalls(this.ctx, this.lease, outcomes));
-    if (holdReason !== undefined) this.append(() => holdFailing(this.ctx, this.volume, holdReason));
+  /**
+   * @param judge says why the volume is to be held, when it is; what was read of a file that an import has changed since
+   *   is told as returned, since it says nothing of what the volume holds now
+   */
+  report(
+    outcomes: readonly RecallOutcome[],
+    judge: (outcomes: readonly RecallOutcome[]) => string | undefined = () => undefined,
+  ): void {
+    this.append(async () => {
+      const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
+      const holdReason = judge(
+        outcomes.map((outcome) =>
+          superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
+        ),
+      );
+      if (holdReason !== undefined) await holdFailing(this.ctx, this.volume, holdReason);
+    });
   }
 
   /** Charges whoever wanted the files with the time that the drive has spent on them. */

@@ -12,6 +12,9 @@ import { classifyError, maxTries, pauseSeconds } from './retry.js';
 /** Mounts that may fail one after another; more where the class of the error is tried more often. */
 const MAX_MOUNTS = 3;
 
+/** The queue of a volume of which nothing could start is looked at again after a while that doubles from visit to visit. */
+const IDLE_MS = { first: 1000, most: 10_000 };
+
 /** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
 const MAX_BAD_FILES = 3;
 
@@ -30,6 +33,8 @@ export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
   private readonly badFiles = new Map<string, number>();
+  /** Of volumes of which nothing could start: until when they are left alone, by the process's own clock. */
+  private readonly idle = new Map<string, { until: number; ms: number }>();
 
   /** Is it too early for the next mount? Also for what was asked for after the last one had failed. */
   isPaused(volume: string, now: string): boolean {
@@ -37,9 +42,22 @@ export class VolumeFailures {
     return until !== undefined && isBefore(now, until);
   }
 
+  /** Is it too early to turn to the volume again, since nothing of it could start? */
+  isIdle(volume: string): boolean {
+    return (this.idle.get(volume)?.until ?? 0) > performance.now();
+  }
+
+  /** A drive has turned to the volume; whatever kept it from reading, it does not turn there again without a pause. */
+  noteVisit(volume: string, hasRead: boolean): void {
+    const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_MS.first / 2) * 2, IDLE_MS.most);
+    if (hasRead) this.idle.delete(volume);
+    else this.idle.set(volume, { until: performance.now() + ms, ms });
+  }
+
   /** An operator has changed something. */
   endPauses(): void {
     this.pauses.clear();
+    this.idle.clear();
   }
 
   mountSucceeded(volume: string): void {

@@ -22,7 +22,7 @@ export interface VolumeWork {
 
 /**
  * Reads what is wanted of a volume, until nothing is left that can start, others are due, or the drive is to stop.
- * @returns when all is written down, and the volume is unmounted
+ * @returns when all is written down, and the volume is unmounted: whether anything could start
  * @throws what the database, the plan or the unmount threw; what is still RUNNING then is for the drive's next holder
  */
 export async function workVolume(
@@ -30,10 +30,10 @@ export async function workVolume(
   backend: TapeBackend,
   lease: HeldLease,
   work: VolumeWork,
-): Promise<void> {
+): Promise<boolean> {
   const visit = new Visit(ctx, backend, lease, work);
   try {
-    await visit.readBatches();
+    return await visit.readBatches();
   } finally {
     await visit.leave();
   }
@@ -64,14 +64,20 @@ class Visit {
     this.outcomes = new OutcomeWriter(ctx, lease, volume.volume);
   }
 
-  async readBatches(): Promise<void> {
+  /** @returns whether there was anything to read */
+  async readBatches(): Promise<boolean> {
     const isStopped = () => this.options.stop.aborted || this.lease.signal.aborted;
+    let hasRead = false;
     while (!isStopped() && (await this.starts.hasNext())) {
       const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan
       const batch = await this.starts.takeNext();
       if (batch.recalls.length === 0) batch.end();
-      else await this.workBatch(batch, startedAt);
+      else {
+        hasRead = true;
+        await this.workBatch(batch, startedAt);
+      }
     }
+    return hasRead;
   }
 
   /** Nothing of the visit goes on afterwards, whatever is thrown: the drive is given to somebody else then. */
@@ -112,7 +118,7 @@ class Visit {
   /** Returns when all is read; `writing` goes on, and ends the batch. */
   private async readBatch(mounted: MountedVolume, batch: Batch): Promise<void> {
     const findHoldReason = this.options.failures.followReads(this.volume.volume, batch.recalls);
-    const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, findHoldReason(outcomes));
+    const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, findHoldReason);
     const readAt = performance.now();
     const { written } = await runBatch(this.ctx, this.lease, mounted, { batch, report, budget: this.budget });
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);

@@ -10,6 +10,7 @@ import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
 import { moveFiles } from './moves.js';
+import { isSamePlace, isSameVersion, placeOfFile } from './versions.js';
 
 /**
  * New files go in first: nobody else sees them yet. Then what the catalogue's lock keeps apart, in the order of all
@@ -100,7 +101,7 @@ async function lockConcerned(tx: Transaction): Promise<void> {
   // together with the files whose stages are looked at when the requests are settled, so that all are locked in order
   await tx.query(
     sql`CREATE TEMP TABLE known ON COMMIT DROP AS
-        SELECT f.id, f.stage, f.size, f.disk_id, d.line FROM tape_file f LEFT JOIN differing d ON d.id = f.id
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, d.line FROM tape_file f LEFT JOIN differing d ON d.id = f.id
         WHERE f.id IN (
           SELECT id FROM differing
           UNION SELECT h.file_id FROM hold h JOIN tape_file g ON g.id = h.file_id
@@ -219,9 +220,11 @@ async function moveKnown(tx: Transaction): Promise<bigint[]> {
  * @returns the ids of the requests that are to be settled
  */
 async function followChanges(tx: Transaction): Promise<number[]> {
+  // what went wrong so far went wrong with other bytes, or elsewhere; a recall that runs follows when it ends
   await tx.query(
-    sql`UPDATE recall c SET volume_id = f.volume_id, "position" = f.position, size = f.size
-        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND c.state = 'WAITING'`,
+    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, not_before = NULL, error_class = NULL, error = NULL
+        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND c.state = 'WAITING'
+          AND NOT (${isSameVersion('k', 'f')} AND ${isSamePlace('k', 'f')})`,
   );
   const rows = await tx.query<{ id: number }>(
     sql`WITH changed AS (

@@ -1,8 +1,10 @@
 /** The queue against what it serves: holds, recalls, drives and stages must agree. */
-import { type Sql, sql } from '../../database/sql.js';
+import { lockFiles, lockRecalls } from '../../database/locks.js';
+import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
+import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
 import { isOrphan, returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
 import { dropRecalls } from '../requests/ends.js';
@@ -31,10 +33,10 @@ export const recallLost: FaultKind = {
     await transaction(ctx.db.pool, 'repairLost', async (tx) => {
       await lockHolders(tx, keys);
       const returned = await tx.query<{ fileId: bigint; size: bigint; diskId: number | null }>(
-        sql`UPDATE recall c SET state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL
-            FROM recall old LEFT JOIN drive d ON d.id = old.drive_id
+        sql`UPDATE recall c SET ${waitingAgain}
+            FROM recall old JOIN tape_file f ON f.id = old.file_id LEFT JOIN drive d ON d.id = old.drive_id
             WHERE c.file_id = ANY(${keys}::bigint[]) AND old.file_id = c.file_id AND c.state = 'RUNNING' AND ${isLost}
-            RETURNING c.file_id AS "fileId", c.size, old.disk_id AS "diskId"`,
+            RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
       );
       const fileIds = returned.map((recall) => recall.fileId);
       await moveFiles(tx, fileIds, { from: 'RESTORING', to: 'ONTAPE' });
@@ -95,6 +97,36 @@ const recallAstray: FaultKind = {
     }),
 };
 
+/** A drive would mount the wrong volume for it, or read another file's bytes. */
+const recallMisplaced: FaultKind = {
+  kind: 'recall-misplaced',
+  find: (
+    after,
+    limit,
+  ) => sql`SELECT c.file_id AS key, f.path AS thing, ${tellPlace('f')} || ', as the file says' AS expected,
+      ${tellPlace('c')} AS found
+    FROM recall c JOIN tape_file f ON f.id = c.file_id
+    WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${isMisplaced} ORDER BY c.file_id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairMisplaced', async (tx) => {
+      await lockFiles(tx, keys);
+      await lockRecalls(tx, sql`c.file_id = ANY(${keys}::bigint[])`);
+      await tx.query(
+        sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
+            WHERE c.file_id = ANY(${keys}::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND ${isMisplaced}`,
+      );
+      await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
+    }),
+};
+
+/** @param row a file or a recall */
+function tellPlace(row: 'f' | 'c'): Sql {
+  const alias = raw(row);
+  return sql`format('volume %s, position %s, %s bytes',
+    coalesce((SELECT v.name FROM volume v WHERE v.id = ${alias}.volume_id), 'unknown'),
+    coalesce(${alias}.position::text, 'unknown'), ${alias}.size)`;
+}
+
 const requestNames = sql`'request' || CASE WHEN count(*) > 1 THEN 's ' ELSE ' ' END
   || string_agg(h.request_id::text, ', ' ORDER BY h.request_id)`;
 
@@ -138,4 +170,4 @@ export const holdUnserved: FaultKind = {
 };
 
 /** What is mended by one is looked at by the next ones. */
-export const queueFaults: readonly FaultKind[] = [fileOrphaned, recallAstray, holdAhead, recallUnheld];
+export const queueFaults: readonly FaultKind[] = [fileOrphaned, recallAstray, recallMisplaced, holdAhead, recallUnheld];

@@ -1,14 +1,19 @@
-/** Running recalls that are to be stopped: nobody waits for them any more, or an operator has held what they run on. */
+/**
+ * Running recalls that are to be stopped: nobody waits for them any more, an operator has held what they run on, or an
+ * import has said that other bytes are the file's.
+ */
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { isSameVersion } from '../catalogue/versions.js';
 
 /** @returns ids of files whose recalls this engine runs, and must stop */
 export async function findAbandoned(ctx: Context, engineId: string): Promise<bigint[]> {
   const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
-    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
+    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
         WHERE c.state = 'RUNNING' AND d.engine_id = ${engineId}::uuid AND (
-          EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'HELD')
+          NOT ${isSameVersion('c', 'f')}
+          OR EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'HELD')
           OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id AND s.mode = 'HELD')
           OR EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = c.disk_id AND s.mode = 'HELD')
           OR EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend} AND s.mode = 'HELD')

@@ -6,7 +6,10 @@ import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
+import type { Move } from '../../stages.js';
+import { addSeconds } from '../../time.js';
 import { moveFiles, type NewCopy } from '../catalogue/moves.js';
+import { isSamePlace, isSameVersion, waitingAgain } from '../catalogue/versions.js';
 import { isLive, isUnheld } from '../conditions.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
@@ -24,45 +27,96 @@ export type RecallOutcome = { fileId: bigint } & (
   | { kind: 'returned' }
 );
 
+/** The copy that a recall has put in place. */
+type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
+
+/**
+ * An import has said something else of the file meanwhile, so that what came of reading it counts for nothing: it is read
+ * again as it is now. A copy that was put in place is removed first, as any is that is to go.
+ */
+type Superseded = { fileId: bigint; kind: 'superseded'; copy: Restored | undefined; notBefore: string };
+
+/** How an outcome is written down. */
+type Judged = RecallOutcome | Superseded;
+
+/** However often files are renewed: a recall rests between two starts. */
+const SUPERSEDED_PAUSE_SECONDS = 1;
+
 /**
  * Writes down how recalls of a drive ended, together: stages, holds, requests, reserved and used room, mail.
- * Recalls that this lease does not hold any more are passed over.
- * @returns the ids of the files whose outcome was written
+ * Recalls that this lease does not hold any more are passed over. What was read counts only while the catalogue still
+ * says of the file what it said when the recall began.
+ * @returns the ids of the files of which it says something else
  */
-export async function finishRecalls(ctx: Context, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<bigint[]> {
+export async function finishRecalls(
+  ctx: Context,
+  lease: Lease,
+  outcomes: readonly RecallOutcome[],
+): Promise<Set<bigint>> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   return await transaction(ctx.db.pool, 'finishRecalls', async (tx) => {
     // none of these requests ends before the commit: else its end would be dealt with while its files are not there yet,
     // and they would stay for ever
     await lockHolders(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
-    const reservations = await endRecalls(tx, lease, outcomes);
+    const judged = await judgeOutcomes(ctx, tx, lease, outcomes);
+    const reservations = await endRecalls(tx, lease, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
-    const written = outcomes.filter((outcome) => ended.has(outcome.fileId));
-    const restoredIds = await placeFinished(tx, written, ended);
+    const written = judged.filter((outcome) => ended.has(outcome.fileId));
+    const placedIds = await placeFinished(tx, written, ended);
     await markHolds(ctx, tx, written.flatMap(toHoldOutcome));
     // last, since recalls that start wait for the disks
-    await freeReserved(tx, reservations, new Set(restoredIds));
-    return [...ended.keys()];
+    await freeReserved(tx, reservations, new Set(placedIds));
+    return new Set(written.filter(({ kind }) => kind === 'superseded').map(({ fileId }) => fileId));
+  });
+}
+
+/** Compares what was read with what the files say now; the files are locked. */
+async function judgeOutcomes(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  outcomes: readonly RecallOutcome[],
+): Promise<Judged[]> {
+  const fileIds = outcomes.map((outcome) => outcome.fileId);
+  const rows = await tx.query<{ fileId: bigint; isSame: boolean }>(
+    sql`SELECT c.file_id AS "fileId", ${isSameVersion('c', 'f')} AS "isSame" FROM recall c JOIN tape_file f ON f.id = c.file_id
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND c.drive_id = ${lease.driveId}
+          AND c.epoch = ${lease.epoch} AND NOT (${isSameVersion('c', 'f')} AND ${isSamePlace('c', 'f')})`,
+  );
+  const changed = new Map(rows.map((row) => [row.fileId, row]));
+  const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
+  return outcomes.map((outcome) => {
+    const { fileId, kind } = outcome;
+    const change = changed.get(fileId);
+    // the same bytes at another place are as good, and what went wrong at the old place says nothing of the new one
+    if (!change || (change.isSame && kind === 'restored')) return outcome;
+    return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
 }
 
 /**
- * Moves files to where their recalls have brought them; one that is restored and that nobody holds any more leaves at once.
- * @returns the ids of those that are restored
+ * Moves files to where their recalls have brought them; one that is restored and that nobody holds any more leaves at once,
+ * and so does the copy of another version than that of now.
+ * @returns the ids of those that have a copy
  */
 async function placeFinished(
   tx: Transaction,
-  outcomes: readonly RecallOutcome[],
+  outcomes: readonly Judged[],
   ended: ReadonlyMap<bigint, Reservation>,
 ): Promise<bigint[]> {
-  const copies = outcomes.flatMap((outcome) => {
+  const toCopy = (outcome: Restored) => {
     const recall = ended.get(outcome.fileId);
-    if (outcome.kind !== 'restored' || !recall) return [];
-    return [{ fileId: outcome.fileId, mtimeNs: outcome.mtimeNs, diskId: recall.diskId }];
-  });
-  await noteCopies(tx, copies);
-  const others = outcomes.filter((outcome) => outcome.kind !== 'restored').map((outcome) => outcome.fileId);
+    return recall ? [{ fileId: outcome.fileId, mtimeNs: outcome.mtimeNs, diskId: recall.diskId }] : [];
+  };
+  const copies = outcomes.flatMap((outcome) => (outcome.kind === 'restored' ? toCopy(outcome) : []));
+  const stale = outcomes.flatMap((outcome) =>
+    outcome.kind === 'superseded' && outcome.copy ? toCopy(outcome.copy) : [],
+  );
+  await noteCopies(tx, copies, { from: 'RESTORING', to: 'RESTORED' });
+  await noteCopies(tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
+  const placed = new Set([...copies, ...stale].map((copy) => copy.fileId));
+  const others = outcomes.map((outcome) => outcome.fileId).filter((fileId) => !placed.has(fileId));
   await moveFiles(tx, others, { from: 'RESTORING', to: 'ONTAPE' });
   const restoredIds = copies.map((copy) => copy.fileId);
   const rows = await tx.query<{ id: bigint }>(
@@ -70,12 +124,15 @@ async function placeFinished(
   );
   const unheld = rows.map((file) => file.id);
   await moveFiles(tx, unheld, { from: 'RESTORED', to: 'ONTAPE' });
-  return restoredIds;
+  return [...placed];
 }
 
-/** Moves files to RESTORED and notes their copies; that of a file that an import has moved meanwhile is noted as well. */
-async function noteCopies(tx: Transaction, copies: readonly (NewCopy & { fileId: bigint })[]): Promise<void> {
-  const move = { from: 'RESTORING', to: 'RESTORED' } as const;
+/** Moves files and notes their copies; that of a file that is not at RESTORING, as it should be, is noted as well. */
+async function noteCopies(
+  tx: Transaction,
+  copies: readonly (NewCopy & { fileId: bigint })[],
+  move: Move,
+): Promise<void> {
   const fileIds = copies.map((copy) => copy.fileId);
   const moved = new Set(await moveFiles(tx, fileIds, move, copies));
   const others = copies.filter((copy) => !moved.has(copy.fileId));
@@ -90,7 +147,7 @@ async function noteCopies(tx: Transaction, copies: readonly (NewCopy & { fileId:
 }
 
 /** What those who hold the file are told; nothing while it is still to be recalled. */
-function toHoldOutcome(outcome: RecallOutcome): HoldOutcome[] {
+function toHoldOutcome(outcome: Judged): HoldOutcome[] {
   const { fileId } = outcome;
   if (outcome.kind === 'restored') return [{ fileId }];
   if (outcome.kind !== 'failed') return [];
@@ -118,8 +175,8 @@ async function dateLateRequests(
 }
 
 /** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
-async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<Reservation[]> {
-  const isOver = (outcome: RecallOutcome) => outcome.kind === 'restored' || outcome.kind === 'failed';
+async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Reservation[]> {
+  const isOver = (outcome: Judged) => outcome.kind === 'restored' || outcome.kind === 'failed';
   const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
   const gone = await tx.query<Reservation>(
     sql`DELETE FROM recall WHERE file_id = ANY(${over}::bigint[]) AND state = 'RUNNING'
@@ -130,20 +187,23 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Reca
   return back.length === 0 ? gone : [...gone, ...(await requeue(tx, lease, back))];
 }
 
-async function requeue(tx: Transaction, lease: Lease, back: readonly RecallOutcome[]): Promise<Reservation[]> {
+/** The place is that of the file; what is read as another version has all of its tries before it. */
+async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): Promise<Reservation[]> {
   const tries = back.map((outcome) => (outcome.kind === 'retry' ? outcome : undefined));
+  const isOther = back.map((outcome) => outcome.kind === 'superseded');
   const fileIds = back.map((outcome) => outcome.fileId);
   const [classes, errors] = [tries.map((o) => o?.errorClass ?? null), tries.map((o) => o?.error ?? null)];
-  const notBefore = tries.map((o) => o?.notBefore ?? null);
+  const notBefore = back.map((o) => ('notBefore' in o ? o.notBefore : null));
   const queued = await tx.query<Reservation>(
-    sql`UPDATE recall c SET state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
-          attempts = c.attempts + CASE WHEN b.error_class IS NULL THEN 0 ELSE 1 END, not_before = b.not_before,
-          error_class = coalesce(b.error_class, c.error_class), error = coalesce(b.error, c.error)
-        FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[])
-            AS b (file_id, error_class, error, not_before), recall old
-        WHERE c.file_id = b.file_id AND old.file_id = c.file_id
+    sql`UPDATE recall c SET ${waitingAgain}, not_before = b.not_before,
+          attempts = CASE WHEN b.is_other THEN 0 WHEN b.error_class IS NULL THEN c.attempts ELSE c.attempts + 1 END,
+          error_class = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error_class, c.error_class) END,
+          error = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error, c.error) END
+        FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[],
+            ${isOther}::bool[]) AS b (file_id, error_class, error, not_before, is_other), recall old, tape_file f
+        WHERE c.file_id = b.file_id AND old.file_id = c.file_id AND f.id = c.file_id
           AND c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}
-        RETURNING c.file_id AS "fileId", c.size, old.disk_id AS "diskId"`,
+        RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
   // a recall that went back into the queue while its last request ended has nobody left to wait for it

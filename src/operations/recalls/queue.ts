@@ -89,10 +89,8 @@ export async function readVolumeQueue(
   );
   const fileIds = rows.map((row) => row.fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
-  return rows.flatMap((row) => {
-    const start = starts.get(row.fileId);
-    return start === undefined ? [] : [{ ...row, start }];
-  });
+  // also what an import has just moved elsewhere: whoever starts it sees that, and the queue has nothing left of it
+  return rows.map((row) => ({ ...row, start: starts.get(row.fileId) ?? 0n }));
 }
 
 /** A statement of its own: joined with the queue, it is a product of both whenever PostgreSQL takes the queue for short. */

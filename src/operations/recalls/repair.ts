@@ -11,6 +11,7 @@ export interface LeftBehind {
   fileId: bigint;
   path: string;
   size: bigint;
+  /** Of the version that was read. */
   checksum: string | null;
   diskId: number;
   mountpoint: string;
@@ -21,7 +22,7 @@ export interface LeftBehind {
 /** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    sql`SELECT c.file_id AS "fileId", f.path, c.size, f.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
+    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
   );

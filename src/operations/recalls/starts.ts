@@ -7,6 +7,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { onDiskStages, type Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
+import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -27,9 +28,10 @@ export interface RunningRecall {
 }
 
 /**
- * Starts waiting recalls on a drive: reserves room for each, moves its file to RESTORING and dates its requests.
- * A recall without room stays in the queue and says so. Recalls that are no longer waiting, and those that an operator
- * has suspended since they were planned, are left out.
+ * Starts waiting recalls on a drive: reserves room for each, moves its file to RESTORING and dates its requests. What is
+ * read, and where, is what the file says now; what lies on another volume than the drive has mounted stays in the queue.
+ * A recall without room stays there, too, and says so. Recalls that are no longer waiting, and those that an operator has
+ * suspended since they were planned, are left out.
  * @returns what was started, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -42,8 +44,12 @@ export async function startRecalls(
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     const waiting = await lockWaiting(ctx, tx, lease, fileIds);
-    if (!(await lockDrive(tx, lease))) return { started: [], idle: [] };
-    const placed = await reserve(ctx, tx, waiting.filter(isStartable), measure);
+    const mounted = await lockDrive(tx, lease);
+    if (!mounted) return { started: [], idle: [] };
+    await followFiles(tx, fileIds);
+    const isHere = ({ volumeId }: WaitingRecall) => volumeId !== null && volumeId === mounted.volumeId;
+    const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
+    const placed = await reserve(ctx, tx, startable.filter(hasPosition), measure);
     await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
@@ -56,18 +62,27 @@ export async function startRecalls(
 
 /**
  * So that nobody takes the drive over and cleans up in the middle of a start; its lease is renewed all the same, however
- * long the start waits for others. @returns false when the lease is lost
+ * long the start waits for others. @returns undefined when the lease is lost
  */
-async function lockDrive(tx: Transaction, lease: Lease): Promise<boolean> {
-  const held = await tx.query(
-    sql`SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} ${locking.driveKept}`,
+async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
+  const [held] = await tx.query<{ volumeId: number | null }>(
+    sql`SELECT d.volume_id AS "volumeId" FROM drive d
+        WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} ${locking.driveKept}`,
   );
-  return held.length > 0;
+  return held;
+}
+
+/** A recall that was left with another place than its file has would be planned for its old volume again and again. */
+async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND ${isMisplaced}`,
+  );
 }
 
 /** A recall with the disk that its file goes to. */
 interface Placed {
-  recall: WaitingRecall;
+  recall: PlacedRecall;
   disk: DiskRow;
 }
 
@@ -76,26 +91,31 @@ async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: 
   const diskIds = placed.map(({ disk }) => disk.id);
   await tx.query(
     sql`UPDATE recall c SET state = 'RUNNING', drive_id = ${lease.driveId}, epoch = ${lease.epoch},
-          started_at = ${ctx.now()}, disk_id = p.disk_id
-        FROM unnest(${fileIds}::bigint[], ${diskIds}::int[]) AS p (file_id, disk_id) WHERE c.file_id = p.file_id`,
+          started_at = ${ctx.now()}, disk_id = p.disk_id, checksum = f.checksum
+        FROM unnest(${fileIds}::bigint[], ${diskIds}::int[]) AS p (file_id, disk_id) JOIN tape_file f ON f.id = p.file_id
+        WHERE c.file_id = p.file_id`,
   );
   await moveFiles(tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
 }
 
-function toRunning({ recall: { stage, hasCopy, mayBegin, ...recall }, disk }: Placed): RunningRecall {
+function toRunning({ recall: { stage, volumeId, hasCopy, mayBegin, ...recall }, disk }: Placed): RunningRecall {
   return { ...recall, diskId: disk.id, mountpoint: disk.mountpoint };
 }
 
 /** A recall of the queue, with what its file says now. */
-interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint'> {
+interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'position'> {
   stage: Stage;
+  volumeId: number | null;
+  position: bigint | null;
   /** Its last copy has not left the restore area. */
   hasCopy: boolean;
   /** Nothing that it would use is suspended. */
   mayBegin: boolean;
 }
 
-/** @returns those that still wait, in the order of `fileIds` */
+type PlacedRecall = WaitingRecall & { position: bigint };
+
+/** @returns those that still wait, in the order of `fileIds`; the files are locked */
 async function lockWaiting(
   ctx: Context,
   tx: Transaction,
@@ -104,7 +124,7 @@ async function lockWaiting(
 ): Promise<WaitingRecall[]> {
   const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.position, f.checksum, c.attempts, f.stage,
+    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts, f.stage,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
         WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' ${locking.freeRecall}`,
@@ -115,6 +135,10 @@ async function lockWaiting(
 
 function isStartable(recall: WaitingRecall): boolean {
   return recall.stage === 'ONTAPE' && !recall.hasCopy && recall.mayBegin;
+}
+
+function hasPosition(recall: WaitingRecall): recall is PlacedRecall {
+  return recall.position !== null;
 }
 
 function isOnDisk(recall: WaitingRecall): boolean {
