@@ -8,7 +8,7 @@ import type { ArchiveResult } from '../engine/archive.js';
 import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
-import { CommandError } from './failure.js';
+import { CommandError, UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
@@ -19,7 +19,7 @@ export function registerArchive(program: Command): void {
     .option('--prefix <path>', 'put before the paths below <dir>', '/')
     .option('--spot <name>', 'the storage spot that the files come from')
     .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
-    .option('--move', 'remove each file once its tape copy is verified')
+    .option('--move', 'remove each file once its tape copy was read back in this run')
     .action((dir, options) => archiveDirectory(readEnvironment(), dir, options));
 }
 
@@ -31,6 +31,10 @@ interface ArchiveOptions extends OutputOptions {
 }
 
 async function archiveDirectory(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
+  const volumeSize = readSize('--volume-size', options.volumeSize);
+  if (options.move && config.tapeBackend === 'memory') {
+    throw new UsageError('--move would remove files whose tape copies end with this process (TAPE_BACKEND=memory)');
+  }
   const { archiveTree } = await import('../engine/archive.js');
   const isDir = await stat(dir).then(
     (stats) => stats.isDirectory(),
@@ -43,7 +47,7 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
     const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
     const input = {
       dir: path.resolve(dir),
-      volumeSize: readSize('--volume-size', options.volumeSize),
+      volumeSize,
       ...(options.prefix === undefined ? {} : { prefix: options.prefix }),
       ...(options.spot === undefined ? {} : { spot: options.spot }),
       ...(options.move === undefined ? {} : { move: options.move }),
@@ -51,14 +55,16 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
     return archiveTree(ctx, backend, input, { signal: abort.signal });
   });
   if (options.json) printJson(result);
-  else printResult(result);
+  else printResult(result, options.move === true);
   if (result.failed.length > 0) {
     throw new CommandError(`${result.failed.length} files were not archived:\n  ${result.failed.join('\n  ')}`);
   }
 }
 
-function printResult(result: ArchiveResult): void {
+function printResult(result: ArchiveResult, isMove: boolean): void {
   printLine(`${result.archived} files archived, ${formatBytes(result.bytes)}`);
-  if (result.unchanged > 0) printLine(`${result.unchanged} were on tape already`);
+  if (result.unchanged > 0) {
+    printLine(`${result.unchanged} were on tape already, ${isMove ? 'and were read back' : 'by the catalogue'}`);
+  }
   if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
 }

@@ -8,6 +8,7 @@
 import type { Context } from '../context.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
+import { refuseOwnFolders } from './archive/own-folders.js';
 import type { Source } from './archive/source.js';
 import { type PassedOver, walkSources } from './archive/walk.js';
 
@@ -31,6 +32,7 @@ export async function archiveTree(
   input: ArchiveInput,
   { signal, onProgress }: { signal: AbortSignal; onProgress?: (result: ArchiveResult) => void },
 ): Promise<ArchiveResult> {
+  await refuseOwnFolders(ctx, input.dir);
   const result: ArchiveResult = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
   for await (const sources of groupSources(walkSources(input, result), signal)) {
     if (sources.length > 0) await archiveBatch(ctx, backend, input, { sources, result, signal });

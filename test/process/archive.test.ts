@@ -14,6 +14,7 @@ import {
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { type ArchiveInput, archiveTree } from '../../src/engine/archive.js';
+import { createChecksum } from '../../src/engine/checksum.js';
 import { startEngine } from '../../src/engine/runner.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
@@ -159,6 +160,57 @@ test('a file whose tape copy has no checksum cannot be told to be the same, and 
     failed: [`${dir}/unknown: /unknown is on tape already, and has no checksum to compare`],
   });
   expect(existsSync(path.join(dir, 'unknown'))).toBe(true);
+});
+
+test('a source that is on tape by the catalogue alone is written, or kept, and not removed on its word', async () => {
+  writeTree({ 'no-place': 'one', 'no-volume': 'two', 'no-position': 'three', damaged: 'four', good: 'five' });
+  const backend = createMemoryBackend();
+  backend.volumes.set('V00001', new Map([
+    [1n, Buffer.from('FOUR')],
+    [2n, Buffer.from('five')],
+  ]));
+  const row = (name: string, bytes: string) => ({ path: `/${name}`, size: BigInt(bytes.length), checksum: checksumOf(bytes) });
+  await addFiles(app.ctx, [
+    { ...row('no-place', 'one'), volume: null, position: null },
+    { ...row('no-volume', 'two'), volume: 'GONE01', position: 7n },
+    { ...row('no-position', 'three'), position: null },
+    { ...row('damaged', 'four'), position: 1n },
+    { ...row('good', 'five'), position: 2n },
+  ]);
+  const result = await archive(backend, { move: true });
+  expect(result).toEqual({
+    ...done,
+    archived: 2,
+    bytes: 8n,
+    unchanged: 1,
+    failed: [
+      `${dir}/damaged: on tape already by the catalogue, but its tape copy cannot be confirmed: reading it back from tape gave another checksum`,
+      `${dir}/no-volume: on tape already by the catalogue, but its tape copy cannot be confirmed: the library has no volume GONE01`,
+    ],
+  });
+  const left = ['no-place', 'no-volume', 'no-position', 'damaged', 'good'].filter((name) => existsSync(path.join(dir, name)));
+  expect(left).toEqual(['no-volume', 'damaged']);
+  expect((await readCatalogue()).map(({ path: file, stage, volume, position }) => [file, stage, volume, position])).toEqual([
+    ['/damaged', 'ONTAPE', 'V00001', 1n],
+    ['/good', 'ONTAPE', 'V00001', 2n],
+    ['/no-place', 'ONTAPE', 'TG0001', 1n],
+    ['/no-position', 'ONTAPE', 'TG0001', 2n],
+    ['/no-volume', 'ONTAPE', 'GONE01', 7n],
+  ]);
+  expect(backend.volumes.get('TG0001')?.get(1n)?.toString()).toBe('one');
+});
+
+test('a copy that is on tape already is read back by its own bytes, whatever weaker checksum the catalogue has', async () => {
+  const other = Buffer.from([0, 2, 0, 0, 0]);
+  const bytes = Buffer.from([1, 0, 1, 0, 0]);
+  const backend = createMemoryBackend();
+  backend.volumes.set('V00001', new Map([[1n, other]]));
+  writeTree({ weak: bytes });
+  const sum = createChecksum('adler32:00000000');
+  sum.update(bytes);
+  await addFiles(app.ctx, [{ path: '/weak', size: 5n, checksum: sum.digest() }]);
+  expect((await archive(backend, { move: true })).failed).toHaveLength(1);
+  expect(existsSync(path.join(dir, 'weak'))).toBe(true);
 });
 
 test('moving removes the files that are safe on tape, and nothing else', async () => {

@@ -188,7 +188,7 @@ test('archive ends with 1 and tells each file that failed', async () => {
   expect(await run('archive', 'tree', '--prefix', '/arch/three')).toEqual({
     code: 1,
     stdout: `0 files archived, 0 bytes
-1 were on tape already
+1 were on tape already, by the catalogue
 1 skipped: links and other things that are no regular files
 `,
     stderr: `tapegate: 1 files were not archived:
@@ -204,4 +204,19 @@ test('archive of what is no directory, and with a bad size, is refused', async (
   expect(await run('archive', '.', '--volume-size', 'much')).toEqual(
     refused(2, '--volume-size must be bytes, such as 500000000, 500M or 10T, not "much"'),
   );
+});
+
+test('archive --move is refused where the tape copies would end with the process, and of a tree with tape copies', async () => {
+  makeTree();
+  const memory = { env: { ...env, TAPE_BACKEND: 'memory' }, cwd: dir };
+  expect(await runCli(['archive', 'tree', '--move'], memory)).toEqual(
+    refused(2, '--move would remove files whose tape copies end with this process (TAPE_BACKEND=memory)'),
+  );
+  expect(await run('archive', 'tree', '--prefix', '/arch/four')).toMatchObject({ code: 0 });
+  for (const folder of ['.', 'library']) {
+    expect(await run('archive', folder, '--prefix', '/arch/own', '--move')).toEqual(
+      refused(1, `${path.join(dir, folder)} cannot be archived: Tapegate keeps its own files in ${dir}/library`),
+    );
+  }
+  expect(readdirSync(path.join(dir, 'library'), { recursive: true, withFileTypes: true }).filter((f) => f.isFile()).length).toBeGreaterThan(0);
 });

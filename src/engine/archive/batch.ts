@@ -7,7 +7,7 @@ import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
 import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
 import type { TapeBackend } from '../../tape/backend.js';
 import { removeSource, type Source } from './source.js';
-import { checkSame, verifyWritten, type Written, writeSource } from './tape.js';
+import { checkSame, readBack, type Written, writeSource } from './tape.js';
 
 /** How files are archived. */
 export interface BatchOptions {
@@ -23,7 +23,7 @@ export interface BatchOptions {
 export interface BatchResult {
   archived: number;
   bytes: bigint;
-  /** On tape already, with the same bytes. */
+  /** On tape already with the same bytes: by the catalogue, and where sources are removed by reading their copies back. */
   unchanged: number;
   /** A line each: path and reason. */
   failed: string[];
@@ -68,35 +68,40 @@ class ArchiveBatch {
   }
 
   async run(): Promise<void> {
-    const { fresh, safe } = await this.sort();
-    const written = await this.write(fresh);
-    await this.register(written, 'UNVERIFIED', null);
-    const verified = await this.verify(written);
+    const { fresh, lost, safe } = await this.sort();
+    const written = await this.write([...fresh, ...lost]);
+    const isFresh = isOneOf(fresh);
+    await this.register(written.filter(isFresh), 'UNVERIFIED', null);
+    const verified = await this.verify(written, '');
     const now = this.ctx.now();
-    await this.register(verified, 'ONDISK', now);
+    await this.register(verified.filter(isFresh), 'ONDISK', now);
     await this.register(verified, 'ONTAPE', now);
     this.result.archived += verified.length;
     for (const file of verified) this.result.bytes += file.size;
-    // last, so that a source is never gone while the catalogue still counts on it
-    if (this.options.move) await this.doEach([...verified, ...safe], removeSource);
+    const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
+    this.result.unchanged += unchanged.length;
+    // last, so that a source is never gone while the catalogue still counts on it; nothing goes on the catalogue's word
+    if (this.options.move) await this.doEach([...verified, ...unchanged], removeSource);
   }
 
-  /** Which sources are to be written, and which are on tape already with the same bytes. */
-  private async sort(): Promise<{ fresh: Source[]; safe: Source[] }> {
+  /**
+   * Which sources are to be written; which the catalogue has as ONTAPE without a place, so that their copy cannot be
+   * had; and which are on tape already, with the same bytes.
+   */
+  private async sort(): Promise<{ fresh: Source[]; lost: Source[]; safe: Written[] }> {
     const paths = this.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
     const fresh: Source[] = [];
-    const safe: Source[] = [];
+    const lost: Source[] = [];
+    const safe: Written[] = [];
     await this.doEach(this.sources, async (source) => {
       const old = known.get(source.path);
-      if (!old || !isOnTape(old)) fresh.push(source);
-      else {
-        await checkSame(source, old, this.signal);
-        safe.push(source);
-        this.result.unchanged++;
-      }
+      if (!old || !isOnTape(old)) return void fresh.push(source);
+      const checksum = await checkSame(source, old, this.signal);
+      if (old.place) safe.push({ ...source, ...old.place, checksum });
+      else lost.push(source);
     });
-    return { fresh, safe };
+    return { fresh, lost, safe };
   }
 
   private async write(sources: readonly Source[]): Promise<Written[]> {
@@ -109,13 +114,12 @@ class ArchiveBatch {
     return written;
   }
 
-  private async verify(files: readonly Written[]): Promise<Written[]> {
-    const verified: Written[] = [];
-    await this.doEach(files, async (file) => {
-      await verifyWritten(this.backend, file, this.signal);
-      verified.push(file);
-    });
-    return verified;
+  /** @param doubt put before the reason of a file whose copy is not right */
+  private async verify(files: readonly Written[], doubt: string): Promise<Written[]> {
+    const fail = ({ file }: Written, error: unknown) => {
+      this.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
+    };
+    return await readBack(this.backend, files, { signal: this.signal, fail });
   }
 
   private async register(
@@ -142,6 +146,13 @@ class ArchiveBatch {
       }
     }
   }
+}
+
+const DOUBT = 'on tape already by the catalogue, but its tape copy cannot be confirmed: ';
+
+function isOneOf(sources: readonly Source[]): (source: Source) => boolean {
+  const files = new Set(sources.map((source) => source.file));
+  return (source) => files.has(source.file);
 }
 
 function isOnTape(file: KnownFile): boolean {

@@ -35,25 +35,69 @@ export async function writeSource(
   });
 }
 
-/** Reads a tape copy back. @throws TapeError MEDIA when it has other bytes than were written */
-export async function verifyWritten(backend: TapeBackend, file: Written, signal: AbortSignal): Promise<void> {
-  const volume = await backend.mount(file.volume, 'archive', signal);
+/**
+ * Reads tape copies back, volume by volume, each volume mounted once and read in order of its positions.
+ * @param fail is told of each copy that has other bytes than were written, or that cannot be read
+ * @returns the files whose copies are right
+ * @throws the reason of the signal
+ */
+export async function readBack(
+  backend: TapeBackend,
+  files: readonly Written[],
+  how: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
+): Promise<Written[]> {
+  const byVolume = new Map<string, Written[]>();
+  for (const file of files) byVolume.set(file.volume, [...(byVolume.get(file.volume) ?? []), file]);
+  const right: Written[] = [];
+  for (const [name, group] of byVolume) {
+    const bad = new Set<Written>();
+    const fail = (file: Written, error: unknown) => {
+      how.signal.throwIfAborted();
+      if (!bad.has(file)) how.fail(file, error);
+      bad.add(file);
+    };
+    try {
+      await readVolumeBack(backend, { name, files: group }, { ...how, fail });
+    } catch (error) {
+      for (const file of group) fail(file, error);
+    }
+    right.push(...group.filter((file) => !bad.has(file)));
+  }
+  return right;
+}
+
+async function readVolumeBack(
+  backend: TapeBackend,
+  { name, files }: { name: string; files: readonly Written[] },
+  { signal, fail }: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
+): Promise<void> {
+  const tell = () => 'reading it back from tape gave another checksum';
+  const volume = await backend.mount(name, 'archive', signal);
   try {
-    await readChecked(volume, file, { signal, tell: () => 'reading it back from tape gave another checksum' });
+    for (const file of [...files].sort((a, b) => (a.position < b.position ? -1 : 1))) {
+      await readChecked(volume, file, { signal, tell }).catch((error: unknown) => fail(file, error));
+    }
   } finally {
     await volume.unmount();
   }
 }
 
-/** @throws Error when the tape has other bytes under the source's path, or it cannot be told */
-export async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<void> {
+/**
+ * @returns the checksum of the source, with which its tape copy can be read back
+ * @throws Error when the catalogue has other bytes under the source's path, or it cannot be told
+ */
+export async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
+  const other = `${source.path} is on tape already, with other bytes`;
+  if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
+  if (source.size !== known.size) throw new Error(other);
+  const sums = { known: createChecksum(known.checksum), own: createChecksum(null) };
   await withSource(source, async (handle) => {
-    if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
-    const checksum = createChecksum(known.checksum);
     for await (const chunk of readChunks(handle)) {
       signal.throwIfAborted();
-      checksum.update(chunk);
+      sums.known.update(chunk);
+      sums.own.update(chunk);
     }
-    if (checksum.digest() !== known.checksum) throw new Error(`${source.path} is on tape already, with other bytes`);
   });
+  if (sums.known.digest() !== known.checksum) throw new Error(other);
+  return sums.own.digest();
 }

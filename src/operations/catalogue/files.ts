@@ -7,6 +7,7 @@ import type { Stage } from '../../stages.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import type { Place } from './volumes.js';
 
 export interface ListFilesInput {
   /** Plain substring of the logical path. */
@@ -63,12 +64,20 @@ export interface KnownFile {
   stage: Stage;
   size: bigint;
   checksum: string | null;
+  /** Where its tape copy is; null where the catalogue has no place for it. */
+  place: Place | null;
 }
 
 /** By path; paths that the catalogue does not know are left out. */
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
-  const { rows } = await ctx.db.pool.query<KnownFile>(
-    sql`SELECT path, stage, size, checksum FROM tape_file WHERE path = ANY(${paths}::text[])`,
+  const { rows } = await ctx.db.pool.query<Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }>(
+    sql`SELECT f.path, f.stage, f.size, f.checksum, v.name AS volume, f."position"
+        FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
   );
-  return new Map(rows.map((row) => [row.path, row]));
+  return new Map(
+    rows.map(({ volume, position, ...file }) => {
+      const place = volume === null || position === null ? null : { volume, position };
+      return [file.path, { ...file, place }];
+    }),
+  );
 }
