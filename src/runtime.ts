@@ -1,11 +1,13 @@
 /** Opens what every process needs, in order, and closes it in reverse. */
 import path from 'node:path';
+import type { ClientConfig } from 'pg';
 import { pino } from 'pino';
 import type { Config } from './config.js';
 import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
 import { migrate } from './database/migrate.js';
+import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
 import { codeOf, messageOf } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
@@ -20,16 +22,23 @@ export interface Runtime {
 
 const DATABASE = 'tapegate';
 
-export async function openRuntime(config: Config): Promise<Runtime> {
+/**
+ * What may be made where it is not there: `database`, what `start` makes on an empty folder; `schema`, what stands in a
+ * database that somebody else has made for Tapegate; `nothing`, so that a command in the wrong folder works on no other
+ * database than its operator means.
+ */
+export type Makes = 'database' | 'schema' | 'nothing';
+
+/** @throws NoDatabaseError */
+export async function openRuntime(config: Config, makes: Makes = 'database'): Promise<Runtime> {
   installExactJson();
   const log = pino({ level: config.logLevel, base: null }, pino.destination({ dest: 2, sync: true }));
-  let embedded: Embedded | undefined;
-  if (config.databaseUrl === undefined) {
-    embedded = await startEmbedded({ dataDir: path.join(config.dataDir, 'postgres') });
-  }
+  const embedded = config.databaseUrl === undefined ? await openEmbedded(config, makes) : undefined;
   try {
-    await embedded?.ensureDatabase(DATABASE);
     const connection = embedded?.config(DATABASE) ?? { connectionString: config.databaseUrl ?? '' };
+    await prepareDatabase(config, connection, makes).catch((error) => {
+      throw withReason(error);
+    });
     const migrated = await migrate(connection).catch((error) => {
       throw withReason(error);
     });
@@ -49,6 +58,36 @@ export async function openRuntime(config: Config): Promise<Runtime> {
     await embedded?.close();
     throw error;
   }
+}
+
+async function openEmbedded(config: Config, makes: Makes): Promise<Embedded> {
+  const dataDir = path.join(config.dataDir, 'postgres');
+  if (makes !== 'database') requireCluster(dataDir);
+  const embedded = await startEmbedded({ dataDir });
+  try {
+    if (makes !== 'nothing') await embedded.ensureDatabase(DATABASE);
+    return embedded;
+  } catch (error) {
+    await embedded.close();
+    throw error;
+  }
+}
+
+async function prepareDatabase(config: Config, connection: ClientConfig, makes: Makes): Promise<void> {
+  const { databaseUrl, dataDir } = config;
+  if (makes === 'database' && databaseUrl !== undefined) await makeDatabase(databaseUrl);
+  if (makes === 'database') return;
+  const where =
+    databaseUrl === undefined
+      ? { name: path.resolve(dataDir, 'postgres'), remedy: 'start' }
+      : { name: `${nameOfUrl(databaseUrl)} (DATABASE_URL)`, remedy: 'migrate' };
+  await requireDatabase(connection, where, makes === 'schema');
+}
+
+/** Its host and database, and nothing that is secret. */
+function nameOfUrl(databaseUrl: string): string {
+  const { host, pathname, searchParams } = new URL(databaseUrl);
+  return `${searchParams.get('host') ?? host}${pathname}`;
 }
 
 const UNREACHABLE = ['ECONNREFUSED', 'ENOENT', 'EACCES', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH'];

@@ -1,6 +1,7 @@
 /** What a command needs that works on the database itself: the configuration, and the database opened. */
 import { type Config, environment, readConfig } from '../config.js';
 import type { Context } from '../context.js';
+import type { Makes } from '../runtime.js';
 import { backendNames } from '../tape/index.js';
 
 /**
@@ -11,13 +12,18 @@ export function readEnvironment(): Config {
   return readConfig(environment, backendNames);
 }
 
-/** Opens the database, brings it to the current schema, and closes it when the work is done. */
+/**
+ * Opens the database, brings it to the current schema, and closes it when the work is done.
+ * @param makes what may be made where it is not there; nothing unless given
+ * @throws NoDatabaseError
+ */
 export async function withContext<T>(
   config: Config,
   work: (ctx: Context, migrated: string[]) => Promise<T>,
+  makes: Makes = 'nothing',
 ): Promise<T> {
   const { openRuntime } = await import('../runtime.js');
-  const runtime = await openRuntime(config);
+  const runtime = await openRuntime(config, makes);
   try {
     return await work(runtime.ctx, runtime.migrated);
   } finally {

@@ -7,13 +7,14 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerMigrate(program: Command): void {
   program
     .command('migrate')
-    .description('bring the database to the current schema')
+    .description('bring the database to the current schema; with DATABASE_URL, make it where it is not there')
     .option(...jsonOption)
     .action((options) => migrateDatabase(readEnvironment(), options));
 }
 
 async function migrateDatabase(config: Config, options: OutputOptions): Promise<void> {
-  const migrated = await withContext(config, async (_ctx, names) => names);
+  const makes = config.databaseUrl === undefined ? 'nothing' : 'database';
+  const migrated = await withContext(config, async (_ctx, names) => names, makes);
   if (options.json) printJson({ migrated });
   else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
 }

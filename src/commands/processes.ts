@@ -5,7 +5,7 @@ import type { Gateway } from '../app.js';
 import { type Config, defaultServerUrl } from '../config.js';
 import type { Context } from '../context.js';
 import { codeOf, messageOf } from '../errors.js';
-import type { Runtime } from '../runtime.js';
+import type { Makes, Runtime } from '../runtime.js';
 import { createBackend } from '../tape/index.js';
 import { readEnvironment } from './context.js';
 import { printLine } from './output.js';
@@ -17,19 +17,20 @@ export function registerProcesses(program: Command): void {
     .action(() => {
       const config = readEnvironment();
       const demo = config.demo && !config.databaseUrl;
-      return runUntilSignal(config, { gateway: true, engine: config.engine, demo });
+      return runUntilSignal(config, { makes: 'database', gateway: true, engine: config.engine, demo });
     });
   program
     .command('serve')
     .description('the gateway alone: REST and GraphQL')
-    .action(() => runUntilSignal(readEnvironment(), { gateway: true, engine: false, demo: false }));
+    .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: true, engine: false, demo: false }));
   program
     .command('work')
     .description('the engine alone: recalls, expiry, mail')
-    .action(() => runUntilSignal(readEnvironment(), { gateway: false, engine: true, demo: false }));
+    .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: false, engine: true, demo: false }));
 }
 
 interface Parts {
+  makes: Makes;
   gateway: boolean;
   engine: boolean;
   demo: boolean;
@@ -53,7 +54,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   const closers: (() => Promise<void>)[] = [];
   try {
     const { openRuntime } = await import('../runtime.js');
-    const runtime = await openRuntime(config);
+    const runtime = await openRuntime(config, parts.makes);
     closers.unshift(() => runtime.close());
     await startParts(config, parts, runtime, closers);
     await stopped;
