@@ -11,7 +11,7 @@ import type { AwaitedPath, Hold } from '../src/generated/prisma/client.js';
 import { ErrorClass, HoldState, RequestState } from '../src/generated/prisma/enums.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';
-import { countAwaited, countReleased } from '../src/operations/requests/figures.js';
+import { countAwaited, countReleased, readMountpoints } from '../src/operations/requests/figures.js';
 import { listRequests } from '../src/operations/requests/lists.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { updateRequest } from '../src/operations/requests/update.js';
@@ -57,6 +57,7 @@ const AwaitedPathType = builder.prismaObject('AwaitedPath', {
 
 const awaitedCounts = createBatch(countAwaited);
 const releasedCounts = createBatch(countReleased);
+const mountpointsOf = createBatch(readMountpoints);
 
 const holds: InnerList<Hold> = {
   place: { table: 'hold', parent: 'request_id', key: 'ordinal' },
@@ -125,6 +126,11 @@ export const RequestType = builder.prismaNode('Request', {
       description: 'Files that were let go before the end of the request; no other count has them.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
+    }),
+    restoredBelow: t.stringList({
+      description: 'Mount points of the restore disks that have files of it: each is there under its archive path.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
     holds: t.connection({
       type: HoldType,

@@ -22,6 +22,7 @@ import { registerRequests } from './commands/requests.js';
 import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
 import { registerSuspensions } from './commands/suspensions.js';
+import { registerUpdate } from './commands/update.js';
 import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
@@ -47,6 +48,7 @@ const commands = [
   registerWatch,
   registerPlan,
   registerVerify,
+  registerUpdate,
   registerCancel,
   registerShow,
   registerSuspensions,

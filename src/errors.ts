@@ -13,6 +13,7 @@ const userErrorCodes = {
   QUOTA_EXCEEDED: 'the files asked for do not fit into the quota',
   WRONG_QUOTA: 'the request belongs to another quota',
   NOT_FOUND: 'there is no such thing',
+  IN_USE: 'something else still needs it',
 } as const;
 
 export type UserErrorCode = keyof typeof userErrorCodes;
@@ -76,6 +77,13 @@ export class WrongQuotaError extends UserError {
 export class NotFoundError extends UserError {
   constructor(message: string) {
     super('NOT_FOUND', message);
+  }
+}
+
+/** The message says what still needs the thing, with the figures. */
+export class InUseError extends UserError {
+  constructor(message: string) {
+    super('IN_USE', message);
   }
 }
 

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
 import { parseSize } from '../bytes.js';
 import { messageOf } from '../errors.js';
-import { parseTime } from '../time.js';
+import { addSeconds, parseTime } from '../time.js';
 import { CommandError, UsageError } from './failure.js';
 
 /** The id of a request. */
@@ -42,10 +42,20 @@ export function readSize(option: string, text: string): bigint {
   throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
 }
 
-/** The text of a time, as it was given. */
-export function readTime(option: string, text: string): string {
+const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
+
+/**
+ * When a request is to end: a time, or how long from now, such as 3d or 12h.
+ * @param askNow gives the time of the server, whose clock counts; asked for a span only
+ * @returns the text of a time
+ */
+export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
+  const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
+  if (count !== undefined) return addSeconds(await askNow(), Number(count) * (SPAN_SECONDS[unit] ?? 0));
   if (parseTime(text) !== undefined) return text;
-  throw new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not ${JSON.stringify(text)}`);
+  throw new UsageError(
+    `${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not ${JSON.stringify(text)}`,
+  );
 }
 
 /** For `.option(...fileOption)`; `readPaths` reads it. */

@@ -1,20 +1,36 @@
-/** `cancel`: a request is ended before its time. */
+/** `cancel`: requests are ended before their time. */
 import type { Command } from 'commander';
+import { messageOf } from '../errors.js';
 import { readId } from './arguments.js';
-import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, ConnectionError, type Result, readUrl, unwrapResult } from './client.js';
+import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerCancel(program: Command): void {
   program
-    .command('cancel <id>')
-    .description('end a request and let its files go')
+    .command('cancel <ids...>')
+    .description('end requests and let their files go')
     .option(...jsonOption)
-    .action((id, options) => cancelRequest(readUrl(), readId(id), options));
+    .action((ids, options) => cancelRequests(readUrl(), ids.map(readId), options));
 }
 
 const CANCEL = `mutation ($id: Int!) {
   cancelRequest(id: $id) { ... on Request { requestId state } ... on Failure { message } }
 }`;
+
+/** One that cannot be ended holds up no other. @throws CommandError with what could not be ended */
+async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
+  const failures: string[] = [];
+  for (const id of ids) {
+    try {
+      await cancelRequest(url, id, options);
+    } catch (error) {
+      if (!(error instanceof CommandError) || error instanceof ConnectionError) throw error;
+      failures.push(messageOf(error));
+    }
+  }
+  if (failures.length > 0) throw new CommandError(failures.join('\n'));
+}
 
 async function cancelRequest(url: string, id: number, options: OutputOptions): Promise<void> {
   type Answer = { cancelRequest: Result<{ requestId: number; state: string }> };

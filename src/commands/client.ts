@@ -38,6 +38,12 @@ export async function ask<Answer>(url: string, query: string, variables: object 
   }
 }
 
+/** The time of the server, UTC without a zone. */
+export async function askNow(url: string): Promise<string> {
+  const { plan } = await ask<{ plan: { at: string } }>(url, '{ plan { at } }');
+  return plan.at.replace(/Z$/, '');
+}
+
 /** A result union: what the query expects, or of a `Failure` its message. */
 export type Result<Node> = Node & { message?: string };
 

@@ -1,4 +1,4 @@
-/** `disk add`, `disk list`: restore disks. */
+/** `disk add`, `disk list`, `disk remove`: restore disks. */
 import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
@@ -7,7 +7,7 @@ import type { DiskState } from '../engine/disk/setup.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk').description('restore disks');
@@ -23,6 +23,19 @@ export function registerDisk(program: Command): void {
     .description('all restore disks')
     .option(...jsonOption)
     .action((options) => listDisks(readEnvironment(), options));
+  disk
+    .command('remove <mountpoint>')
+    .description('take a restore disk that holds no copies out of use for good')
+    .option(...jsonOption)
+    .action((mountpoint, options) => removeDisk(readEnvironment(), mountpoint, options));
+}
+
+async function removeDisk(config: Config, mountpoint: string, options: OutputOptions): Promise<void> {
+  const setup = await import('../engine/disk/setup.js');
+  const { disk, problem } = await withContext(config, (ctx) => setup.removeDisk(ctx, path.resolve(mountpoint)));
+  if (options.json) printJson(disk);
+  else printLine(`restore disk ${disk.mountpoint} is removed; what stands there is left alone`);
+  if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
 }
 
 interface DiskOptions extends OutputOptions {

@@ -6,24 +6,26 @@ import { readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { nullOption, type PathsOptions, type PlacedFile, pathsOption, placeOf, printPath } from './places.js';
 
 export function registerLs(program: Command): void {
   program
     .command('ls [match]')
     .description('list tape files whose path holds <match>')
     .option(...jsonOption)
+    .option(...pathsOption)
+    .option(...nullOption)
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
     .option('--limit <n>', 'list at most so many', '1000')
     .action((match, options) => listFiles(readUrl(), match, options));
 }
 
-interface ListOptions extends OutputOptions {
+interface ListOptions extends OutputOptions, PathsOptions {
   stages?: string;
   limit: string;
 }
 
-interface FileNode {
-  path: string;
+interface FileNode extends PlacedFile {
   size: bigint;
   stage: Stage;
   verified: string | null;
@@ -32,14 +34,14 @@ interface FileNode {
 
 const FILES = `query ($match: String, $stages: [Stage!], $first: Int, $after: String) {
   tapeFiles(match: $match, stages: $stages, first: $first, after: $after) {
-    totalCount edges { node { path size stage verified spotName } } pageInfo { hasNextPage endCursor }
+    totalCount edges { node { path size stage verified spotName restoredPath } } pageInfo { hasNextPage endCursor }
   }
 }`;
 
 type FilePage = Page<FileNode> & { totalCount: number };
 
 async function listFiles(url: string, match: string | undefined, options: ListOptions): Promise<void> {
-  const { stageLetters } = await import('../stages.js');
+  const { onDiskStages, stageLetters } = await import('../stages.js');
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
   const limit = readLimit(options.limit);
   const pages = askPages(limit, async (page) => {
@@ -50,12 +52,19 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   for await (const { edges, totalCount } of pages) {
     for (const { node } of edges) {
       if (options.json) printJson(node);
-      else printLine(`${stageLetters[node.stage]}  ${formatBytes(node.size).padStart(9)}  ${node.path}`);
+      else if (!options.printPaths) printLine(formatFile(node, stageLetters[node.stage]));
+      else if (onDiskStages.includes(node.stage)) printPath(placeOf(node), options);
     }
     shown += edges.length;
     total = totalCount;
   }
   if (!options.json && shown < total) printLine(`${shown} of ${total} files; --limit shows more`);
+}
+
+/** A copy in the restore area is told where it is. */
+function formatFile({ path, size, restoredPath }: FileNode, letter: string): string {
+  const place = restoredPath === null ? '' : `  at ${restoredPath}`;
+  return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${place}`;
 }
 
 async function readStages(letters: string): Promise<Stage[]> {

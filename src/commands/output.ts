@@ -18,6 +18,11 @@ export function printLine(text: string): void {
   process.stdout.write(`${printable(text)}\n`);
 }
 
+/** A line for people beside what a script reads: on standard error. */
+export function noteLine(text: string): void {
+  process.stderr.write(`${printable(text)}\n`);
+}
+
 /** Columns as wide as their widest cell. */
 export function printTable(header: string[], rows: string[][]): void {
   const cells = [header, ...rows].map((row) => row.map(printable));

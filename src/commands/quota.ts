@@ -1,4 +1,4 @@
-/** `quota set`, `quota list`, `quota show`: users and their quotas. */
+/** `quota set`, `quota list`, `quota show`, `quota remove`: users and their quotas. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
@@ -28,6 +28,11 @@ export function registerQuota(program: Command): void {
     .description('one quota')
     .option(...jsonOption)
     .action((user, options) => showQuota(readEnvironment(), user, options));
+  quota
+    .command('remove <user>')
+    .description('take away the quota of a user without live requests')
+    .option(...jsonOption)
+    .action((user, options) => removeQuota(readEnvironment(), user, options));
 }
 
 interface QuotaOptions extends OutputOptions {
@@ -84,6 +89,13 @@ async function showQuota(config: Config, user: string, options: OutputOptions): 
       ['NOTES', quota.notes],
     ],
   );
+}
+
+async function removeQuota(config: Config, user: string, options: OutputOptions): Promise<void> {
+  const quotas = await import('../operations/quotas/remove.js');
+  const quota = await withContext(config, (ctx) => quotas.removeQuota(ctx, user));
+  if (options.json) printJson({ user: quota.user });
+  else printLine(`the quota of ${quota.user} is removed; the requests that it had are history`);
 }
 
 type QuotaRow = Awaited<ReturnType<typeof getQuota>>;

@@ -1,11 +1,12 @@
 /** `request`: files are asked for, or with --dry-run what asking would take. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import { fileOption, readNumber, readPaths, readSize, readTime } from './arguments.js';
-import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
+import { ask, askNow, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest } from './dry-run.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { nullOption, type PathsOptions, pathsOption, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';
 
 export function registerRequest(program: Command): void {
@@ -16,18 +17,20 @@ export function registerRequest(program: Command): void {
     .requiredOption('--quota <user>', 'the user whose quota is charged')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
     .option(...fileOption)
-    .option('--retention <date>', 'how long the files stay on disk, UTC; five days unless given')
+    .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')
     .option('--label <text>')
     .option('--max-files <n>', 'what the request may hold at most, also of files that appear later')
     .option('--max-bytes <size>', 'the same in bytes, such as 10T')
     .option('--notify-first <address>', 'mail when the first file is on disk')
     .option('--notify-last <address>', 'mail when nothing is left to do')
     .option('--watch', 'draw the progress until the request has finished')
+    .option(...pathsOption)
+    .option(...nullOption)
     .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
     .action((options) => askForFiles(readUrl(), options));
 }
 
-interface RequestOptions extends OutputOptions {
+interface RequestOptions extends OutputOptions, PathsOptions {
   quota: string;
   pattern?: string;
   file?: string[];
@@ -42,21 +45,24 @@ interface RequestOptions extends OutputOptions {
 }
 
 async function askForFiles(url: string, options: RequestOptions): Promise<void> {
-  const input = await readInput(options);
+  const input = await readInput(url, options);
   if (options.dryRun) return await estimateRequest(url, input, options);
   const id = await createRequest(url, input, options);
-  if (options.watch) await watchRequest(url, id, options);
+  if (options.watch || options.printPaths) await watchRequest(url, id, options);
 }
 
 /** The `CreateRequestInput` of GraphQL. */
-async function readInput(options: RequestOptions): Promise<object> {
+async function readInput(url: string, options: RequestOptions): Promise<object> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --pattern or --file');
   }
   return {
     quota: options.quota,
     pattern: options.pattern,
-    retention: options.retention === undefined ? undefined : readTime('--retention', options.retention),
+    retention:
+      options.retention === undefined
+        ? undefined
+        : await readRetention('--retention', options.retention, () => askNow(url)),
     files: options.file && (await readPaths(options.file)),
     label: options.label,
     maxFiles: options.maxFiles === undefined ? undefined : readNumber('--max-files', options.maxFiles),
@@ -72,25 +78,28 @@ interface CreatedNode {
   bytesTotal: bigint;
   filesUnknown: number;
   retention: string;
+  restoredBelow: string[];
 }
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
   createRequest(input: $input) {
-    ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention }
+    ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow }
     ... on Failure { message }
   }
 }`;
 
 /** @returns its id */
-async function createRequest(url: string, input: object, options: OutputOptions): Promise<number> {
+async function createRequest(url: string, input: object, options: RequestOptions): Promise<number> {
   const answer = await ask<{ createRequest: Result<CreatedNode> }>(url, CREATE, { input });
   const request = unwrapResult(answer.createRequest);
-  if (options.json) printJson(request);
+  if (options.json && !options.printPaths) printJson(request);
   else {
     const unknown = request.filesUnknown > 0 ? `, ${request.filesUnknown} paths unknown to the catalogue` : '';
-    printLine(
+    const tell = options.printPaths ? noteLine : printLine;
+    tell(
       `request ${request.requestId}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}${unknown}, kept until ${request.retention}`,
     );
   }
+  if (!options.json && !options.watch && !options.printPaths) printPlaces(request.restoredBelow);
   return request.requestId;
 }

@@ -5,6 +5,7 @@ import { readId, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { nullOption, type PathsOptions, pathsOption, printPaths } from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 
@@ -13,11 +14,17 @@ export function registerShow(program: Command): void {
     .command('show <id>')
     .description('one request, and how it goes with its files that are not on disk')
     .option(...jsonOption)
+    .option(...pathsOption)
+    .option(...nullOption)
     .option('--limit <n>', 'show at most so many files', '1000')
-    .action((id, options) => showRequest(readUrl(), readId(id), options));
+    .action((id, options) =>
+      options.printPaths
+        ? printPaths(readUrl(), readId(id), options)
+        : showRequest(readUrl(), readId(id), options),
+    );
 }
 
-interface ShowOptions extends OutputOptions {
+interface ShowOptions extends OutputOptions, PathsOptions {
   limit: string;
 }
 
@@ -51,11 +58,12 @@ interface RequestNode {
   filesRefused: number;
   bytesTotal: bigint;
   bytesOnDisk: bigint;
+  restoredBelow: string[];
 }
 
 const REQUEST = `query ($id: Int!) { request(id: $id) {
   requestId quota { user suspension { mode reason } } state label priority requestDate retention
-  filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
+  filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk restoredBelow
 } }`;
 
 const HOLDS = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id) {
@@ -94,6 +102,7 @@ function printRequest(request: RequestNode): void {
       'ON DISK',
       `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}`,
     ],
+    ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
     ['FAILED', `${request.filesFailed} files`],
     ['UNKNOWN', `${request.filesUnknown} paths`],
     ['REFUSED', `${request.filesRefused} files without room in the quota`],

@@ -6,7 +6,8 @@ import { formatBytes } from '../bytes.js';
 import { readId } from './arguments.js';
 import { ConnectionError, follow, readUrl } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { nullOption, type PathsOptions, pathsOption, printPaths, tellPlaces } from './places.js';
 import { formatDuration, secondsBetween } from './times.js';
 
 export function registerWatch(program: Command): void {
@@ -14,6 +15,8 @@ export function registerWatch(program: Command): void {
     .command('watch <id>')
     .description('draw the progress of a request until it has finished')
     .option(...jsonOption)
+    .option(...pathsOption)
+    .option(...nullOption)
     .action((id, options) => watchRequest(readUrl(), readId(id), options));
 }
 
@@ -43,11 +46,16 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 /**
- * Draws the progress of a request until it has finished.
+ * Draws the progress of a request until it has finished, and says where its files are.
  * @throws CommandError with exit code 3 when the request ended without all of its files
  */
-export async function watchRequest(url: string, id: number, options: OutputOptions): Promise<void> {
-  const bar = options.json ? undefined : await createBar();
+export async function watchRequest(
+  url: string,
+  id: number,
+  options: OutputOptions & PathsOptions,
+): Promise<void> {
+  const isJson = options.json && !options.printPaths;
+  const bar = isJson ? undefined : await createBar();
   const interrupt = () => {
     bar?.stop(); // shows the cursor again
     process.exit(130);
@@ -59,7 +67,7 @@ export async function watchRequest(url: string, id: number, options: OutputOptio
     for await (const progress of followRequest(url, id)) {
       first ??= progress;
       last = progress;
-      if (options.json) printJson(progress);
+      if (isJson) printJson(progress);
       else draw(bar, first, last);
     }
   } finally {
@@ -67,7 +75,13 @@ export async function watchRequest(url: string, id: number, options: OutputOptio
     process.off('SIGINT', interrupt);
   }
   if (!last) return;
-  if (!options.json) printLine(formatOutcome(last));
+  if (options.printPaths) {
+    noteLine(formatOutcome(last));
+    await printPaths(url, id, options);
+  } else if (!isJson) {
+    printLine(formatOutcome(last));
+    if (last.filesOnDisk > 0) await tellPlaces(url, id);
+  }
   if (last.state !== 'COMPLETED')
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
 }

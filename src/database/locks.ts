@@ -54,10 +54,13 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   failUnplaced: ['request', 'file', 'recall'],
   returnOrphans: ['request', 'file', 'recall'],
   chargeDriveTime: ['quota'],
+  // quotas
+  removeQuota: ['quota'],
   // the restore area; recalls that wait for room are woken without waiting for any
   letGo: ['file', 'disk'],
   markCleared: ['request'],
   removeNext: ['file', 'disk'],
+  forgetDisk: ['disk'],
   // the catalogue
   importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],
@@ -85,6 +88,8 @@ export const locking = {
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   quota: sql`FOR NO KEY UPDATE OF q`,
+  /** By who lets no request be made of it meanwhile. */
+  quotaAlone: sql`FOR UPDATE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
   /** By who relies on a file staying at its stage. */
   fileShared: sql`FOR SHARE OF f`,
@@ -110,6 +115,11 @@ export async function lockRequests(tx: Transaction, which: Sql): Promise<number[
 /** @param which a condition on the quota `q` */
 export async function lockQuotas(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quota}`);
+}
+
+/** The same of one, of which no request is being made then. */
+export async function lockQuotaAlone(tx: Transaction, which: Sql): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quotaAlone}`);
 }
 
 export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {

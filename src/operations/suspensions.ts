@@ -70,7 +70,7 @@ function findByName(kind: SuspensionKind, name: string): Sql | undefined {
   const queries: Record<SuspensionKind, Sql | undefined> = {
     VOLUME: sql`SELECT FROM volume WHERE name = ${name}`,
     DRIVE: sql`SELECT FROM drive WHERE name = ${name}`,
-    USER: sql`SELECT FROM quota WHERE "user" = ${name}`,
+    USER: sql`SELECT FROM quota WHERE "user" = ${name} AND removed_at IS NULL`,
     DISK: sql`SELECT FROM restore_disk WHERE mountpoint = ${name}`,
     BACKEND: undefined,
   };

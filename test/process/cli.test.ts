@@ -39,13 +39,15 @@ const commands = {
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
   'quota show': ['--json'],
+  'quota remove': ['--json'],
   'disk add': ['--json', '--size', '--mark'],
   'disk list': ['--json'],
+  'disk remove': ['--json'],
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],
   doctor: ['--json', '--repair', '--checksums'],
   simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
-  ls: ['--json', '--stages', '--limit'],
+  ls: ['--json', '--print-paths', '--null', '--stages', '--limit'],
   request: [
     '--json',
     '--quota',
@@ -58,14 +60,25 @@ const commands = {
     '--notify-first',
     '--notify-last',
     '--watch',
+    '--print-paths',
+    '--null',
     '--dry-run',
   ],
   plan: ['--json', '--limit'],
   verify: ['--json', '--again', '--limit'],
   requests: ['--json', '--quota', '--all'],
-  watch: ['--json'],
+  watch: ['--json', '--print-paths', '--null'],
+  update: [
+    '--json',
+    '--retention',
+    '--label',
+    '--notify-first',
+    '--notify-last',
+    '--max-files',
+    '--max-bytes',
+  ],
   cancel: ['--json'],
-  show: ['--json', '--limit'],
+  show: ['--json', '--print-paths', '--null', '--limit'],
   hold: ['--json', '--reason'],
   drain: ['--json', '--reason'],
   resume: ['--json'],
@@ -87,7 +100,7 @@ test.each(Object.entries(commands))('help of %s tells its options', async (name,
   const { code, stdout, stderr } = await runCli([...name.split(' '), '--help']);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toMatch(new RegExp(`^Usage: tapegate ${name}( |\\n)`));
-  const listed = [...stdout.matchAll(/^ {2}(?:-h, )?(--[a-z-]+)/gm)].map((match) => match[1]);
+  const listed = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[a-z-]+)/gm)].map((match) => match[1]);
   expect(listed).toEqual([...options, '--help']);
 });
 

@@ -66,6 +66,12 @@ async function readText(file: string): Promise<string> {
   }
 }
 
+/** Takes the disk's own marker away, where it is there: what is mounted is no restore disk any more. */
+export async function removeMarker(disk: MarkedDisk): Promise<void> {
+  const { root, hasMarker } = await findRoot(disk);
+  if (hasMarker) await unlink(path.join(root, markerName));
+}
+
 /** Marks what is mounted there now as the disk, in one step that other processes see whole. Calling twice is safe. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const root = await realpath(disk.mountpoint);

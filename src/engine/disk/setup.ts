@@ -5,8 +5,9 @@ import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { sampleCopies } from '../../operations/disks/copies.js';
 import { type DiskRow, ensureDisk, listDisks, setDisk } from '../../operations/disks/disks.js';
+import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
-import { findRoot, rootOf, writeMarker } from './marker.js';
+import { findRoot, removeMarker, rootOf, writeMarker } from './marker.js';
 import { readFileSystem } from './space.js';
 
 /**
@@ -39,6 +40,24 @@ export async function addDisk(
   if (!input.mark) return { disk, problem: await adopt(ctx, disk) };
   await writeMarker({ diskId: disk.id, mountpoint: disk.mountpoint });
   return { disk, problem: undefined };
+}
+
+/**
+ * Takes a restore disk out of use for good, and its marker away; nothing else on it is touched.
+ * @returns why its marker could not be taken away
+ * @throws NotFoundError; InUseError with the figures, while there are copies on it or recalls will put some there
+ */
+export async function removeDisk(
+  ctx: Context,
+  mountpoint: string,
+): Promise<{ disk: DiskRow; problem: string | undefined }> {
+  const disk = await forgetDisk(ctx, mountpoint);
+  try {
+    await removeMarker({ diskId: disk.id, mountpoint });
+    return { disk, problem: undefined };
+  } catch (error) {
+    return { disk, problem: messageOf(error) };
+  }
 }
 
 /** Noted copies that are looked for: one of them is proof enough. */

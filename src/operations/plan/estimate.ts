@@ -57,7 +57,7 @@ interface Group {
 /** @throws InvalidInputError, UnknownUserError, as making the request would; a full quota is told in the answer */
 export async function estimateRequest(ctx: Context, input: CreateRequestInput): Promise<Estimate> {
   const { wish, user, limits } = checkRequest(input, ctx.now());
-  const quota = await ctx.db.prisma.quota.findUnique({ where: { user } });
+  const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
   const { groups, known } = await withSnapshot(ctx.db.streamPool, (snapshot) => readGroups(snapshot, wish));
   const used = await readUsed(ctx, quota);

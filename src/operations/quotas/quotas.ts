@@ -22,7 +22,7 @@ function checkWeight(weight: number): number {
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
-/** Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only. */
+/** Makes a quota, or changes what is given of a known one; one that was removed is there again. A size below what is used stops new requests only. */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const user = checkText('user', input.user);
   if (user === '') throw new InvalidInputError('user', 'must not be empty');
@@ -32,7 +32,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
     ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
     ...(input.weight === undefined ? {} : { weight: checkWeight(input.weight) }),
   };
-  return await ctx.db.prisma.quota.upsert({ where: { user }, create: { user, ...changes }, update: changes });
+  return await ctx.db.prisma.quota.upsert({ where: { user }, create: { user, ...changes }, update: { ...changes, removedAt: null } });
 }
 
 type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
@@ -40,11 +40,11 @@ type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
 /** @throws NotFoundError */
 export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {}) {
   const isStorable = !user.includes('\0') && user.isWellFormed();
-  const quota = isStorable ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user } }) : null;
+  const quota = isStorable ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user, removedAt: null } }) : null;
   if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
   return quota;
 }
 
 export async function listQuotas(ctx: Context) {
-  return await ctx.db.prisma.quota.findMany({ orderBy: { user: 'asc' } });
+  return await ctx.db.prisma.quota.findMany({ where: { removedAt: null }, orderBy: { user: 'asc' } });
 }

@@ -54,6 +54,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
       ? await holdListed(tx, { id, limits }, wish.files)
       : await holdMatching(tx, { id, limits, pattern: wish.pattern, quota });
     await charge(tx, quota, bytes);
+    if (bytes === 0n) await findQuota(tx, user); // which may have been removed before the request was stored
     await settleRequests(ctx, tx, [id]);
     return id;
   });

@@ -31,3 +31,14 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   );
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
+
+/** Mount points of the restore disks that have files of requests, by the ids of the requests; those without are left out. */
+export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
+    sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
+        FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.disk_id
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND f.stage = 'RESTORED'
+        GROUP BY h.request_id`,
+  );
+  return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
+}

@@ -1,0 +1,67 @@
+/** Where restored files are: told to people, and printed for scripts, a path each. */
+import { ask, askPages, type Page } from './client.js';
+import { CommandError, UnknownRequestError } from './failure.js';
+import { printable, printLine } from './output.js';
+
+/** For `.option(...pathsOption)` and `.option(...nullOption)`, in commands that know where files are. */
+export const pathsOption = [
+  '--print-paths',
+  'print nothing but where the files are on disk, a path a line, for xargs',
+] as const;
+export const nullOption = ['-0, --null', 'end each printed path with NUL, for xargs -0'] as const;
+
+export interface PathsOptions {
+  printPaths?: boolean;
+  null?: boolean;
+}
+
+/** A file as it is asked for to tell its place: `file { path restoredPath }`. */
+export interface PlacedFile {
+  path: string;
+  /** Of its copy in the restore area; null where it has none there, as a file at its primary place. */
+  restoredPath: string | null;
+}
+
+/** Where a file that is on disk can be read. */
+export function placeOf({ path, restoredPath }: PlacedFile): string {
+  return restoredPath ?? path;
+}
+
+/** @throws CommandError for a path of several lines, unless NUL ends each */
+export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
+  if (!endsWithNul && /[\n\r]/.test(path)) {
+    throw new CommandError(`${JSON.stringify(path)} has several lines: -0 prints paths for xargs -0`);
+  }
+  const text = process.stdout.isTTY ? printable(path) : path;
+  process.stdout.write(`${text}${endsWithNul ? '\0' : '\n'}`);
+}
+
+const ON_DISK = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id) {
+  holds(states: [ON_DISK], first: $first, after: $after) {
+    edges { node { file { path restoredPath } } } pageInfo { hasNextPage endCursor }
+  }
+} }`;
+
+/** Prints where the files of a request are that are on disk. @throws CommandError */
+export async function printPaths(url: string, id: number, options: PathsOptions): Promise<void> {
+  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+    type Answer = { request: { holds: Page<{ file: PlacedFile }> } | null };
+    const { request } = await ask<Answer>(url, ON_DISK, { id, ...page });
+    if (!request) throw new UnknownRequestError(id);
+    return request.holds;
+  });
+  for await (const { edges } of pages) for (const { node } of edges) printPath(placeOf(node.file), options);
+}
+
+/** Says below which directories restored files are. */
+export function printPlaces(restoredBelow: readonly string[]): void {
+  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
+}
+
+const PLACES = 'query ($id: Int!) { request(id: $id) { restoredBelow } }';
+
+/** The same of a request. */
+export async function tellPlaces(url: string, id: number): Promise<void> {
+  const { request } = await ask<{ request: { restoredBelow: string[] } | null }>(url, PLACES, { id });
+  printPlaces(request?.restoredBelow ?? []);
+}

@@ -1,0 +1,84 @@
+/** `update`: a request is changed: how long it is kept, its name, its mail and its limits. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import { readId, readNumber, readRetention, readSize } from './arguments.js';
+import { ask, askNow, type Result, readUrl, unwrapResult } from './client.js';
+import { UsageError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+
+export function registerUpdate(program: Command): void {
+  program
+    .command('update <id>')
+    .description('change a request: only what is given; one that has ended is revived by a later retention')
+    .option(...jsonOption)
+    .option('--retention <date>', 'how long the files stay on disk: a UTC date, or from now 3d, 12h')
+    .option('--label <text>')
+    .option('--notify-first <address>', 'mail when the first file is on disk; own: to the address of the quota')
+    .option('--notify-last <address>', 'mail when nothing is left to do; own: to the address of the quota')
+    .option('--max-files <n>', 'what the request may hold at most')
+    .option('--max-bytes <size>', 'the same in bytes, such as 10T')
+    .addHelpText('after', '\nAn address or a limit that is "none" is taken away.')
+    .action((id, options) => updateRequest(readUrl(), readId(id), options));
+}
+
+interface UpdateOptions extends OutputOptions {
+  retention?: string;
+  label?: string;
+  notifyFirst?: string;
+  notifyLast?: string;
+  maxFiles?: string;
+  maxBytes?: string;
+}
+
+interface UpdatedNode {
+  requestId: number;
+  label: string;
+  state: string;
+  filesTotal: number;
+  bytesTotal: bigint;
+  retention: string;
+  notifyOnFirstFile: string | null;
+  notifyOnLastFile: string | null;
+  maxFiles: number | null;
+  maxBytes: bigint | null;
+}
+
+const UPDATE = `mutation ($input: UpdateRequestInput!) {
+  updateRequest(input: $input) {
+    ... on Request {
+      requestId label state filesTotal bytesTotal retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes
+    }
+    ... on Failure { message }
+  }
+}`;
+
+async function updateRequest(url: string, id: number, options: UpdateOptions): Promise<void> {
+  const { retention, label } = options;
+  const changes = {
+    retention: retention === undefined ? undefined : await readRetention('--retention', retention, () => askNow(url)),
+    label,
+    notifyOnFirstFile: readAddress(options.notifyFirst),
+    notifyOnLastFile: readAddress(options.notifyLast),
+    maxFiles: orNone(options.maxFiles, (text) => readNumber('--max-files', text)),
+    maxBytes: orNone(options.maxBytes, (text) => readSize('--max-bytes', text)),
+  };
+  if (Object.values(changes).every((change) => change === undefined)) throw new UsageError('give what is to change');
+  const answer = await ask<{ updateRequest: Result<UpdatedNode> }>(url, UPDATE, { input: { id, ...changes } });
+  const request = unwrapResult(answer.updateRequest);
+  if (options.json) return printJson(request);
+  const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
+  printLine(
+    `${state}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}, kept until ${request.retention}`,
+  );
+}
+
+/** Null takes away, undefined leaves as it is. */
+function orNone<T>(text: string | undefined, read: (text: string) => T): T | null | undefined {
+  if (text === undefined) return undefined;
+  return text === 'none' ? null : read(text);
+}
+
+/** An empty address means the quota's own. */
+function readAddress(text: string | undefined): string | null | undefined {
+  return orNone(text, (address) => (address === 'own' ? '' : address));
+}

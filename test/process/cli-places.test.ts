@@ -1,0 +1,174 @@
+/** Where restored files are, and what users change of their requests. */
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
+
+const backend = createMemoryBackend();
+let app: TestApp;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp({ backend });
+  env = { TAPEGATE_URL: app.url, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  await addQuota(app.ctx, 'ann', 1_000_000n);
+  await addTaped(app.ctx, backend, [
+    { path: '/place/a b.nc', size: 1000 },
+    { path: "/place/it's.nc", size: 500 },
+  ]);
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const run = (...args: string[]): Promise<Result> => runCli(args, { env });
+const done = (stdout: string): Result => ({ code: 0, stdout, stderr: '' });
+const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
+const idOf = (result: Result) => /request (\d+)/.exec(result.stdout + result.stderr)?.[1] ?? '';
+const restored = (file: string) => path.join(app.restoreDir, file);
+
+test('request, watch, show and ls say where the restored files are', async () => {
+  const made = await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch');
+  const id = idOf(made);
+  const outcome = `request ${id} is completed: 2 files on disk, 1.50 kB\nrestored below ${app.restoreDir}, each at its archive path\n`;
+  expect(made.stdout.endsWith(outcome)).toBe(true);
+  expect((await run('watch', id)).stdout).toBe(outcome);
+  expect((await run('show', id)).stdout).toContain(`\nBELOW      ${app.restoreDir}\n`);
+  expect((await run('ls', '/place/')).stdout).toBe(
+    `R    1.00 kB  /place/a b.nc  at ${restored('/place/a b.nc')}\nR  500 bytes  /place/it's.nc  at ${restored("/place/it's.nc")}\n`,
+  );
+  expect((await run('request', '--quota', 'ann', '--pattern', '/place/')).stdout).toMatch(
+    new RegExp(`^request \\d+: 2 files, [^\\n]*\\nrestored below ${app.restoreDir}, each at its archive path\\n$`),
+  );
+  expect(JSON.parse((await run('ls', 'a b.nc', '--json')).stdout)).toMatchObject({
+    restoredPath: restored('/place/a b.nc'),
+  });
+});
+
+test('--print-paths prints the paths on disk and nothing else, for xargs', async () => {
+  const paths = ['/place/a b.nc', "/place/it's.nc"].map(restored);
+  const made = await run('request', '--quota', 'ann', '--pattern', '/place/', '--print-paths');
+  expect(made).toMatchObject({ code: 0, stdout: `${paths.join('\n')}\n` });
+  expect(made.stderr).toMatch(/^request \d+: 2 files/);
+  expect(made.stderr).toContain(' is completed: 2 files on disk');
+  const id = idOf(made);
+  expect((await run('show', id, '--print-paths')).stdout).toBe(`${paths.join('\n')}\n`);
+  expect((await run('watch', id, '--print-paths', '-0')).stdout).toBe(`${paths.join('\0')}\0`);
+  const program = `"${process.execPath}" "${cliFile}" ls /place/ --print-paths -0 | xargs -0 wc -c`;
+  const piped = await startProcess('sh', ['-c', program], { env }).ended;
+  expect(piped.stdout.trim().split('\n').map((line) => line.trim())).toEqual([
+    `1000 ${paths[0]}`,
+    `500 ${paths[1]}`,
+    '1500 total',
+  ]);
+});
+
+test('--print-paths leaves out what is not on disk, and a path of several lines needs -0', async () => {
+  await addFiles(app.ctx, [
+    { path: '/lines/a\nb', stage: 'ONDISK', size: 1n },
+    { path: '/lines/tape', stage: 'ONTAPE', size: 1n },
+  ]);
+  expect(await run('ls', '/lines/', '--print-paths')).toEqual(
+    refused(1, '"/lines/a\\nb" has several lines: -0 prints paths for xargs -0'),
+  );
+  expect(await run('ls', '/lines/', '--print-paths', '--null')).toEqual(done('/lines/a\nb\0'));
+  expect(await run('show', '99999', '--print-paths')).toEqual(refused(1, 'there is no request with id 99999'));
+});
+
+test('update changes what it is given, and nothing else', async () => {
+  const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--retention', '2d'));
+  const readStored = () => app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id: Number(id) } });
+  const before = await readStored();
+  const days = (Date.parse(`${before.retention}Z`) - Date.parse(`${before.requestDate}Z`)) / 86_400_000;
+  expect(Math.round(days * 100) / 100).toBe(2);
+
+  const set = ['--max-files', '7', '--max-bytes', '1G', '--notify-first', 'first@example.org', '--notify-last', 'own'];
+  const changed = await run('update', id, '--retention', '2100-01-02', '--label', 'new name', ...set);
+  expect(changed).toEqual(done(`request ${id} is completed: 2 files, 1.50 kB, kept until 2100-01-02T00:00:00\n`));
+  expect(await readStored()).toEqual({
+    ...before,
+    retention: '2100-01-02T00:00:00',
+    label: 'new name',
+    maxFiles: 7,
+    maxBytes: 1_000_000_000n,
+    notifyOnFirstFile: 'first@example.org',
+    notifyOnLastFile: 'ann@example.org',
+  });
+  await run('update', id, '--max-files', 'none', '--max-bytes', 'none', '--notify-first', 'none', '--notify-last', 'none');
+  expect(await readStored()).toEqual({ ...before, retention: '2100-01-02T00:00:00', label: 'new name' });
+
+  expect(await run('update', id)).toEqual(refused(2, 'give what is to change'));
+  expect(await run('update', id, '--max-files', '1.5')).toMatchObject({ code: 2 });
+  expect(await run('update', '99999', '--label', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('update', id, '--retention', '3x')).toEqual(
+    refused(
+      2,
+      '--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not "3x"',
+    ),
+  );
+});
+
+test('a request that has ended is revived by a later retention', async () => {
+  const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/'));
+  await run('cancel', id);
+  expect((await run('update', id, '--retention', '12h')).stdout).toMatch(/^request \d+ is (queued|restoring|completed): 2/);
+  await waitForState(app, Number(id), 'COMPLETED');
+});
+
+test('cancel ends several requests, and names those that it cannot end', async () => {
+  const ids: string[] = [];
+  for (let n = 0; n < 3; n++) ids.push(idOf(await run('request', '--quota', 'ann', '--pattern', '/place/')));
+  const [one = '', two = '', three = ''] = ids;
+  expect(await run('cancel', one, '99998', two, '99999')).toEqual({
+    code: 1,
+    stdout: `request ${one} is cancelled\nrequest ${two} is cancelled\n`,
+    stderr: 'tapegate: there is no request with id 99998\nthere is no request with id 99999\n',
+  });
+  expect(await run('cancel', three, '--json')).toEqual(done(`{"requestId":${three},"state":"CANCELLED"}\n`));
+  expect(await run('cancel', one, 'two')).toMatchObject({ code: 2, stdout: '' });
+});
+
+test('a quota is removed only without live requests, its history stays, and it can be made anew', async () => {
+  await addQuota(app.ctx, 'gone', 1_000_000n);
+  const id = idOf(await run('request', '--quota', 'gone', '--pattern', '/place/', '--watch'));
+  expect(await run('quota', 'remove', 'gone')).toEqual(
+    refused(1, 'the quota of user "gone" has 1 live requests with 2 files of 1500 bytes: cancel them first'),
+  );
+  await run('cancel', id);
+  expect(await run('quota', 'remove', 'gone')).toEqual(
+    done('the quota of gone is removed; the requests that it had are history\n'),
+  );
+  expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no user "gone"'));
+  expect((await run('quota', 'list')).stdout).not.toContain('gone');
+  expect(await run('quota', 'remove', 'gone')).toEqual(refused(1, 'there is no quota for user "gone"'));
+  for (const args of [['--pattern', '/place/'], ['--file', '/not/known']]) {
+    expect(await run('request', '--quota', 'gone', ...args)).toEqual(refused(1, 'there is no quota for user "gone"'));
+  }
+  expect(await run('update', id, '--retention', '1d')).toEqual(refused(1, 'there is no quota for user "gone"'));
+  expect((await run('show', id)).stdout).toContain('USER       gone\n');
+  await run('quota', 'set', 'gone', '--size', '5K');
+  expect((await run('quota', 'show', 'gone', '--json')).stdout).toContain('"size":5000,"used":0');
+});
+
+test('a restore disk is removed only while it holds nothing, and leaves its service with its marker', async () => {
+  const disk = path.join(app.dataDir, 'second');
+  await run('disk', 'add', disk, '--size', '1G');
+  await run('hold', 'disk', disk);
+  expect(await run('disk', 'remove', disk)).toEqual(
+    done(`restore disk ${disk} is removed; what stands there is left alone\n`),
+  );
+  expect((await run('disk', 'list')).stdout).not.toContain(disk);
+  expect((await run('suspensions')).stdout).not.toContain(disk);
+  expect(await run('disk', 'remove', disk)).toEqual(refused(1, `there is no restore disk ${JSON.stringify(disk)}`));
+  await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch');
+  expect(await run('disk', 'remove', app.restoreDir)).toEqual(
+    refused(
+      1,
+      `the restore disk ${JSON.stringify(app.restoreDir)} holds 2 copies of 1500 bytes and has 0 recalls under way: drain it, and remove it when they have gone`,
+    ),
+  );
+});
