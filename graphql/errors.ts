@@ -37,6 +37,7 @@ builder.objectType(QuotaExceededError, {
     size: t.expose('size', { type: 'BigInt' }),
     used: t.expose('used', { type: 'BigInt' }),
     requested: t.expose('requested', { type: 'BigInt' }),
+    available: t.expose('available', { type: 'BigInt', description: 'What is left of the quota.' }),
   }),
 });
 

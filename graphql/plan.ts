@@ -155,6 +155,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     files: t.exposeInt('files', { description: 'That the catalogue knows.' }),
     bytes: t.expose('bytes', { type: 'BigInt' }),
     filesUnknown: t.exposeInt('filesUnknown', { description: 'Paths that the catalogue does not know (yet).' }),
+    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of them.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'There already.' }),
     bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt' }),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Asked for by others already.' }),
@@ -171,6 +172,9 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     quotaUsed: t.field({ type: 'BigInt', description: 'Before the request.', resolve: ({ quota }) => quota.used }),
     quotaUsedAfter: t.field({ type: 'BigInt', resolve: ({ quota }) => quota.usedAfter }),
     isEnough: t.exposeBoolean('isEnough', { description: 'The files fit into the quota.' }),
+    hasRoom: t.exposeBoolean('hasRoom', {
+      description: 'The allocations of the restore disks in service have room for what is to be recalled.',
+    }),
     end: t.field({
       type: EndRangeType,
       nullable: true,

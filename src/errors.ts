@@ -54,17 +54,20 @@ export class QuotaExceededError extends UserError {
   readonly size: bigint;
   readonly used: bigint;
   readonly requested: bigint;
+  readonly available: bigint;
 
   constructor(figures: { user: string; size: bigint; used: bigint; requested: bigint }) {
     const { user, size, used, requested } = figures;
+    const available = size > used ? size - used : 0n;
     super(
       'QUOTA_EXCEEDED',
-      `the quota of user ${quote(user)} is full: the files need ${requested} bytes, and of ${size} bytes ${used} are used`,
+      `the quota of user ${quote(user)} has no room for the files: ${requested} bytes are requested, and ${available} of its ${size} bytes are available`,
     );
     this.user = user;
     this.size = size;
     this.used = used;
     this.requested = requested;
+    this.available = available;
   }
 }
 

@@ -2,6 +2,7 @@
 
 /** The fields that are BigInt, in whichever type they are; a test holds them to the schema. */
 export const integerFields: ReadonlySet<string> = new Set([
+  'available',
   'bytes',
   'bytesOnDisk',
   'bytesRunning',

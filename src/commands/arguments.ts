@@ -30,9 +30,17 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
-/** How many entries `--limit` lets a list have. */
-export function readLimit(text: string): number {
-  return readNumber('--limit', text);
+const PEOPLE_LIMIT = 1000;
+
+/** What `--limit` does, for its help. */
+export function limitHelp(what: string): string {
+  return `${what} (default: ${PEOPLE_LIMIT}, and all for a script: --json, --print-paths)`;
+}
+
+/** How many entries `--limit` lets a list have; scripts get all unless they say otherwise. */
+export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
+  if (options.limit !== undefined) return readNumber('--limit', options.limit);
+  return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
 /** In bytes. */

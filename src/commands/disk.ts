@@ -8,6 +8,7 @@ import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { formatSuspension } from './suspensions.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk').description('restore disks');
@@ -55,7 +56,6 @@ async function addDisk(config: Config, mountpoint: string, options: DiskOptions)
 
 async function listDisks(config: Config, options: OutputOptions): Promise<void> {
   const { describeDisks } = await import('../engine/disk/setup.js');
-  const { suspensionWords } = await import('../operations/disks/reservations.js');
   const disks = await withContext(config, describeDisks);
   if (options.json) for (const disk of disks) printJson(disk);
   else {
@@ -67,13 +67,13 @@ async function listDisks(config: Config, options: OutputOptions): Promise<void> 
         formatBytes(disk.used),
         formatBytes(disk.reserved),
         disk.free === null ? 'unknown' : formatBytes(disk.free),
-        formatState(disk, suspensionWords),
+        formatState(disk),
       ]),
     );
   }
 }
 
-function formatState({ suspension, problem }: DiskState, words: Record<string, string>): string {
-  const suspended = suspension && `${words[suspension.mode]}: ${suspension.reason}`;
+function formatState({ suspension, problem }: DiskState): string {
+  const suspended = suspension && formatSuspension(suspension);
   return [suspended, problem].filter((part) => part !== null).join('; ') || 'in service';
 }

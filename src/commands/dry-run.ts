@@ -2,6 +2,7 @@
 import { formatBytes } from '../bytes.js';
 import { ask, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
+import { describeNoMatch, describeUnknown } from './missing.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
 import { type EndRange, formatEnd } from './times.js';
 
@@ -9,6 +10,8 @@ interface EstimateNode {
   files: number;
   bytes: bigint;
   filesUnknown: number;
+  unknownPaths: string[];
+  hasRoom: boolean;
   filesOnDisk: number;
   bytesOnDisk: bigint;
   filesOnTheirWay: number;
@@ -28,7 +31,7 @@ interface EstimateNode {
 
 const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequest(input: $input) {
   ... on Estimate {
-    files bytes filesUnknown filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
+    files bytes filesUnknown unknownPaths hasRoom filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
     volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough end { earliest planned latest }
   }
   ... on Failure { message }
@@ -39,17 +42,30 @@ const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequ
  * @param input the `CreateRequestInput` of GraphQL
  * @throws CommandError where the quota is too small for it
  */
-export async function estimateRequest(url: string, input: object, options: OutputOptions): Promise<void> {
+export async function estimateRequest(
+  url: string,
+  input: { pattern?: string | undefined },
+  options: OutputOptions,
+): Promise<void> {
   type Answer = { plan: { at: string }; estimateRequest: Result<EstimateNode> };
   const { plan, estimateRequest } = await ask<Answer>(url, ESTIMATE, { input });
   const estimate = unwrapResult(estimateRequest);
   if (options.json) printJson(estimate);
-  else for (const line of formatEstimate(plan.at, estimate)) printLine(line);
+  else {
+    for (const line of formatEstimate(plan.at, estimate)) printLine(line);
+    if (input.pattern && estimate.files === 0) printLine(describeNoMatch(input.pattern));
+    printLine('nothing was asked for');
+  }
   if (!estimate.isEnough) {
     throw new CommandError(
       `the quota of user "${estimate.user}" is too small: ${estimate.quotaUsedAfter} bytes would be used of ${estimate.quotaSize}`,
     );
   }
+}
+
+function formatUnknown({ unknownPaths, filesUnknown }: EstimateNode): string[] {
+  const [first = '', ...named] = describeUnknown('paths that the catalogue does not know', unknownPaths, filesUnknown);
+  return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 
 /** A line each. */
@@ -64,12 +80,11 @@ function formatEstimate(now: string, estimate: EstimateNode): string[] {
   if (estimate.volumesSuspended > 0) lines.push(`            ${estimate.volumesSuspended} volumes are out of service`);
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
-  if (estimate.filesUnknown > 0)
-    lines.push(`unknown     ${estimate.filesUnknown} paths that the catalogue does not know`);
+  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate));
+  if (!estimate.hasRoom) lines.push('no room     the restore disks have less left: files wait until others leave');
   lines.push(
     `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
   );
   lines.push(`end         ${formatEnd(now, estimate.end)}`);
-  lines.push('nothing was asked for');
   return lines;
 }

@@ -2,10 +2,11 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { Stage } from '../stages.js';
-import { readLimit } from './arguments.js';
+import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { describeNoMatch } from './missing.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { nullOption, type PathsOptions, type PlacedFile, pathsOption, placeOf, printPath } from './places.js';
 
 export function registerLs(program: Command): void {
@@ -16,13 +17,13 @@ export function registerLs(program: Command): void {
     .option(...pathsOption)
     .option(...nullOption)
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
-    .option('--limit <n>', 'list at most so many', '1000')
+    .option('--limit <n>', limitHelp('list at most so many'))
     .action((match, options) => listFiles(readUrl(), match, options));
 }
 
 interface ListOptions extends OutputOptions, PathsOptions {
   stages?: string;
-  limit: string;
+  limit?: string;
 }
 
 interface FileNode extends PlacedFile {
@@ -43,7 +44,7 @@ type FilePage = Page<FileNode> & { totalCount: number };
 async function listFiles(url: string, match: string | undefined, options: ListOptions): Promise<void> {
   const { onDiskStages, stageLetters } = await import('../stages.js');
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
-  const limit = readLimit(options.limit);
+  const limit = readLimit(options);
   const pages = askPages(limit, async (page) => {
     return (await ask<{ tapeFiles: FilePage }>(url, FILES, { match, stages, ...page })).tapeFiles;
   });
@@ -58,7 +59,10 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
     shown += edges.length;
     total = totalCount;
   }
-  if (!options.json && shown < total) printLine(`${shown} of ${total} files; --limit shows more`);
+  if (total === 0 && match !== undefined) noteLine(describeNoMatch(match, stages !== undefined));
+  if (shown === total) return;
+  const tell = options.json || options.printPaths ? noteLine : printLine;
+  tell(`${shown} of ${total} files; --limit shows more`);
 }
 
 /** A copy in the restore area is told where it is. */

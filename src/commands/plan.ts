@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { readId, readNumber } from './arguments.js';
 import { ask, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { type EndRange, formatEnd, formatSpan, secondsBetween } from './times.js';
 
 export function registerPlan(program: Command): void {
@@ -64,7 +64,11 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
   const first = readPageSize(options.limit);
   const { plan } = await ask<{ plan: PlanNode }>(url, PLAN, { first });
   const volumes = plan.queue.edges.map(({ node }) => node);
-  if (options.json) return printJson({ ...plan, queue: volumes });
+  if (options.json) {
+    printJson({ ...plan, queue: volumes });
+    if (plan.queue.pageInfo.hasNextPage) noteLine(`${volumes.length} volumes shown; --limit shows more`);
+    return;
+  }
   printTable(
     ['DRIVE', 'DOES'],
     plan.drives.map((drive) => [drive.name, formatDrive(drive)]),
@@ -163,7 +167,13 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
   if (!request) throw new UnknownRequestError(id);
   const { state, waiting } = request;
   const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
-  if (options.json) return printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
+  const isCut = waiting?.parts.pageInfo.hasNextPage;
+  const cut = `${parts.length} volumes shown; --limit shows more`;
+  if (options.json) {
+    printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
+    if (isCut) noteLine(cut);
+    return;
+  }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
   const end = formatEnd(plan.at, waiting.end);
   printLine(`request ${id}: ${waiting.files} files wait, ${formatBytes(waiting.bytes)}; ${end}`);
@@ -178,5 +188,5 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
       part.explanation,
     ]),
   );
-  if (waiting.parts.pageInfo.hasNextPage) printLine(`${parts.length} volumes shown; --limit shows more`);
+  if (isCut) printLine(cut);
 }

@@ -5,6 +5,7 @@ import { fileOption, readNumber, readPaths, readRetention, readSize } from './ar
 import { ask, askNow, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest } from './dry-run.js';
 import { UsageError } from './failure.js';
+import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { nullOption, type PathsOptions, pathsOption, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';
@@ -47,12 +48,15 @@ interface RequestOptions extends OutputOptions, PathsOptions {
 async function askForFiles(url: string, options: RequestOptions): Promise<void> {
   const input = await readInput(url, options);
   if (options.dryRun) return await estimateRequest(url, input, options);
-  const id = await createRequest(url, input, options);
-  if (options.watch || options.printPaths) await watchRequest(url, id, options);
+  const { id, mayMiss, isFinished } = await createRequest(url, input, options);
+  if (options.watch || options.printPaths) return await watchRequest(url, id, options);
+  const missing = mayMiss ? await findMissing(url, id) : [];
+  if (missing.length > 0 && isFinished) throw new IncompleteError(id, missing);
+  for (const line of missing) noteLine(line);
 }
 
 /** The `CreateRequestInput` of GraphQL. */
-async function readInput(url: string, options: RequestOptions): Promise<object> {
+async function readInput(url: string, options: RequestOptions): Promise<{ pattern?: string | undefined }> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --pattern or --file');
   }
@@ -74,6 +78,7 @@ async function readInput(url: string, options: RequestOptions): Promise<object> 
 
 interface CreatedNode {
   requestId: number;
+  state: string;
   filesTotal: number;
   bytesTotal: bigint;
   filesUnknown: number;
@@ -88,8 +93,14 @@ const CREATE = `mutation ($input: CreateRequestInput!) {
   }
 }`;
 
-/** @returns its id */
-async function createRequest(url: string, input: object, options: RequestOptions): Promise<number> {
+/** What was made: whether files may be missing of it, and nothing is left to do. */
+interface Made {
+  id: number;
+  mayMiss: boolean;
+  isFinished: boolean;
+}
+
+async function createRequest(url: string, input: object, options: RequestOptions): Promise<Made> {
   const answer = await ask<{ createRequest: Result<CreatedNode> }>(url, CREATE, { input });
   const request = unwrapResult(answer.createRequest);
   if (options.json && !options.printPaths) printJson(request);
@@ -101,5 +112,9 @@ async function createRequest(url: string, input: object, options: RequestOptions
     );
   }
   if (!options.json && !options.watch && !options.printPaths) printPlaces(request.restoredBelow);
-  return request.requestId;
+  return {
+    id: request.requestId,
+    mayMiss: request.filesUnknown > 0 || request.filesTotal === 0,
+    isFinished: request.state === 'COMPLETED' || request.state === 'PARTIAL',
+  };
 }

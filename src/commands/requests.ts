@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
+import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printTable } from './output.js';
 import { formatTime } from './times.js';
 
@@ -40,6 +41,13 @@ const REQUESTS = `query ($quota: String, $states: [RequestState!], $first: Int, 
   }
 }`;
 
+/** A user without requests is told from one that there is not. */
+async function requireUser(url: string, user: string): Promise<void> {
+  const query = 'query ($user: String!) { quota(user: $user) { user } }';
+  const { quota } = await ask<{ quota: object | null }>(url, query, { user });
+  if (!quota) throw new CommandError(`there is no quota for user ${JSON.stringify(user)}`);
+}
+
 const ALL_STATES = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 async function listRequests(url: string, options: ListOptions): Promise<void> {
@@ -49,6 +57,7 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
   });
   const requests: RequestNode[] = [];
   for await (const { edges } of pages) requests.push(...edges.map(({ node }) => node));
+  if (requests.length === 0 && options.quota !== undefined) await requireUser(url, options.quota);
   if (options.json) return requests.forEach(printJson);
   printTable(
     ['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'],

@@ -1,10 +1,11 @@
 /** `show`: one request, and how it goes with each file of it that is not on disk. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import { readId, readLimit } from './arguments.js';
+import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { findMissing } from './missing.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { nullOption, type PathsOptions, pathsOption, printPaths } from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
@@ -16,16 +17,14 @@ export function registerShow(program: Command): void {
     .option(...jsonOption)
     .option(...pathsOption)
     .option(...nullOption)
-    .option('--limit <n>', 'show at most so many files', '1000')
+    .option('--limit <n>', limitHelp('show at most so many files'))
     .action((id, options) =>
-      options.printPaths
-        ? printPaths(readUrl(), readId(id), options)
-        : showRequest(readUrl(), readId(id), options),
+      options.printPaths ? printPaths(readUrl(), readId(id), options) : showRequest(readUrl(), readId(id), options),
     );
 }
 
 interface ShowOptions extends OutputOptions, PathsOptions {
-  limit: string;
+  limit?: string;
 }
 
 interface HoldNode {
@@ -76,18 +75,26 @@ const HOLDS = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id
 } }`;
 
 async function showRequest(url: string, id: number, options: ShowOptions): Promise<void> {
-  const limit = readLimit(options.limit);
+  const limit = readLimit(options);
   const { request } = await ask<{ request: RequestNode | null }>(url, REQUEST, { id });
   if (!request) throw new UnknownRequestError(id);
   if (options.json) printJson(request);
   else printRequest(request);
   const { holds, isWhole } = await readHolds(url, id, limit);
-  if (options.json) return holds.forEach(printJson);
+  const cut = `the first ${holds.length} files that are not on disk; --limit shows more`;
+  if (options.json) {
+    holds.forEach(printJson);
+    if (!isWhole) noteLine(cut);
+    return;
+  }
   if (holds.length > 0) {
     printLine('');
     printHolds(holds);
   }
-  if (!isWhole) printLine(`the first ${holds.length} files that are not on disk; --limit shows more`);
+  if (!isWhole) printLine(cut);
+  const missing = await findMissing(url, id);
+  if (missing.length > 0) printLine('');
+  for (const line of missing) printLine(line);
 }
 
 function printRequest(request: RequestNode): void {

@@ -38,7 +38,8 @@ export interface EndRange {
 
 /** When it will be done, as the end of a sentence. */
 export function formatEnd(now: string, end: EndRange | null): string {
-  if (!end) return 'when it will be done cannot be told: something is out of service, or no engine works';
+  if (!end)
+    return 'when it will be done cannot be told: something is out of service, no restore disk has room, or no engine works';
   const [earliest, planned, latest] = [end.earliest, end.planned, end.latest].map((time) =>
     formatSpan(secondsBetween(now, time)),
   );

@@ -1,8 +1,8 @@
 /** `verify`: tape copies that could not be confirmed. */
 import type { Command } from 'commander';
-import { readLimit } from './arguments.js';
+import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, type Page, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerVerify(program: Command): void {
@@ -11,7 +11,7 @@ export function registerVerify(program: Command): void {
     .description('list tape copies that could not be confirmed, of paths that hold <match>')
     .option(...jsonOption)
     .option('--again', 'have them tried again at once')
-    .option('--limit <n>', 'list at most so many', '1000')
+    .option('--limit <n>', limitHelp('list at most so many'))
     .action((match, options: VerifyOptions) =>
       options.again ? verifyAgain(readUrl(), match ?? '', options) : listVerifications(readUrl(), match, options),
     );
@@ -19,7 +19,7 @@ export function registerVerify(program: Command): void {
 
 interface VerifyOptions extends OutputOptions {
   again?: boolean;
-  limit: string;
+  limit?: string;
 }
 
 interface VerificationNode {
@@ -42,7 +42,7 @@ const LIST = `query ($match: String, $first: Int, $after: String) {
 type VerificationPage = Page<VerificationNode> & { totalCount: number };
 
 async function listVerifications(url: string, match: string | undefined, options: VerifyOptions): Promise<void> {
-  const limit = Math.max(readLimit(options.limit), 1);
+  const limit = Math.max(readLimit(options), 1);
   const pages = askPages(limit, async (page) => {
     return (await ask<{ verifications: VerificationPage }>(url, LIST, { match, ...page })).verifications;
   });
@@ -52,7 +52,13 @@ async function listVerifications(url: string, match: string | undefined, options
     verifications.push(...edges.map(({ node }) => node));
     total = totalCount;
   }
-  if (options.json) return verifications.forEach(printJson);
+  const isCut = verifications.length < total;
+  const cut = `${verifications.length} of ${total} files; --limit shows more`;
+  if (options.json) {
+    verifications.forEach(printJson);
+    if (isCut) noteLine(cut);
+    return;
+  }
   if (total === 0) return printLine('no tape copy has failed to be confirmed');
   printTable(
     ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'WHY'],
@@ -65,7 +71,7 @@ async function listVerifications(url: string, match: string | undefined, options
       error,
     ]),
   );
-  if (verifications.length < total) printLine(`${verifications.length} of ${total} files; --limit shows more`);
+  if (isCut) printLine(cut);
 }
 
 const AGAIN = `mutation ($match: String!) {

@@ -6,9 +6,11 @@ import { formatBytes } from '../bytes.js';
 import { readId } from './arguments.js';
 import { ConnectionError, follow, readUrl } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
+import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { nullOption, type PathsOptions, pathsOption, printPaths, tellPlaces } from './places.js';
 import { formatDuration, secondsBetween } from './times.js';
+import { followWaiting, type WaitingView } from './waiting.js';
 
 export function registerWatch(program: Command): void {
   program
@@ -49,11 +51,7 @@ const RETRY_MS = 1000;
  * Draws the progress of a request until it has finished, and says where its files are.
  * @throws CommandError with exit code 3 when the request ended without all of its files
  */
-export async function watchRequest(
-  url: string,
-  id: number,
-  options: OutputOptions & PathsOptions,
-): Promise<void> {
+export async function watchRequest(url: string, id: number, options: OutputOptions & PathsOptions): Promise<void> {
   const isJson = options.json && !options.printPaths;
   const bar = isJson ? undefined : await createBar();
   const interrupt = () => {
@@ -61,19 +59,29 @@ export async function watchRequest(
     process.exit(130);
   };
   process.once('SIGINT', interrupt);
-  let first: Progress | undefined;
+  const ended = new AbortController();
+  let view: View | undefined;
   let last: Progress | undefined;
+  const tell = (waiting: WaitingView | undefined) => {
+    if (!view || !last || FINISHED.includes(last.state)) return;
+    view.waiting = waiting;
+    draw(bar, view, last);
+  };
+  const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
+  waiting?.catch(() => {}); // thrown below
   try {
     for await (const progress of followRequest(url, id)) {
-      first ??= progress;
+      view ??= { first: progress, isDrawn: false };
       last = progress;
       if (isJson) printJson(progress);
-      else draw(bar, first, last);
+      else draw(bar, view, last);
     }
   } finally {
+    ended.abort();
     bar?.stop();
     process.off('SIGINT', interrupt);
   }
+  await waiting;
   if (!last) return;
   if (options.printPaths) {
     noteLine(formatOutcome(last));
@@ -84,6 +92,16 @@ export async function watchRequest(
   }
   if (last.state !== 'COMPLETED')
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
+  const missing = await findMissing(url, id);
+  if (missing.length > 0) throw new IncompleteError(id, missing);
+}
+
+/** What is drawn beside the present progress. */
+interface View {
+  /** Since when the rate is reckoned. */
+  first: Progress;
+  isDrawn: boolean;
+  waiting?: WaitingView | undefined;
 }
 
 /** Until the request has finished. A server that was there once is looked for again: the engine goes on meanwhile. */
@@ -121,7 +139,8 @@ async function createBar(): Promise<SingleBar> {
   });
 }
 
-function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void {
+function draw(bar: SingleBar | undefined, view: View, now: Progress): void {
+  const { first } = view;
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
   const left = rate > 0 ? Number(now.bytesTotal - now.bytesOnDisk) / rate : undefined;
@@ -130,14 +149,28 @@ function draw(bar: SingleBar | undefined, first: Progress, now: Progress): void 
     files: `${now.filesOnDisk + now.filesFailed}/${now.filesTotal}`,
     size: `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     rate: `${formatBytes(Math.round(rate))}/s`,
-    left: isOver ? 'done' : left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`,
+    left: isOver ? 'done' : formatLeft(now, left, view.waiting),
   };
   const [total, done] = [Number(now.bytesTotal), Number(now.bytesOnDisk)];
-  if (now === first) bar?.start(Math.max(total, 1), done, payload);
-  else {
+  if (!view.isDrawn) {
+    view.isDrawn = true;
+    bar?.start(Math.max(total, 1), done, payload);
+  } else {
     bar?.setTotal(Math.max(total, 1));
     bar?.update(total === 0 && isOver ? 1 : done, payload);
   }
+}
+
+const MAX_REASON = 80;
+
+/** How long it takes at the rate so far; where the plan knows that it does not go on, or when it ends, why. */
+function formatLeft(now: Progress, left: number | undefined, waiting: WaitingView | undefined): string {
+  const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.hasEnd);
+  if (waiting?.reason !== undefined && (isKept || !waiting.hasEnd)) {
+    const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
+    return waiting.isReading ? `reads; ${reason}` : `waits; ${reason}`;
+  }
+  return left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`;
 }
 
 function formatOutcome(last: Progress): string {

@@ -20,7 +20,7 @@ const SHARED = `__typename
 const MEMBERS = `${SHARED}
   ... on InvalidInput { field }
   ... on UnknownUser { user }
-  ... on QuotaExceeded { user size used requested }`;
+  ... on QuotaExceeded { user size used requested available }`;
 
 async function mutate(field: 'createRequest' | 'updateRequest', input: object): Promise<Record<string, unknown>> {
   const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
@@ -139,11 +139,12 @@ test('createRequest over quota answers QuotaExceeded with exact figures and stor
   expect(await create({ quota: 'eve', pattern: '/huge/' })).toEqual({
     __typename: 'QuotaExceeded',
     code: 'QUOTA_EXCEEDED',
-    message: `the quota of user "eve" is full: the files need ${BIG} bytes, and of ${BIG} bytes 1000 are used`,
+    message: `the quota of user "eve" has no room for the files: ${BIG} bytes are requested, and ${BIG - 1000n} of its ${BIG} bytes are available`,
     user: 'eve',
     size: String(BIG),
     used: '1000',
     requested: String(BIG),
+    available: String(BIG - 1000n),
   });
   expect(await askData(app, '{ quota(user: "eve") { used requests { edges { node { label } } } } }')).toEqual({
     quota: { used: '1000', requests: { edges: [{ node: { label: '/m/1' } }] } },

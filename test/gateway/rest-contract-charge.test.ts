@@ -72,14 +72,14 @@ test('R90 files that exceed the quota answer 403 with the user and all figures',
     { path: '/b/two.nc', size: 601n },
   ]);
   await makeRequest(app, { quota: 'alice', patterns: '/a/' });
-  const figures = (needed: number) => `the files need ${needed} bytes, and of 1000 bytes 400 are used`;
+  const figures = (needed: number) => `${needed} bytes are requested, and 600 of its 1000 bytes are available`;
   const pattern = await post(app, { quota: 'alice', patterns: '.nc' });
   const list = await post(app, { quota: 'alice', files: ['/b/two.nc'] });
   expect([pattern.status, pattern.body]).toEqual([
     403,
-    errorBody(`the quota of user "alice" is full: ${figures(1001)}`),
+    errorBody(`the quota of user "alice" has no room for the files: ${figures(1001)}`),
   ]);
-  expect([list.status, list.body]).toEqual([403, errorBody(`the quota of user "alice" is full: ${figures(601)}`)]);
+  expect([list.status, list.body]).toEqual([403, errorBody(`the quota of user "alice" has no room for the files: ${figures(601)}`)]);
 });
 
 test('R91 a request that is refused stores nothing', async () => {

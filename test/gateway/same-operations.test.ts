@@ -111,12 +111,12 @@ const cases: [name: string, input: Fields, outcome: Outcome | { kind: string; me
   [
     'more than the quota',
     { quota: 'bob', pattern: '/a/' },
-    refusal(403, /need 2001 bytes, and of 2000 bytes 0 are used$/),
+    refusal(403, /: 2001 bytes are requested, and 2000 of its 2000 bytes are available$/),
   ],
   [
     'more than is left',
     { quota: 'alice', pattern: '.nc' },
-    refusal(403, /need 8001 bytes, and of 10000 bytes 2001 are/),
+    refusal(403, /8001 bytes are requested, and 7999 of its 10000 bytes are available/),
   ],
   [
     'a past retention',

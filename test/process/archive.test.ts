@@ -165,11 +165,18 @@ test('a file whose tape copy has no checksum cannot be told to be the same, and 
 test('a source that is on tape by the catalogue alone is written, or kept, and not removed on its word', async () => {
   writeTree({ 'no-place': 'one', 'no-volume': 'two', 'no-position': 'three', damaged: 'four', good: 'five' });
   const backend = createMemoryBackend();
-  backend.volumes.set('V00001', new Map([
-    [1n, Buffer.from('FOUR')],
-    [2n, Buffer.from('five')],
-  ]));
-  const row = (name: string, bytes: string) => ({ path: `/${name}`, size: BigInt(bytes.length), checksum: checksumOf(bytes) });
+  backend.volumes.set(
+    'V00001',
+    new Map([
+      [1n, Buffer.from('FOUR')],
+      [2n, Buffer.from('five')],
+    ]),
+  );
+  const row = (name: string, bytes: string) => ({
+    path: `/${name}`,
+    size: BigInt(bytes.length),
+    checksum: checksumOf(bytes),
+  });
   await addFiles(app.ctx, [
     { ...row('no-place', 'one'), volume: null, position: null },
     { ...row('no-volume', 'two'), volume: 'GONE01', position: 7n },
@@ -188,9 +195,13 @@ test('a source that is on tape by the catalogue alone is written, or kept, and n
       `${dir}/no-volume: on tape already by the catalogue, but its tape copy cannot be confirmed: the library has no volume GONE01`,
     ],
   });
-  const left = ['no-place', 'no-volume', 'no-position', 'damaged', 'good'].filter((name) => existsSync(path.join(dir, name)));
+  const left = ['no-place', 'no-volume', 'no-position', 'damaged', 'good'].filter((name) =>
+    existsSync(path.join(dir, name)),
+  );
   expect(left).toEqual(['no-volume', 'damaged']);
-  expect((await readCatalogue()).map(({ path: file, stage, volume, position }) => [file, stage, volume, position])).toEqual([
+  expect(
+    (await readCatalogue()).map(({ path: file, stage, volume, position }) => [file, stage, volume, position]),
+  ).toEqual([
     ['/damaged', 'ONTAPE', 'V00001', 1n],
     ['/good', 'ONTAPE', 'V00001', 2n],
     ['/no-place', 'ONTAPE', 'TG0001', 1n],

@@ -218,5 +218,7 @@ test('archive --move is refused where the tape copies would end with the process
       refused(1, `${path.join(dir, folder)} cannot be archived: Tapegate keeps its own files in ${dir}/library`),
     );
   }
-  expect(readdirSync(path.join(dir, 'library'), { recursive: true, withFileTypes: true }).filter((f) => f.isFile()).length).toBeGreaterThan(0);
+  expect(
+    readdirSync(path.join(dir, 'library'), { recursive: true, withFileTypes: true }).filter((f) => f.isFile()).length,
+  ).toBeGreaterThan(0);
 });

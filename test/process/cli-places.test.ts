@@ -60,11 +60,12 @@ test('--print-paths prints the paths on disk and nothing else, for xargs', async
   expect((await run('watch', id, '--print-paths', '-0')).stdout).toBe(`${paths.join('\0')}\0`);
   const program = `"${process.execPath}" "${cliFile}" ls /place/ --print-paths -0 | xargs -0 wc -c`;
   const piped = await startProcess('sh', ['-c', program], { env }).ended;
-  expect(piped.stdout.trim().split('\n').map((line) => line.trim())).toEqual([
-    `1000 ${paths[0]}`,
-    `500 ${paths[1]}`,
-    '1500 total',
-  ]);
+  expect(
+    piped.stdout
+      .trim()
+      .split('\n')
+      .map((line) => line.trim()),
+  ).toEqual([`1000 ${paths[0]}`, `500 ${paths[1]}`, '1500 total']);
 });
 
 test('--print-paths leaves out what is not on disk, and a path of several lines needs -0', async () => {
@@ -98,7 +99,18 @@ test('update changes what it is given, and nothing else', async () => {
     notifyOnFirstFile: 'first@example.org',
     notifyOnLastFile: 'ann@example.org',
   });
-  await run('update', id, '--max-files', 'none', '--max-bytes', 'none', '--notify-first', 'none', '--notify-last', 'none');
+  await run(
+    'update',
+    id,
+    '--max-files',
+    'none',
+    '--max-bytes',
+    'none',
+    '--notify-first',
+    'none',
+    '--notify-last',
+    'none',
+  );
   expect(await readStored()).toEqual({ ...before, retention: '2100-01-02T00:00:00', label: 'new name' });
 
   expect(await run('update', id)).toEqual(refused(2, 'give what is to change'));
@@ -115,7 +127,9 @@ test('update changes what it is given, and nothing else', async () => {
 test('a request that has ended is revived by a later retention', async () => {
   const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/'));
   await run('cancel', id);
-  expect((await run('update', id, '--retention', '12h')).stdout).toMatch(/^request \d+ is (queued|restoring|completed): 2/);
+  expect((await run('update', id, '--retention', '12h')).stdout).toMatch(
+    /^request \d+ is (queued|restoring|completed): 2/,
+  );
   await waitForState(app, Number(id), 'COMPLETED');
 });
 
@@ -145,7 +159,10 @@ test('a quota is removed only without live requests, its history stays, and it c
   expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no user "gone"'));
   expect((await run('quota', 'list')).stdout).not.toContain('gone');
   expect(await run('quota', 'remove', 'gone')).toEqual(refused(1, 'there is no quota for user "gone"'));
-  for (const args of [['--pattern', '/place/'], ['--file', '/not/known']]) {
+  for (const args of [
+    ['--pattern', '/place/'],
+    ['--file', '/not/known'],
+  ]) {
     expect(await run('request', '--quota', 'gone', ...args)).toEqual(refused(1, 'there is no quota for user "gone"'));
   }
   expect(await run('update', id, '--retention', '1d')).toEqual(refused(1, 'there is no quota for user "gone"'));

@@ -59,13 +59,21 @@ test('ls lists files by substring and stage, up to a limit', async () => {
   expect(await run('ls', '/ls/', '--stages', 'tU')).toEqual(done(t + u));
   expect(await run('ls', '/ls/', '--limit', '2')).toEqual(done(`${d}${t}2 of 3 files; --limit shows more\n`));
   expect(await run('ls', '/ls/', '--limit', '0')).toEqual(done('0 of 3 files; --limit shows more\n'));
-  expect(await run('ls', '/LS/')).toEqual(done(''));
+  expect(await run('ls', '/LS/')).toEqual({
+    ...done(''),
+    stderr: 'no file of the catalogue has "/LS/" in its path (upper and lower case differ)\n',
+  });
+  expect((await run('ls', '/ls/*', '--stages', 'T')).stderr).toBe(
+    'no file at these stages has "/ls/*" in its path (upper and lower case differ, and * ? [ ] stand for themselves)\n',
+  );
   expect(await run('ls', '/ls/t', '--json')).toEqual(
     done(
-      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006Z","spotName":null}\n',
+      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006Z","spotName":null,"restoredPath":null}\n',
     ),
   );
-  expect(lines(await run('ls', '/ls/', '--json', '--limit', '2')).map((file) => file.path)).toEqual(['/ls/d', '/ls/t']);
+  const cut = await run('ls', '/ls/', '--json', '--limit', '2');
+  expect(lines(cut).map((file) => file.path)).toEqual(['/ls/d', '/ls/t']);
+  expect(cut.stderr).toBe('2 of 3 files; --limit shows more\n');
 });
 
 test('ls goes through more than a page', async () => {
@@ -80,6 +88,8 @@ test('ls goes through more than a page', async () => {
   );
   expect(some.slice(-2)).toEqual(['1000 of 2500 files; --limit shows more', '']);
   expect(some).toHaveLength(1002);
+  const scripted = await run('ls', '/pages/', '--json');
+  expect({ count: lines(scripted).length, stderr: scripted.stderr }).toEqual({ count: 2500, stderr: '' });
 });
 
 test('wrong options of ls are wrong usage', async () => {
@@ -117,6 +127,7 @@ test('request takes paths, lists in files and a list on standard input together'
     bytesTotal: 2000,
     filesUnknown: 2,
     retention: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+    restoredBelow: [app.restoreDir],
   });
   expect(await readRequest(app, made.requestId)).toMatchObject({
     quota: 'ann',
@@ -127,10 +138,45 @@ test('request takes paths, lists in files and a list on standard input together'
   });
 });
 
-test('unknown paths are told, and a request for nothing else is no failure', async () => {
-  expect(await run('request', '--quota', 'ann', '--file', '/no/such')).toEqual(
-    done(expect.stringMatching(/^request \d+: 0 files, 0 bytes, 1 paths unknown to the catalogue, kept until \S+\n$/)),
+test('a path or a pattern that nothing is found for is named, and ends with 3 when nothing else is to come', async () => {
+  const unknown = await run('request', '--quota', 'ann', '--file', '/no/such', '/ocean/A.nc');
+  const id = /\d+/.exec(unknown.stdout)?.[0];
+  const lacks = `tapegate: request ${id} has finished without all of its files:
+2 of its paths are not in the catalogue (upper and lower case differ):
+  /no/such
+  /ocean/A.nc
+`;
+  expect(unknown).toEqual({
+    code: 3,
+    stdout: expect.stringMatching(
+      /^request \d+: 0 files, 0 bytes, 2 paths unknown to the catalogue, kept until \S+\n$/,
+    ),
+    stderr: lacks,
+  });
+  expect(await run('watch', String(id))).toMatchObject({ code: 3, stderr: expect.stringMatching(new RegExp(`${lacks}$`)) });
+  expect(await run('watch', String(id), '--json')).toMatchObject({ code: 3, stderr: lacks });
+  expect((await run('show', String(id))).stdout).toContain('\n  /no/such\n');
+
+  const none = await run('request', '--quota', 'ann', '--pattern', '/Ocean/*.nc');
+  expect(none).toMatchObject({ code: 3 });
+  expect(none.stderr.split('\n')[1]).toBe(
+    'no file of the catalogue has "/Ocean/*.nc" in its path (upper and lower case differ, and * ? [ ] stand for themselves)',
   );
+  expect((await run('request', '--quota', 'ann', '--pattern', '/Ocean/', '--dry-run')).stdout).toContain(
+    '\nno file of the catalogue has "/Ocean/" in its path (upper and lower case differ)\n',
+  );
+  expect((await run('request', '--quota', 'ann', '--file', '/no/such', '--dry-run')).stdout).toContain(
+    '\nunknown     1 paths that the catalogue does not know (upper and lower case differ):\n            /no/such\n',
+  );
+});
+
+test('what is not known yet is told, and what is known is waited for', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/later/known', size: 10, volume: 'HELD0' }]);
+  const result = await run('request', '--quota', 'ann', '--file', '/later/known', '/later/unknown');
+  expect(result).toMatchObject({
+    code: 0,
+    stderr: '1 of its paths are not in the catalogue (upper and lower case differ):\n  /later/unknown\n',
+  });
 });
 
 test('what a request cannot be is told in one line', async () => {
@@ -141,7 +187,7 @@ test('what a request cannot be is told in one line', async () => {
     [['request', '--quota', 'nobody', '--pattern', 'x'], refused(1, 'there is no quota for user "nobody"')],
     [
       ['request', '--quota', 'small', '--pattern', '/ocean/'],
-      refused(1, 'the quota of user "small" is full: the files need 2000 bytes, and of 999 bytes 0 are used'),
+      refused(1, 'the quota of user "small" has no room for the files: 2000 bytes are requested, and 999 of its 999 bytes are available'),
     ],
     [ann, refused(2, 'give either --pattern or --file')],
     [[...ann, '--pattern', 'a', '--file', '/b'], refused(2, 'give either --pattern or --file')],
@@ -150,7 +196,7 @@ test('what a request cannot be is told in one line', async () => {
     [[...ann, '--file', `@${latin}`], refused(1, `--file @${latin}: the list is not valid UTF-8`)],
     [
       [...ann, '--pattern', 'x', '--retention', 'tomorrow'],
-      refused(2, '--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not "tomorrow"'),
+      refused(2, '--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not "tomorrow"'),
     ],
     [
       [...ann, '--pattern', 'x', '--notify-last', 'nobody'],
@@ -256,6 +302,12 @@ test('requests lists those of a user, and ended ones only when asked', async () 
   ]);
 });
 
+test('requests of a user that there is not is no empty list', async () => {
+  await addQuota(app.ctx, 'idle', 1n);
+  expect(await run('requests', '--quota', 'idle', '--json')).toEqual(done(''));
+  expect(await run('requests', '--quota', 'idel')).toEqual(refused(1, 'there is no quota for user "idel"'));
+});
+
 test('request --watch ends with 3 when a file has failed, and tells what is on disk', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/partly/good', size: 1000, volume: 'GOOD' },
@@ -265,7 +317,9 @@ test('request --watch ends with 3 when a file has failed, and tells what is on d
   const id = /\d+/.exec(result.stdout)?.[0];
   expect({ ...result, stderr: result.stderr.split('\n').slice(-2) }).toEqual({
     code: 3,
-    stdout: expect.stringContaining(`\nrequest ${id} is partial: 1 files on disk, 1.00 kB, 1 failed\n`),
+    stdout: expect.stringContaining(
+      `\nrequest ${id} is partial: 1 files on disk, 1.00 kB, 1 failed\nrestored below ${app.restoreDir}`,
+    ),
     stderr: [`tapegate: request ${id} is partial`, ''],
   });
 });

@@ -1,8 +1,9 @@
 /** `tapegate doctor`: each fault is planted, found with both values, mended, and gone. */
-import { appendFileSync, existsSync, lstatSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import type { Report } from '../../src/engine/doctor/doctor.js';
+import { observeTransactions } from '../../src/database/transaction.js';
+import { examine, type Report } from '../../src/engine/doctor/doctor.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -440,4 +441,22 @@ test('while engines work and users come and go, nothing is found and nothing is 
     await waitFor('the copies to go', async () => (await readDisks(app)).used === 0n);
   });
   expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
+});
+
+test('a copy that is back before its repair is not said to be repaired', async () => {
+  await restore('/back/again');
+  const copy = place('/back/again');
+  const elsewhere = path.join(app.dataDir, 'taken-away');
+  renameSync(copy, elsewhere);
+  const end = observeTransactions({
+    onBegin: ({ name }) => {
+      if (name === 'returnMissing' && existsSync(elsewhere)) renameSync(elsewhere, copy);
+    },
+    onStatement: () => {},
+  });
+  const findings: Finding[] = [];
+  await examine(app.ctx, { repair: true, checksums: false }, (finding) => findings.push(finding));
+  end();
+  expect(findings).toEqual([expect.objectContaining({ kind: 'copy-missing', thing: copy, isRepaired: false })]);
+  expect(await doctor()).toMatchObject({ code: 0, findings: [] });
 });

@@ -17,7 +17,16 @@ import { findServerUser } from '../../src/database/binaries.js';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
 import { isRunning } from '../../src/database/postmaster.js';
-import { cleanUp, makeDataDir, readServerLog, runCli, serverPid, startProcess, startServer, stop } from '../support/process.js';
+import {
+  cleanUp,
+  makeDataDir,
+  readServerLog,
+  runCli,
+  serverPid,
+  startProcess,
+  startServer,
+  stop,
+} from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 const isRoot = process.getuid?.() === 0;

@@ -148,7 +148,7 @@ describe('while no engine works', () => {
         'from tape   2, 3.00 GB, on 2 volumes; 2 to be mounted',
         'no place    1: on no volume that is known',
         'quota       ann: 0 bytes used, then 5.00 GB of 100 GB',
-        'end         when it will be done cannot be told: something is out of service, or no engine works',
+        'end         when it will be done cannot be told: something is out of service, no restore disk has room, or no engine works',
         'nothing was asked for',
         '',
       ],

@@ -239,7 +239,7 @@ test('on a disk that is drained what runs ends, nothing begins, and its copies s
     },
   });
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
-  expect((await runCli(['disk', 'list'], { env })).stdout).toMatch(/ drained: it gets a new fan\n$/);
+  expect((await runCli(['disk', 'list'], { env })).stdout).toMatch(/ draining: it gets a new fan\n$/);
   const fresh = await addDisk('fresh', 10n ** 9n);
   await eventually('the second file', () => isComplete(second));
   expect(listTree(fresh)).toEqual(['drain', 'drain/b']);

@@ -18,6 +18,7 @@ import {
   transports,
   waitForReaders,
 } from '../support/streams.js';
+import { resume, suspend } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -62,6 +63,25 @@ const ids = (results: Progress[]) => results.map(({ requestProgress }) => BigInt
 const isRising = (numbers: bigint[]) => numbers.every((number, n) => n === 0 || number > (numbers[n - 1] ?? 0n));
 
 describe.each(transports)('over %s', (_name, open) => {
+  test('no end is told while a volume of the request is out of service', async () => {
+    const prefix = `/out${++count}/`;
+    const [open1, out] = [`IN${count}`, `OUT${count}`];
+    await addTaped(app.ctx, backend, [
+      { path: `${prefix}1`, volume: open1 },
+      { path: `${prefix}2`, volume: out },
+    ]);
+    await suspend(app, { kind: 'VOLUME', name: out, mode: 'HELD' });
+    const id = await createRequest(app.ctx, { quota: 'alice', pattern: prefix });
+    const stream = open<Progress>(app, { query: PROGRESS, variables: { id } });
+    letGo(open1);
+    let last: Progress['requestProgress'] | undefined;
+    while (last?.filesOnDisk !== 1) last = (await take(stream, 1))[0]?.requestProgress;
+    expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: 1000, eta: null });
+    await resume(app, 'VOLUME', out);
+    letGo(out);
+    await drain(stream);
+  });
+
   test('the progress of a request is its present state, then each step, and ends with the request', async () => {
     const { id, volumes } = await startRecalls();
     const stream = open<Progress>(app, { query: PROGRESS, variables: { id } });

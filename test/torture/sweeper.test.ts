@@ -25,7 +25,9 @@ test('processes, standing still or not, mounts and the folder are gone when who 
   const script = `import { startSweeper } from ${JSON.stringify(sweeping)}; startSweeper(${JSON.stringify(dir)}); setInterval(() => {}, 1000); console.log('up')`;
   const owner = startProcess(process.execPath, ['--input-type=module', '-e', script]);
   await owner.waitForOutput(/up/);
-  const gateway = startCli(['start'], { env: { DATA_DIR: path.join(dir, 'data'), PORT: '0', DEMO: 'off', ENGINE: 'off' } });
+  const gateway = startCli(['start'], {
+    env: { DATA_DIR: path.join(dir, 'data'), PORT: '0', DEMO: 'off', ENGINE: 'off' },
+  });
   await gateway.waitForOutput(/ready at/);
   const idle = startProcess('sleep', ['600'], { env: { DATA_DIR: path.join(dir, 'data') } });
   idle.child.kill('SIGSTOP');

@@ -100,16 +100,18 @@ async function* tellCopies(ctx: Context, exam: Examination, faults: readonly Cop
 /**
  * A missing copy is recalled again. One that was changed by hand is left alone, and becomes UNVERIFIED when nobody
  * holds it, as by any removal.
+ * @returns the ids of the files for which that was done: one may have changed since it was looked at
  */
 async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise<Set<bigint>> {
   const idsOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy.fileId);
   const missing = idsOf('copy-missing');
-  if (missing.length > 0) await returnMissing(ctx, missing, async (copy) => (await compareCopy(copy)) === 'missing');
+  const isGone = async (copy: NotedCopy) => (await compareCopy(copy)) === 'missing';
+  const returned = missing.length > 0 ? await returnMissing(ctx, missing, isGone) : [];
   const changed = idsOf('copy-changed');
   const held = await findHeld(ctx, changed);
   const unheld = changed.filter((id) => !held.has(id));
-  await letGo(ctx, { unchanged: [], changed: unheld });
-  return new Set([...missing, ...unheld]);
+  const left = await letGo(ctx, { unchanged: [], changed: unheld });
+  return new Set([...returned, ...left]);
 }
 
 /** Notes of copies that are to be removed and are gone. */

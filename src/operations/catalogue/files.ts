@@ -70,7 +70,9 @@ export interface KnownFile {
 
 /** By path; paths that the catalogue does not know are left out. */
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
-  const { rows } = await ctx.db.pool.query<Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }>(
+  const { rows } = await ctx.db.pool.query<
+    Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }
+  >(
     sql`SELECT f.path, f.stage, f.size, f.checksum, v.name AS volume, f."position"
         FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
   );

@@ -43,6 +43,20 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.prisma.restoreDisk.findMany({ orderBy: { mountpoint: 'asc' } });
 }
 
+/**
+ * Bytes for which the restore disks in service have room beside what they hold and what is reserved, by their allocations:
+ * what is really free, the engines see. Undefined where none is registered yet, which the first engine does.
+ */
+export async function readRoom(ctx: Context): Promise<bigint | undefined> {
+  const { rows } = await ctx.db.pool.query<{ disks: number; room: string }>(
+    sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
+          FILTER (WHERE NOT EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)), 0)::text AS room
+        FROM restore_disk k`,
+  );
+  const [row] = rows;
+  return row && row.disks > 0 ? BigInt(row.room) : undefined;
+}
+
 /** The same in order of their ids: counted, or by the page. */
 export function listDisksByPage(ctx: Context) {
   const rows = sql`restore_disk k WHERE true`;

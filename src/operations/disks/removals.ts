@@ -66,9 +66,10 @@ export async function markCleared(ctx: Context, requestId: number): Promise<void
 /**
  * Lets restored files go that nobody holds. One that was changed by hand is left alone: it becomes UNVERIFIED and its
  * room on the restore disk is no longer counted.
+ * @returns the ids of the files that were let go; somebody may hold the others by now
  */
-export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed: bigint[] }): Promise<void> {
-  await transaction(ctx.db.pool, 'letGo', async (tx) => {
+export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed: bigint[] }): Promise<bigint[]> {
+  return await transaction(ctx.db.pool, 'letGo', async (tx) => {
     const all = [...files.unchanged, ...files.changed];
     // locked first and judged in a second statement, which sees the holds of requests that looked at the files before
     await lockFiles(tx, all);
@@ -77,10 +78,11 @@ export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed:
     );
     const unheld = new Set(rows.map((row) => row.id));
     const pick = (ids: bigint[]) => ids.filter((id) => unheld.has(id));
-    await moveFiles(tx, pick(files.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
+    const unchanged = await moveFiles(tx, pick(files.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
     const changed = await moveFiles(tx, pick(files.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
     await forgetCopies(tx, changed);
     await keepUnverified(ctx, tx, changed);
+    return [...unchanged, ...changed];
   });
 }
 

@@ -6,6 +6,7 @@ import { sql } from '../../database/sql.js';
 import { UnknownUserError } from '../../errors.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
+import { readRoom } from '../disks/disks.js';
 import { likeSubstring } from '../match.js';
 import { readUsed } from '../quotas/used.js';
 import { type CreateRequestInput, checkRequest } from '../requests/create.js';
@@ -20,6 +21,8 @@ export interface Estimate {
   bytes: bigint;
   /** Paths that the catalogue does not know (yet). */
   filesUnknown: number;
+  /** The first of them. */
+  unknownPaths: string[];
   /** There already: they cost the tape nothing. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
@@ -37,6 +40,8 @@ export interface Estimate {
   /** The quota before and after; it is enough if `usedAfter` is not greater than `size`. */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
+  /** As far as the allocations of the restore disks in service go; true where none is registered yet. */
+  hasRoom: boolean;
   /** Nothing when it cannot be told. */
   end: EndRange | undefined;
 }
@@ -59,7 +64,9 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
   const { wish, user, limits } = checkRequest(input, ctx.now());
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
-  const { groups, known } = await withSnapshot(ctx.db.streamPool, (snapshot) => readGroups(snapshot, wish));
+  const { groups, known, unknownPaths } = await withSnapshot(ctx.db.streamPool, (snapshot) =>
+    readGroups(snapshot, wish),
+  );
   const used = await readUsed(ctx, quota);
   const sum = (chosen: readonly Group[]) => ({
     files: chosen.reduce((total, group) => total + group.files, 0),
@@ -72,11 +79,14 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
   const placed = onTape.filter((group) => group.hasPlace);
   const toRecall = sum(placed);
   const parts = joinByVolume(placed);
+  const room = await readRoom(ctx);
+  const hasRoom = room === undefined || toRecall.bytes <= room;
   const { size } = quota;
   return {
     files: all.files,
     bytes: all.bytes,
     filesUnknown: wish.files ? wish.files.length - known : 0,
+    unknownPaths,
     filesOnDisk: onDisk.files,
     bytesOnDisk: onDisk.bytes,
     filesOnTheirWay: sum(onTape.filter((group) => group.isOnItsWay)).files,
@@ -88,11 +98,18 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
     volumesSuspended: parts.filter((part) => part.isSuspended).length,
     quota: { user, size, used, usedAfter: used + all.bytes },
     isEnough: all.bytes === 0n || used + all.bytes <= size,
-    end: await estimateRange(ctx, user, parts),
+    hasRoom,
+    end: hasRoom ? await estimateRange(ctx, user, parts) : undefined,
   };
 }
 
-async function readGroups(snapshot: Snapshot, wish: Wish): Promise<{ groups: Group[]; known: number }> {
+/** Unknown paths that are named. */
+const NAMED_PATHS = 20;
+
+async function readGroups(
+  snapshot: Snapshot,
+  wish: Wish,
+): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
   const isWished = wish.files
     ? sql`f.path = ANY(${wish.files}::text[])`
     : sql`f.path LIKE ${likeSubstring(wish.pattern)}`;
@@ -107,7 +124,12 @@ async function readGroups(snapshot: Snapshot, wish: Wish): Promise<{ groups: Gro
           FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
-  return { groups, known: groups.reduce((total, group) => total + group.files, 0) };
+  const unknown = await snapshot.query<{ path: string }>(
+    sql`SELECT l.path FROM unnest(${wish.files ?? []}::text[]) WITH ORDINALITY AS l (path, n)
+        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
+  );
+  const known = groups.reduce((total, group) => total + group.files, 0);
+  return { groups, known, unknownPaths: unknown.map((row) => row.path) };
 }
 
 type VolumePart = Omit<Group, 'isOnItsWay'>;

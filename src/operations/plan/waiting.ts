@@ -2,6 +2,7 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { readRoom } from '../disks/disks.js';
 import { type EndRange, rangeOf } from './end-range.js';
 import { type Plan, readPlan } from './plan.js';
 
@@ -43,7 +44,7 @@ export interface Waiting {
   /** Of its next volume, from 1 on; null when it has none in the queue. */
   place: number | null;
   parts: WaitingPart[];
-  /** Nothing when it cannot be told: something is out of service, or no engine works. */
+  /** Nothing when it cannot be told: something is out of service, no disk has room, or no engine works. */
   end: EndRange | undefined;
 }
 
@@ -60,10 +61,15 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
   const plan = await readPlan(ctx);
   const byRequest = new Map<number, Row[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
-  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts)]));
+  const room = await readRoom(ctx);
+  const hasRoom = (parts: readonly Row[]) => {
+    const unread = parts.filter(({ reason }) => reason !== 'READING').reduce((sum, part) => sum + part.bytes, 0n);
+    return (room === undefined || unread <= room) && parts.every(({ reason }) => reason !== 'SPACE');
+  };
+  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts, hasRoom(parts))]));
 }
 
-function present(plan: Plan, rows: readonly Row[]): Waiting {
+function present(plan: Plan, rows: readonly Row[], hasRoom: boolean): Waiting {
   const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
   const hasDrive = plan.drives.some((drive) => drive.isClaimed && drive.isOpen);
   const parts = rows.map(({ requestId: _, user: _user, note, ...row }): WaitingPart => {
@@ -82,11 +88,13 @@ function present(plan: Plan, rows: readonly Row[]): Waiting {
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
     place: parts.find((part) => part.place !== null)?.place ?? null,
     parts,
-    end: rangeOf(
-      plan,
-      rows[0]?.user ?? '',
-      rows.map((row) => ({ ...row, isReading: row.reason === 'READING' })),
-    ),
+    end: hasRoom
+      ? rangeOf(
+          plan,
+          rows[0]?.user ?? '',
+          rows.map((row) => ({ ...row, isReading: row.reason === 'READING' })),
+        )
+      : undefined,
   };
 }
 

@@ -15,7 +15,9 @@ export interface QuotaRow {
 
 /** @throws UnknownUserError */
 export async function findQuota(tx: Transaction, user: string): Promise<QuotaRow> {
-  const [row] = await tx.query<QuotaRow>(sql`SELECT id, "user", email FROM quota WHERE "user" = ${user} AND removed_at IS NULL`);
+  const [row] = await tx.query<QuotaRow>(
+    sql`SELECT id, "user", email FROM quota WHERE "user" = ${user} AND removed_at IS NULL`,
+  );
   if (!row) throw new UnknownUserError(user);
   return row;
 }

@@ -32,7 +32,11 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
     ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
     ...(input.weight === undefined ? {} : { weight: checkWeight(input.weight) }),
   };
-  return await ctx.db.prisma.quota.upsert({ where: { user }, create: { user, ...changes }, update: { ...changes, removedAt: null } });
+  return await ctx.db.prisma.quota.upsert({
+    where: { user },
+    create: { user, ...changes },
+    update: { ...changes, removedAt: null },
+  });
 }
 
 type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
@@ -40,7 +44,9 @@ type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
 /** @throws NotFoundError */
 export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {}) {
   const isStorable = !user.includes('\0') && user.isWellFormed();
-  const quota = isStorable ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user, removedAt: null } }) : null;
+  const quota = isStorable
+    ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user, removedAt: null } })
+    : null;
   if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
   return quota;
 }

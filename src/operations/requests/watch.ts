@@ -23,7 +23,7 @@ import { getRequest } from './rows.js';
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** The event that this state follows; what to resume after. */
   eventId: bigint;
-  /** When the last byte may be there, at the rate so far; null while nothing can be said. */
+  /** When the last byte may be there, at the rate so far; null while nothing can be said, as for what is out of service. */
   eta: string | null;
 }
 
@@ -51,12 +51,14 @@ export async function* watchRequest(
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = checkAfter(input.after, newest);
   let start = knownStart;
-  const tell = (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): RequestProgress => {
+  const isHeldUp = createHeldUp(ctx, input.id);
+  const tell = async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
     if (progress.state === 'QUEUED') start = null;
     if (progress.state === 'RESTORING') start ??= progress.at;
-    return { ...progress, eventId, eta: estimateEnd(progress, start, progress.at) };
+    const eta = estimateEnd(progress, start, progress.at);
+    return { ...progress, eventId, eta: eta !== null && (await isHeldUp()) ? null : eta };
   };
-  if (after === undefined) yield tell(newest, { ...present, requestId: input.id, at: ctx.now() });
+  if (after === undefined) yield await tell(newest, { ...present, requestId: input.id, at: ctx.now() });
   if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
   const told = new Set(after === undefined ? unnumbered : []);
   const filter = {
@@ -66,7 +68,7 @@ export async function* watchRequest(
     requestId: input.id,
   };
   for await (const { id, batchId, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
-    yield tell(id, progress);
+    yield await tell(id, progress);
     if (FINISHED.includes(progress.state) && (await readPresent(ctx, input.id)).last <= id) return;
   }
 }
@@ -98,6 +100,30 @@ function checkAfter(after: bigint | null | undefined, newest: bigint): bigint | 
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) return after;
   throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
+}
+
+/** How long an answer holds: a request of many files has many events in a second. */
+const HELD_UP_MS = 2000;
+
+/**
+ * Does a request wait for what is out of service: a volume, its user, the back end? Its end cannot be told then.
+ * @returns a question that is put to the database every so often only
+ */
+function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
+  let known = { until: 0, isHeldUp: false };
+  return async () => {
+    if (performance.now() < known.until) return known.isHeldUp;
+    const { rows } = await ctx.db.pool.query<{ isHeldUp: boolean }>(
+      sql`SELECT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend})
+            OR EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
+            OR EXISTS (
+              SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
+                JOIN hold h ON h.file_id = c.file_id
+              WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
+    );
+    known = { until: performance.now() + HELD_UP_MS, isHeldUp: rows[0]?.isHeldUp ?? false };
+    return known.isHeldUp;
+  };
 }
 
 /** Longer estimates say nothing, and later ends have no date. */

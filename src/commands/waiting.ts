@@ -1,0 +1,61 @@
+/** Why a request that is watched does not go on, as the plan knows it. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ask, type Page } from './client.js';
+import { CommandError } from './failure.js';
+
+/** What the plan says of a request that waits. */
+export interface WaitingView {
+  /** A drive reads some of it. */
+  isReading: boolean;
+  /** It can be told when it will be done. */
+  hasEnd: boolean;
+  /** What keeps it, for people. */
+  reason: string | undefined;
+}
+
+interface PartNode {
+  volume: string | null;
+  reason: string;
+  explanation: string;
+}
+
+/** Reasons that pass by themselves as the drives go on. */
+const GOING = ['READING', 'MOUNTED', 'QUEUED'];
+
+const WAITING = `query ($id: Int!) { request(id: $id) { waiting {
+  end { planned } parts(first: 100) { edges { node { volume reason explanation } } pageInfo { hasNextPage endCursor } }
+} } }`;
+
+/** Asked so often: reading the plan looks at the whole queue. */
+const PAUSE_MS = 5000;
+
+/** Tells what the plan says, again and again until the signal aborts. A server that does not answer is told nothing of. */
+export async function followWaiting(
+  url: string,
+  id: number,
+  { signal, tell }: { signal: AbortSignal; tell: (view: WaitingView | undefined) => void },
+): Promise<void> {
+  while (!signal.aborted) {
+    const view = await readWaiting(url, id).catch((error: unknown) => {
+      if (error instanceof CommandError) return undefined;
+      throw error;
+    });
+    if (!signal.aborted) tell(view);
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // woken by the end
+  }
+}
+
+async function readWaiting(url: string, id: number): Promise<WaitingView | undefined> {
+  type Answer = { request: { waiting: { end: object | null; parts: Page<PartNode> } | null } | null };
+  const { request } = await ask<Answer>(url, WAITING, { id });
+  if (!request?.waiting) return undefined;
+  const { end, parts } = request.waiting;
+  const nodes = parts.edges.map(({ node }) => node);
+  const kept = nodes.find(({ reason }) => !GOING.includes(reason)) ?? nodes[0];
+  const volume = kept?.volume ? `${kept.volume}: ` : '';
+  return {
+    isReading: nodes.some(({ reason }) => reason === 'READING'),
+    hasEnd: end !== null,
+    reason: kept && `${volume}${kept.explanation}`,
+  };
+}
