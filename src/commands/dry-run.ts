@@ -6,6 +6,9 @@ import { describeNoMatch, describeUnknown } from './missing.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
 import { type EndRange, formatEnd } from './times.js';
 
+/** The `CreateRequestInput` of GraphQL, as far as its pattern is of interest here. */
+export type RequestInput = Record<string, unknown> & { pattern?: string | undefined };
+
 interface EstimateNode {
   files: number;
   bytes: bigint;
@@ -42,11 +45,7 @@ const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequ
  * @param input the `CreateRequestInput` of GraphQL
  * @throws CommandError where the quota is too small for it
  */
-export async function estimateRequest(
-  url: string,
-  input: { pattern?: string | undefined },
-  options: OutputOptions,
-): Promise<void> {
+export async function estimateRequest(url: string, input: RequestInput, options: OutputOptions): Promise<void> {
   type Answer = { plan: { at: string }; estimateRequest: Result<EstimateNode> };
   const { plan, estimateRequest } = await ask<Answer>(url, ESTIMATE, { input });
   const estimate = unwrapResult(estimateRequest);

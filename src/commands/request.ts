@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
 import { ask, askNow, type Result, readUrl, unwrapResult } from './client.js';
-import { estimateRequest } from './dry-run.js';
+import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
@@ -23,7 +23,8 @@ export function registerRequest(program: Command): void {
     .option('--max-files <n>', 'what the request may hold at most, also of files that appear later')
     .option('--max-bytes <size>', 'the same in bytes, such as 10T')
     .option('--notify-first <address>', 'mail when the first file is on disk')
-    .option('--notify-last <address>', 'mail when nothing is left to do')
+    .option('--notify-last <address>', 'mail when nothing is left to do; to the address of the quota unless given')
+    .option('--no-mail', 'no mail to the address of the quota')
     .option('--watch', 'draw the progress until the request has finished')
     .option(...pathsOption)
     .option(...nullOption)
@@ -41,6 +42,7 @@ interface RequestOptions extends OutputOptions, PathsOptions {
   maxBytes?: string;
   notifyFirst?: string;
   notifyLast?: string;
+  mail: boolean;
   watch?: boolean;
   dryRun?: boolean;
 }
@@ -56,7 +58,7 @@ async function askForFiles(url: string, options: RequestOptions): Promise<void> 
 }
 
 /** The `CreateRequestInput` of GraphQL. */
-async function readInput(url: string, options: RequestOptions): Promise<{ pattern?: string | undefined }> {
+async function readInput(url: string, options: RequestOptions): Promise<RequestInput> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --pattern or --file');
   }
@@ -72,7 +74,7 @@ async function readInput(url: string, options: RequestOptions): Promise<{ patter
     maxFiles: options.maxFiles === undefined ? undefined : readNumber('--max-files', options.maxFiles),
     maxBytes: options.maxBytes === undefined ? undefined : readSize('--max-bytes', options.maxBytes),
     notifyOnFirstFile: options.notifyFirst,
-    notifyOnLastFile: options.notifyLast,
+    notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined), // empty: the quota's own
   };
 }
 

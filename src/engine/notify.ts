@@ -6,11 +6,17 @@
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { claimMail, type Letter, type SendResult } from '../operations/mail/outbox.js';
-import { addSeconds } from '../time.js';
+import { claimMail, hasSender, type Letter, noteSender, type SendResult } from '../operations/mail/outbox.js';
+import { addSeconds, secondsBetween } from '../time.js';
 
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
+
+/**
+ * A letter that a server refuses for now, again and again, is given up when it is so old: RFC 5321, section 4.5.4.1, has a
+ * client try for four or five days at least. A server that is away costs no letter, however long.
+ */
+const DEFERRED_SECONDS = 5 * 86_400;
 
 /** How sending ends. */
 export interface MailSignals {
@@ -22,7 +28,7 @@ export interface MailSignals {
 
 /**
  * Sends what is due.
- * @param transport undefined: mail is written to the log
+ * @param transport undefined: mail is written to the log, unless another engine has a mail server: it is left to that one
  * @returns how many letters were dealt with
  */
 export async function sendMail(
@@ -30,6 +36,8 @@ export async function sendMail(
   transport: Transporter | undefined,
   { stop, abort }: MailSignals,
 ): Promise<number> {
+  if (transport) await noteSender(ctx);
+  else if (await hasSender(ctx)) return 0;
   let count = 0;
   while (!stop.aborted && (await claimMail(ctx, (letter) => send(ctx, transport, letter, abort)))) count++;
   return count;
@@ -61,6 +69,9 @@ async function send(
   } catch (error) {
     ctx.log.warn({ to: letter.recipient, error: messageOf(error) }, 'mail was not taken');
     if (isRefused(error)) return { state: 'REJECTED', error: messageOf(error) };
+    if (isDeferred(error) && secondsBetween(letter.createdAt, ctx.now()) >= DEFERRED_SECONDS) {
+      return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${messageOf(error)}` };
+    }
     const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(letter.attempts, PAUSES_SECONDS.length - 1)];
     return { state: 'PENDING', error: messageOf(error), nextTryAt: addSeconds(ctx.now(), pause ?? 0) };
   }
@@ -71,6 +82,19 @@ async function send(
  * fault of the site, which is mended some day, and costs no letter.
  */
 function isRefused(error: unknown): boolean {
-  const { responseCode = 0, command = '' } = error as { responseCode?: number; command?: string };
-  return responseCode >= 500 && (command === 'RCPT TO' || command === 'DATA');
+  return isAboutLetter(error) && responseCodeOf(error) >= 500;
+}
+
+/** Did the server refuse this recipient or this letter for now, as a full mailbox or a greylist does? */
+function isDeferred(error: unknown): boolean {
+  return isAboutLetter(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
+}
+
+function isAboutLetter(error: unknown): boolean {
+  const { command = '' } = error as { command?: string };
+  return command === 'RCPT TO' || command === 'DATA';
+}
+
+function responseCodeOf(error: unknown): number {
+  return (error as { responseCode?: number }).responseCode ?? 0;
 }

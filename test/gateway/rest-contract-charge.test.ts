@@ -79,7 +79,10 @@ test('R90 files that exceed the quota answer 403 with the user and all figures',
     403,
     errorBody(`the quota of user "alice" has no room for the files: ${figures(1001)}`),
   ]);
-  expect([list.status, list.body]).toEqual([403, errorBody(`the quota of user "alice" has no room for the files: ${figures(601)}`)]);
+  expect([list.status, list.body]).toEqual([
+    403,
+    errorBody(`the quota of user "alice" has no room for the files: ${figures(601)}`),
+  ]);
 });
 
 test('R91 a request that is refused stores nothing', async () => {

@@ -145,7 +145,8 @@ test('R111 a revival that the quota has no room for answers 403 and changes noth
   await makeRequest(app, { quota: 'alice', patterns: '/a/' });
   const before = await dumpTables(app.ctx);
   const { status, body } = await put(app, id, { quota: 'alice', retention: '2026-11-30', label: 'new' });
-  const message = 'the quota of user "alice" has no room for the files: 600 bytes are requested, and 400 of its 1000 bytes are available';
+  const message =
+    'the quota of user "alice" has no room for the files: 600 bytes are requested, and 400 of its 1000 bytes are available';
   expect([status, body]).toEqual([403, errorBody(message)]);
   expect(await dumpTables(app.ctx)).toEqual(before);
 });

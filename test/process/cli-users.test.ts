@@ -153,7 +153,10 @@ test('a path or a pattern that nothing is found for is named, and ends with 3 wh
     ),
     stderr: lacks,
   });
-  expect(await run('watch', String(id))).toMatchObject({ code: 3, stderr: expect.stringMatching(new RegExp(`${lacks}$`)) });
+  expect(await run('watch', String(id))).toMatchObject({
+    code: 3,
+    stderr: expect.stringMatching(new RegExp(`${lacks}$`)),
+  });
   expect(await run('watch', String(id), '--json')).toMatchObject({ code: 3, stderr: lacks });
   expect((await run('show', String(id))).stdout).toContain('\n  /no/such\n');
 
@@ -187,7 +190,10 @@ test('what a request cannot be is told in one line', async () => {
     [['request', '--quota', 'nobody', '--pattern', 'x'], refused(1, 'there is no quota for user "nobody"')],
     [
       ['request', '--quota', 'small', '--pattern', '/ocean/'],
-      refused(1, 'the quota of user "small" has no room for the files: 2000 bytes are requested, and 999 of its 999 bytes are available'),
+      refused(
+        1,
+        'the quota of user "small" has no room for the files: 2000 bytes are requested, and 999 of its 999 bytes are available',
+      ),
     ],
     [ann, refused(2, 'give either --pattern or --file')],
     [[...ann, '--pattern', 'a', '--file', '/b'], refused(2, 'give either --pattern or --file')],
@@ -196,7 +202,10 @@ test('what a request cannot be is told in one line', async () => {
     [[...ann, '--file', `@${latin}`], refused(1, `--file @${latin}: the list is not valid UTF-8`)],
     [
       [...ann, '--pattern', 'x', '--retention', 'tomorrow'],
-      refused(2, '--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not "tomorrow"'),
+      refused(
+        2,
+        '--retention must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not "tomorrow"',
+      ),
     ],
     [
       [...ann, '--pattern', 'x', '--notify-last', 'nobody'],
@@ -206,6 +215,18 @@ test('what a request cannot be is told in one line', async () => {
   const before = await app.ctx.db.prisma.request.count();
   for (const [args, expected] of cases) expect(await run(...args)).toEqual(expected);
   expect(await app.ctx.db.prisma.request.count()).toBe(before);
+});
+
+test('mail goes to the address of the quota when nothing is left to do, unless told otherwise', async () => {
+  const ocean = ['request', '--quota', 'ann', '--pattern', '/ocean/', '--json'];
+  const lastOf = async (...args: string[]) => {
+    const [{ requestId }] = lines(await run(...ocean, ...args));
+    const stored = await app.ctx.db.prisma.request.findUnique({ where: { id: requestId } });
+    return [stored?.notifyOnFirstFile, stored?.notifyOnLastFile];
+  };
+  expect(await lastOf()).toEqual([null, 'ann@example.org']);
+  expect(await lastOf('--notify-last', 'other@example.org')).toEqual([null, 'other@example.org']);
+  expect(await lastOf('--no-mail')).toEqual([null, null]);
 });
 
 test('request takes limits, and a request for more than them is refused', async () => {

@@ -77,7 +77,9 @@ test('in a terminal, request --watch draws a bar that grows, and leaves the curs
   expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+\r\n/);
   expect(stdout).toMatch(/\u2588+\u2591+ 25% {2}1\/4 files/);
   expect(stdout).toMatch(/\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}done/);
-  expect(stdout).toMatch(/\r\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\r\nrestored below \S+, each at its archive path\r\n$/);
+  expect(stdout).toMatch(
+    /\r\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\r\nrestored below \S+, each at its archive path\r\n$/,
+  );
   expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
 });
 
@@ -130,11 +132,19 @@ test('a watch says why a request does not go on, and tells no time left while it
   const running = startCli(['request', '--quota', 'ann', '--pattern', '/kept/', '--watch'], { env });
   letFirstGo();
   const why = '1/4 files  1.00 kB of 4.00 kB';
-  const lines = () => running.stderr().split('\n').filter((line) => line.includes(why));
+  const lines = () =>
+    running
+      .stderr()
+      .split('\n')
+      .filter((line) => line.includes(why));
   const reason = /waits; OTHERS\/kept: its volume is out of service: cleaning/;
   await waitFor('the reason, twice', async () => lines().filter((line) => reason.test(line)).length >= 2);
   const first = lines().findIndex((line) => reason.test(line));
-  expect(lines().slice(first).filter((line) => !reason.test(line))).toEqual([]);
+  expect(
+    lines()
+      .slice(first)
+      .filter((line) => !reason.test(line)),
+  ).toEqual([]);
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
   expect(await running.ended).toMatchObject({ code: 0 });
@@ -147,7 +157,9 @@ test('a request for files that are all there already is done at once', async () 
   const second = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
   const none = await runCli(['request', '--quota', 'ann', '--pattern', '/no/such/file', '--watch'], { env });
   expect([first.code, second.code, none.code]).toEqual([0, 0, 3]);
-  expect(second.stdout).toMatch(/ is completed: 1 files on disk, 1\.00 kB\nrestored below \S+, each at its archive path\n$/);
+  expect(second.stdout).toMatch(
+    / is completed: 1 files on disk, 1\.00 kB\nrestored below \S+, each at its archive path\n$/,
+  );
   expect(none.stdout).toMatch(/ is completed: 0 files on disk, 0 bytes\n$/);
 });
 
@@ -169,5 +181,10 @@ test('a watch survives a server that goes away and comes back', async () => {
   const result = await watching.ended;
   await stop(second);
   await database.drop();
-  expect(result).toMatchObject({ code: 0, stdout: expect.stringMatching(/is completed: 1 files on disk, 5 bytes\nrestored below \S+, each at its archive path\n$/) });
+  expect(result).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(
+      /is completed: 1 files on disk, 5 bytes\nrestored below \S+, each at its archive path\n$/,
+    ),
+  });
 });

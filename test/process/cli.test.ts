@@ -59,6 +59,7 @@ const commands = {
     '--max-bytes',
     '--notify-first',
     '--notify-last',
+    '--no-mail',
     '--watch',
     '--print-paths',
     '--null',

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import type { SMTPServerOptions } from 'smtp-server';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { sendMail } from '../../src/engine/notify.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { secondsBetween } from '../../src/time.js';
@@ -55,6 +56,8 @@ function askForMail(name: string): Promise<number> {
   const fields = { files: [`/${name}`], notify_on_last_file: `${name}@example.org`, retention: '2099-01-01' };
   return makeRequest(app, { quota: 'alice', ...fields });
 }
+
+const never = new AbortController().signal;
 
 interface Letter {
   state: string;
@@ -128,6 +131,48 @@ test('a recipient that is refused for now is tried again', async () => {
   expect(first).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('greylisted') });
   expect(await waitForLetter(id, ({ state }) => state === 'SENT', true)).toMatchObject({ attempts: 3 });
   expect(server.mails).toHaveLength(1);
+});
+
+test('a recipient that is refused for now without end is given up after five days, and why is noted', async () => {
+  const server = await startServer({
+    onRcptTo: (_address, _session, callback) => callback(new Refusal(452, 'mailbox full')),
+  });
+  await startMailing(server.url);
+  const id = await askForMail('full');
+  const given = await waitForLetter(id, ({ state }) => state !== 'PENDING', true);
+  expect(given).toMatchObject({ state: 'REJECTED', sent_at: null });
+  expect(given.last_error).toMatch(/^given up after 5 days: .*mailbox full/);
+  const { rows } = await app.ctx.db.pool.query<{ created_at: string }>('SELECT created_at FROM notification');
+  expect(secondsBetween(rows[0]?.created_at ?? '', clock.now())).toBeGreaterThanOrEqual(5 * 86_400);
+});
+
+test('an engine without a mail server leaves the letters to one that has it, also while that one is away', async () => {
+  const server = await startServer();
+  const sending = await startMailing(server.url);
+  const first = await askForMail('first');
+  await waitForLetter(first, ({ state }) => state === 'SENT');
+  await sending.stop();
+  await startMailing(undefined);
+  const id = await askForMail('left');
+  clock.advance(6 * 86_400);
+  await ring(app, 'notification');
+  await sendMail(app.ctx, undefined, { stop: never, abort: never });
+  expect(await readLetter(id)).toMatchObject({ state: 'PENDING', attempts: 0 });
+  await startMailing(server.url);
+  await waitForLetter(id, ({ state }) => state === 'SENT');
+  expect(server.mails.flatMap(({ to }) => to)).toEqual(['first@example.org', 'left@example.org']);
+});
+
+test('once no engine with a mail server was there for a week, mail is written to the log again', async () => {
+  const server = await startServer();
+  const sending = await startMailing(server.url);
+  await waitForLetter(await askForMail('first'), ({ state }) => state === 'SENT');
+  await sending.stop();
+  await startMailing(undefined);
+  const id = await askForMail('nobody');
+  clock.advance(7 * 86_400 + 61);
+  await ring(app, 'notification');
+  await waitForLetter(id, ({ state }) => state === 'LOGGED');
 });
 
 test.each([

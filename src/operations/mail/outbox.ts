@@ -4,6 +4,7 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
+import { addSeconds } from '../../time.js';
 
 export interface Letter {
   id: bigint;
@@ -44,4 +45,27 @@ export async function claimMail(ctx: Context, send: (letter: Letter) => Promise<
     );
     return true;
   });
+}
+
+/** A row that says the same for longer than this is written again. */
+const NOTE_SECONDS = 60;
+
+/** Notes that an engine with a mail server is at work: those without one leave the letters to it. */
+export async function noteSender(ctx: Context): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`INSERT INTO mail_sender (id, seen_at) VALUES (1, ${now}) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+        WHERE mail_sender.seen_at < ${addSeconds(now, -NOTE_SECONDS)}::timestamp`,
+  );
+}
+
+/** An engine with a mail server that is away is waited for so long: longer than any host is mended. */
+const SENDER_SECONDS = 7 * 24 * 3600;
+
+/** Is there, or was there of late, an engine with a mail server? */
+export async function hasSender(ctx: Context): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
+  );
+  return rowCount !== 0;
 }
