@@ -130,7 +130,8 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
     end: t.field({
       type: EndRangeType,
       nullable: true,
-      description: 'Null when it cannot be told: something is out of service, no restore disk has room, or no engine works.',
+      description:
+        'Null when it cannot be told: something is out of service, no restore disk has room, or no engine works.',
       resolve: (waiting) => waiting.end ?? null,
     }),
   }),
@@ -178,7 +179,8 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     end: t.field({
       type: EndRangeType,
       nullable: true,
-      description: 'Null when it cannot be told: something is out of service, no restore disk has room, or no engine works.',
+      description:
+        'Null when it cannot be told: something is out of service, no restore disk has room, or no engine works.',
       resolve: (estimate) => estimate.end ?? null,
     }),
   }),

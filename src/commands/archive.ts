@@ -4,12 +4,12 @@ import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
-import type { ArchiveResult } from '../engine/archive.js';
+import type { ArchiveProgress, ArchiveResult } from '../engine/archive.js';
 import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
   program
@@ -52,13 +52,31 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
       ...(options.spot === undefined ? {} : { spot: options.spot }),
       ...(options.move === undefined ? {} : { move: options.move }),
     };
-    return archiveTree(ctx, backend, input, { signal: abort.signal });
+    const onSkip = (file: string, kind: string) => noteLine(`skipped: ${file} is ${kind}`);
+    return archiveTree(ctx, backend, input, { signal: abort.signal, onProgress: createProgress(), onSkip });
   });
   if (options.json) printJson(result);
   else printResult(result, options.move === true);
   if (result.failed.length > 0) {
     throw new CommandError(`${result.failed.length} files were not archived:\n  ${result.failed.join('\n  ')}`);
   }
+}
+
+/** A line a second on a terminal, one in half a minute elsewhere. */
+const PROGRESS_MS = { terminal: 1000, other: 30_000 };
+
+/** Says how far it is, on standard error. */
+function createProgress(): (progress: ArchiveProgress) => void {
+  const everyMs = process.stderr.isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
+  const start = performance.now();
+  let next = start + everyMs;
+  return ({ files, bytes }) => {
+    const now = performance.now();
+    if (now < next) return;
+    next = now + everyMs;
+    const rate = formatBytes(Math.round(Number(bytes) / ((now - start) / 1000)));
+    noteLine(`${files} files so far, ${formatBytes(bytes)}, ${rate}/s`);
+  };
 }
 
 function printResult(result: ArchiveResult, isMove: boolean): void {

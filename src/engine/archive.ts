@@ -10,7 +10,7 @@ import type { TapeBackend } from '../tape/backend.js';
 import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
 import { refuseOwnFolders } from './archive/own-folders.js';
 import type { Source } from './archive/source.js';
-import { type PassedOver, walkSources } from './archive/walk.js';
+import { type OnSkip, type PassedOver, walkSources } from './archive/walk.js';
 
 /** What is to be archived, and how. */
 export interface ArchiveInput extends BatchOptions {
@@ -22,26 +22,40 @@ export interface ArchiveInput extends BatchOptions {
 /** What came of all files so far. */
 export interface ArchiveResult extends BatchResult, PassedOver {}
 
+/** Files that were written, or compared with what is on tape. */
+export interface ArchiveProgress {
+  files: number;
+  bytes: bigint;
+}
+
 /**
  * A file that fails is told in the result; the others are archived all the same.
- * @param onProgress called after each batch with the result so far
+ * @param how.onProgress called after each file that was compared or written, with what was dealt with so far
+ * @param how.onSkip told of what is passed over since it is no regular file
  */
 export async function archiveTree(
   ctx: Context,
   backend: TapeBackend,
   input: ArchiveInput,
-  { signal, onProgress }: { signal: AbortSignal; onProgress?: (result: ArchiveResult) => void },
+  how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
   await refuseOwnFolders(ctx, input.dir);
   const result: ArchiveResult = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
-  for await (const sources of groupSources(walkSources(input, result), signal)) {
-    if (sources.length > 0) await archiveBatch(ctx, backend, input, { sources, result, signal });
-    onProgress?.(result);
+  const progress: ArchiveProgress = { files: 0, bytes: 0n };
+  const onSource = ({ size }: Source) => {
+    progress.files++;
+    progress.bytes += size;
+    how.onProgress?.(progress);
+  };
+  const { signal } = how;
+  for await (const sources of groupSources(walkSources(input, result, how.onSkip), signal)) {
+    if (sources.length > 0) await archiveBatch(ctx, backend, input, { sources, result, signal, onSource });
   }
   return result;
 }
 
-const BATCH_FILES = 500;
+/** What each batch costs the catalogue counts for small files, and large ones are bounded by their bytes. */
+const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
 /** Sources in batches; the last one may be empty. @throws the reason of the signal */

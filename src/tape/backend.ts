@@ -15,12 +15,18 @@ export interface TapeBackend {
 
   /**
    * Writes a file to a volume, which is made when it does not exist. The file is durable when the promise resolves,
-   * and is not there at all when it rejects. A chunk is used until the next one is asked for; what `bytes` throws is
+   * or where the back end has a `sync` when that one does, and is not there at all when it rejects. A chunk is used until the next one is asked for; what `bytes` throws is
    * thrown on as it is.
    * @param position where; one that is taken is refused as PERMANENT, never overwritten
    * @returns the number of bytes written
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
+
+  /**
+   * Makes durable what was written to a volume: of many small files together that takes far less time than of one after the
+   * other. Whoever writes calls it before the files are relied on. Where it rejects, none of them is to be relied on.
+   */
+  sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
 export interface MountedVolume {

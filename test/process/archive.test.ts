@@ -13,9 +13,10 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { type ArchiveInput, archiveTree } from '../../src/engine/archive.js';
+import { type ArchiveInput, type ArchiveProgress, archiveTree } from '../../src/engine/archive.js';
 import { createChecksum } from '../../src/engine/checksum.js';
 import { startEngine } from '../../src/engine/runner.js';
+import { TapeError } from '../../src/errors.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -335,6 +336,72 @@ test.each([
     }
   },
 );
+
+test('a name that is not UTF-8 is said to be one, with its bytes, and what is skipped is named', async () => {
+  writeTree({ 'a/good': 'good', 'z/good': 'also' });
+  const latin = Buffer.concat([Buffer.from(`${dir}/a/caf`), Buffer.from([0xe9])]);
+  writeFileSync(latin, 'bytes');
+  mkdirSync(Buffer.concat([Buffer.from(`${dir}/`), Buffer.from([0xff, 0x0a])]));
+  symlinkSync('good', path.join(dir, 'a/link'));
+  execFileSync('mkfifo', [path.join(dir, 'z/pipe')]);
+  const skipped: string[] = [];
+  const onSkip = (file: string, kind: string) => void skipped.push(`${path.relative(dir, file)} is ${kind}`);
+  const input = { dir, volumeSize: 10n ** 9n, move: true };
+  const result = await archiveTree(app.ctx, createMemoryBackend(), input, { signal: never, onSkip });
+  expect({ ...result, failed: result.failed.sort() }).toEqual({
+    ...done,
+    archived: 2,
+    bytes: 8n,
+    skipped: 2,
+    failed: [`${dir}/\\xff\\x0a: its name is not UTF-8`, `${dir}/a/caf\\xe9: its name is not UTF-8`],
+  });
+  expect(skipped).toEqual(['a/link is a link', 'z/pipe is a pipe']);
+  expect(existsSync(latin)).toBe(true);
+});
+
+test('files are synced together, before any of them is registered, and those of a failed sync are not', async () => {
+  writeTree({ a: 'aa', b: 'bb', c: 'cc', d: 'dd' });
+  const memory = createMemoryBackend();
+  const log: string[] = [];
+  const backend: TapeBackend = {
+    mount: memory.mount,
+    write: async (volume, position, bytes, signal) => {
+      log.push(`write ${volume}`);
+      return await memory.write(volume, position, bytes, signal);
+    },
+    sync: async (volume) => {
+      log.push(`sync ${volume}`);
+      expect(await readCatalogue()).toEqual([]);
+      if (volume === 'TG0002') throw new TapeError('MEDIA', 'it cannot be synced');
+    },
+  };
+  const result = await archive(backend, { volumeSize: 4n, move: true });
+  expect(log).toEqual([
+    ...Array(2).fill('write TG0001'),
+    ...Array(2).fill('write TG0002'),
+    'sync TG0001',
+    'sync TG0002',
+  ]);
+  expect(result).toEqual({
+    ...done,
+    archived: 2,
+    bytes: 4n,
+    failed: [`${dir}/c: it cannot be synced`, `${dir}/d: it cannot be synced`],
+  });
+  expect((await readCatalogue()).map((row) => row.path)).toEqual(['/a', '/b']);
+  expect(['a', 'b', 'c', 'd'].filter((name) => existsSync(path.join(dir, name)))).toEqual(['c', 'd']);
+});
+
+test('progress is told for each file that is written or compared', async () => {
+  writeTree({ a: 'aa', b: 'bbb' });
+  const backend = createMemoryBackend();
+  const seen: string[] = [];
+  const onProgress = ({ files, bytes }: ArchiveProgress) => void seen.push(`${files}: ${bytes}`);
+  for (let run = 0; run < 2; run++) {
+    await archiveTree(app.ctx, backend, { dir, volumeSize: 10n ** 9n }, { signal: never, onProgress });
+  }
+  expect(seen).toEqual(['1: 2', '2: 5', '1: 2', '2: 5']);
+});
 
 test('what cannot be archived is named and holds up nothing', async () => {
   const long = `${'x'.repeat(250)}/`.repeat(4);

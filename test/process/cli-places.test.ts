@@ -89,7 +89,7 @@ test('update changes what it is given, and nothing else', async () => {
 
   const set = ['--max-files', '7', '--max-bytes', '1G', '--notify-first', 'first@example.org', '--notify-last', 'own'];
   const changed = await run('update', id, '--retention', '2100-01-02', '--label', 'new name', ...set);
-  expect(changed).toEqual(done(`request ${id} is completed: 2 files, 1.50 kB, kept until 2100-01-02T00:00:00\n`));
+  expect(changed).toEqual(done(`request ${id} is completed: 2 files, 1.50 kB, kept until 2100-01-02T00:00:00Z\n`));
   expect(await readStored()).toEqual({
     ...before,
     retention: '2100-01-02T00:00:00',
@@ -111,7 +111,12 @@ test('update changes what it is given, and nothing else', async () => {
     '--notify-last',
     'none',
   );
-  expect(await readStored()).toEqual({ ...before, retention: '2100-01-02T00:00:00', label: 'new name' });
+  expect(await readStored()).toEqual({
+    ...before,
+    retention: '2100-01-02T00:00:00',
+    label: 'new name',
+    notifyOnLastFile: null,
+  });
 
   expect(await run('update', id)).toEqual(refused(2, 'give what is to change'));
   expect(await run('update', id, '--max-files', '1.5')).toMatchObject({ code: 2 });

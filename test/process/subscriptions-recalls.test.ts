@@ -76,7 +76,7 @@ describe.each(transports)('over %s', (_name, open) => {
     letGo(open1);
     let last: Progress['requestProgress'] | undefined;
     while (last?.filesOnDisk !== 1) last = (await take(stream, 1))[0]?.requestProgress;
-    expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: 1000, eta: null });
+    expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: '1000', eta: null });
     await resume(app, 'VOLUME', out);
     letGo(out);
     await drain(stream);

@@ -53,6 +53,7 @@ export function createFaultyBackend(inner: TapeBackend, random: Random, isCalm: 
       };
     },
     write: (volume, position, bytes, signal) => inner.write(volume, position, bytes, signal),
+    sync: async (volume, signal) => await inner.sync?.(volume, signal),
   };
 }
 

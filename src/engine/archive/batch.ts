@@ -34,6 +34,8 @@ export interface BatchWork {
   sources: readonly Source[];
   result: BatchResult;
   signal: AbortSignal;
+  /** Called for each source that was written, or compared with what is on tape. */
+  onSource: (source: Source) => void;
 }
 
 /**
@@ -57,8 +59,11 @@ class ArchiveBatch {
   private readonly sources: readonly Source[];
   private readonly result: BatchResult;
   private readonly signal: AbortSignal;
+  private readonly onSource: BatchWork['onSource'];
 
-  constructor(ctx: Context, backend: TapeBackend, options: BatchOptions, { sources, result, signal }: BatchWork) {
+  constructor(ctx: Context, backend: TapeBackend, options: BatchOptions, work: BatchWork) {
+    const { sources, result, signal, onSource } = work;
+    this.onSource = onSource;
     this.ctx = ctx;
     this.backend = backend;
     this.options = options;
@@ -73,9 +78,7 @@ class ArchiveBatch {
     const isFresh = isOneOf(fresh);
     await this.register(written.filter(isFresh), 'UNVERIFIED', null);
     const verified = await this.verify(written, '');
-    const now = this.ctx.now();
-    await this.register(verified.filter(isFresh), 'ONDISK', now);
-    await this.register(verified, 'ONTAPE', now);
+    await this.register(verified, 'ONTAPE', this.ctx.now()); // over ONDISK
     this.result.archived += verified.length;
     for (const file of verified) this.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
@@ -98,6 +101,7 @@ class ArchiveBatch {
       const old = known.get(source.path);
       if (!old || !isOnTape(old)) return void fresh.push(source);
       const checksum = await checkSame(source, old, this.signal);
+      this.onSource(source);
       if (old.place) safe.push({ ...source, ...old.place, checksum });
       else lost.push(source);
     });
@@ -110,8 +114,26 @@ class ArchiveBatch {
     const written: Written[] = [];
     await this.doEach(sources, async (source, index) => {
       written.push(await writeSource(this.backend, source, places[index] as Place, this.signal));
+      this.onSource(source);
     });
-    return written;
+    return await this.sync(written);
+  }
+
+  /** Nothing is registered before it is durable. */
+  private async sync(written: readonly Written[]): Promise<Written[]> {
+    const durable = new Set(written.map(({ volume }) => volume));
+    for (const volume of durable) {
+      try {
+        await this.backend.sync?.(volume, this.signal);
+      } catch (error) {
+        if (this.signal.aborted) throw error;
+        durable.delete(volume);
+        for (const { file } of written.filter((lost) => lost.volume === volume)) {
+          this.result.failed.push(`${file}: ${messageOf(error)}`);
+        }
+      }
+    }
+    return written.filter(({ volume }) => durable.has(volume));
   }
 
   /** @param doubt put before the reason of a file whose copy is not right */

@@ -1,4 +1,5 @@
 /** The directory tree that is to be archived, file by file. Links are never followed. */
+import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
 import { lstat, opendir } from 'node:fs/promises';
 import path from 'node:path';
@@ -14,6 +15,9 @@ export interface PassedOver {
   failed: string[];
 }
 
+/** Told of each thing that is passed over since it is no regular file, and of what it is. */
+export type OnSkip = (file: string, kind: string) => void;
+
 /**
  * The regular files below a directory, those of a folder in order of their names.
  * @param from.prefix put before the paths below `dir`; `/` unless given
@@ -22,22 +26,26 @@ export interface PassedOver {
 export async function* walkSources(
   from: { dir: string; prefix?: string },
   passedOver: PassedOver,
+  onSkip: OnSkip = () => {},
 ): AsyncGenerator<Source> {
   const prefix = `/${from.prefix ?? ''}/`.replace(/\/+/g, '/');
   const pending = [''];
   for (let relative = pending.pop(); relative !== undefined; relative = pending.pop()) {
-    const entries = await readFolder(path.join(from.dir, relative)).catch((error: unknown) => {
+    const dir = path.join(from.dir, relative);
+    const entries = await readFolder(dir, passedOver).catch((error: unknown) => {
       if (relative === '') throw error;
-      passedOver.failed.push(`${path.join(from.dir, relative)}: ${messageOf(error)}`);
+      passedOver.failed.push(`${dir}: ${messageOf(error)}`);
       return [];
     });
     const folders: string[] = [];
-    for (const entry of entries) {
-      const below = path.join(relative, entry.name);
+    for (const { name, entry } of entries) {
+      const below = path.join(relative, name);
+      const file = path.join(from.dir, below);
       if (entry.isDirectory()) folders.push(below);
-      else if (!entry.isFile()) passedOver.skipped++;
-      else {
-        const file = path.join(from.dir, below);
+      else if (!entry.isFile()) {
+        passedOver.skipped++;
+        onSkip(file, describeKind(entry));
+      } else {
         try {
           yield await findSource(file, prefix + below);
         } catch (error) {
@@ -54,8 +62,32 @@ async function findSource(file: string, logicalPath: string): Promise<Source> {
   return { file, path: checkPath('path', logicalPath), size, ino, mtimeNs };
 }
 
-async function readFolder(dir: string): Promise<Dirent[]> {
-  const entries: Dirent[] = [];
-  for await (const entry of await opendir(dir)) entries.push(entry);
+type Entry = Dirent<Buffer>;
+
+/** A name is bytes, and a path of the catalogue is text: what is no UTF-8 would come back under another name. */
+async function readFolder(dir: string, { failed }: PassedOver): Promise<{ name: string; entry: Entry }[]> {
+  const entries: { name: string; entry: Entry }[] = [];
+  // the types do not know that names may be bytes
+  const open = (await opendir(dir, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<Entry>;
+  for await (const entry of open) {
+    if (isUtf8(entry.name)) entries.push({ name: entry.name.toString('utf8'), entry });
+    else failed.push(`${path.join(dir, escapeBytes(entry.name))}: its name is not UTF-8`);
+  }
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** Bytes that are no ASCII as \xE9, as a shell takes them in $'…'. */
+function escapeBytes(name: Buffer): string {
+  return [...name]
+    .map((byte) =>
+      byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : `\\x${byte.toString(16).padStart(2, '0')}`,
+    )
+    .join('');
+}
+
+function describeKind(entry: Entry): string {
+  if (entry.isSymbolicLink()) return 'a link';
+  if (entry.isFIFO()) return 'a pipe';
+  if (entry.isSocket()) return 'a socket';
+  return entry.isBlockDevice() || entry.isCharacterDevice() ? 'a device' : 'no regular file';
 }
