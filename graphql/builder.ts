@@ -10,10 +10,11 @@ import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
 import { parseZonedTime } from '../src/time.js';
+import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
 
 interface SchemaTypes {
-  Context: Context;
+  Context: Context & { place?: EventPlace };
   PrismaTypes: PrismaTypes;
   DefaultFieldNullability: false;
   Scalars: {

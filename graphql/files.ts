@@ -4,6 +4,7 @@ import { getFile, listFiles } from '../src/operations/catalogue/files.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import { stages } from '../src/stages.js';
 import { builder, pageComplexity } from './builder.js';
+import { watchFromPlace } from './event-place.js';
 import { isText, readListPage } from './pages.js';
 
 export const StageType = builder.enumType('Stage', {
@@ -71,6 +72,8 @@ const StageChangeType = builder.objectRef<StageChange>('StageChange').implement(
   }),
 });
 
+const isChange = ({ from }: StageChange) => from !== null;
+
 builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
@@ -79,7 +82,11 @@ builder.subscriptionFields((t) => ({
       'With neither, the changes of all files. With `after`, the changes since that event, without the present stages; ' +
       'who broke off before all of those had come begins anew instead.',
     args: { requestId: t.arg.int(), match: t.arg.string(), after: t.arg({ type: 'BigInt' }) },
-    subscribe: (_root, args, ctx) => cancellable((signal) => watchStages(ctx, args, signal)),
+    subscribe: (_root, args, ctx) =>
+      cancellable((signal) =>
+        // while the present stages are told, some of them are still missing
+        watchFromPlace(ctx, args.after, (after) => watchStages(ctx, { ...args, after }, signal), isChange),
+      ),
     resolve: (change) => change,
   }),
 }));

@@ -149,6 +149,7 @@ export async function readListPage<Query extends PageQuery, Key extends string |
   return await load({ from: from as Key | undefined, isBackward: take < 0, limit: Math.abs(take) }, fields);
 }
 
-export const isText = (value: unknown): value is string => typeof value === 'string';
+/** PostgreSQL has no text with the character NUL. */
+export const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
 export const isInt = (value: unknown): value is number => typeof value === 'number';
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';

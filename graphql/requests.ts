@@ -19,6 +19,7 @@ import { type RequestProgress, watchRequest } from '../src/operations/requests/w
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';
+import { watchFromPlace } from './event-place.js';
 import { type InnerList, isInt, readListPage, resolveInnerPage } from './pages.js';
 
 const RequestStateType = builder.enumType('RequestState', {
@@ -245,7 +246,8 @@ builder.subscriptionFields((t) => ({
       'The present state of a request, then every step of it; completes when the request has finished. ' +
       'With `after`, the steps since that event.',
     args: { id: t.arg.int({ required: true }), after: t.arg({ type: 'BigInt' }) },
-    subscribe: (_root, args, ctx) => cancellable((signal) => watchRequest(ctx, args, signal)),
+    subscribe: (_root, { id, after }, ctx) =>
+      cancellable((signal) => watchFromPlace(ctx, after, (place) => watchRequest(ctx, { id, after: place }, signal))),
     resolve: (progress) => progress,
   }),
 }));

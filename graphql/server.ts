@@ -1,26 +1,31 @@
 /**
- * GraphQL over HTTP: Yoga at /graphql (its own SSE and GraphiQL included) and graphql-sse at /graphql/stream, both of
- * its modes, through one pipeline: the same parser, validation, context, execution and error mask.
+ * GraphQL over HTTP, through one pipeline: the same parser, validation, context, execution and error mask. Results as JSON
+ * and GraphiQL are Yoga's; event streams are our own, at /graphql for one operation each and at /graphql/stream by the
+ * protocol of graphql-sse. What a request says is checked here for all of them.
  */
 import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
-import type { Request, RequestHandler, Response } from 'express';
-import { GraphQLError, parse } from 'graphql';
+import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
+import { GraphQLError, getOperationAST, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
 import type { Context } from '../src/context.js';
-import { HttpError, readJsonBody } from '../src/http-body.js';
+import { HttpError } from '../src/http-body.js';
+import { chooseType } from './accept.js';
 import { createErrorMask } from './errors.js';
+import { checkMethod, createErrorHandler, type Params, readParams } from './http.js';
 import { schema } from './schema.js';
+import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
 import type { Pipeline } from './sse-operations.js';
-import { createStreamHandler } from './sse-stream.js';
+import { refuseOptionalSubscription } from './subscription-rule.js';
 
 /** A query of honest size has some hundred tokens; one of millions keeps the parser busy for seconds. */
 const MAX_TOKENS = 10_000;
 
 export interface GraphqlHandlers {
-  /** For /graphql, in this order. */
-  handlers: RequestHandler[];
-  /** Ends the streams that would go on, after the feed has ended their subscriptions. */
-  close(): Promise<void>;
+  /** For /graphql. */
+  handler: RequestHandler;
+  onError: ErrorRequestHandler;
+  /** Ends all streams where they are; their clients come back. */
+  close(): void;
 }
 
 export function createGraphqlHandlers(ctx: Context): GraphqlHandlers {
@@ -34,38 +39,63 @@ export function createGraphqlHandlers(ctx: Context): GraphqlHandlers {
     renderGraphiQL,
     landingPage: false,
     logging: false,
+    multipart: false,
+    maxRequestBodySize: false, // our own limit has been kept
     maskedErrors: { maskError },
-    plugins: [limitTokens],
+    plugins: [limitTokens, checkSubscriptions, takeParams],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
-  const stream = createStreamHandler({ prepare, maskError });
-
+  const streams = createStreamHandler({ prepare, maskError });
   return {
-    handlers: [
-      readBody,
-      (req, res, next) => (req.path === '/stream' ? stream.handler(req, res, next) : next()),
-      yoga as unknown as RequestHandler,
-    ],
-    close: () => stream.close(),
+    handler: (req, res) => answer(req, res, { prepare, streams, yoga: yoga as unknown as RequestHandler }),
+    onError: createErrorHandler(ctx.log),
+    close: () => streams.close(),
   };
 }
 
-/** Sets `req.body`, which Yoga and graphql-sse both take as it is. */
-const readBody: RequestHandler = async (req, res, next) => {
-  if (req.method !== 'POST' || !req.is('json')) return next();
-  try {
-    req.body = await readJsonBody(req);
-    const isQuery = Array.isArray(req.body) || typeof req.body?.query === 'string';
-    if (!isQuery) throw new HttpError(400, 'the body must be a JSON object with a "query"');
-  } catch (error) {
-    const known = error instanceof HttpError ? error : new HttpError(400, 'the body broke off');
-    res
-      .status(known.status)
-      .set(known.headers)
-      .json({ errors: [{ message: known.message }] });
-    return;
+interface Ways {
+  prepare: Pipeline['prepare'];
+  streams: StreamHandler;
+  yoga: RequestHandler;
+}
+
+/** What a request asks for decides who answers it, and what it accepts decides in which form. */
+async function answer(req: Request, res: Response, { prepare, streams, yoga }: Ways): Promise<void> {
+  if (req.path === '/stream') return await streams.exchange(req, res);
+  if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
+  checkMethod(req, ['GET', 'POST']);
+  const accept = req.get('accept');
+  const types = req.method === 'GET' ? [...RESULT_TYPES, EVENT_STREAM, 'text/html'] : [...RESULT_TYPES, EVENT_STREAM];
+  let type = chooseType(accept, types);
+  if (type !== 'text/html') {
+    const params = await readParams(req);
+    req.body = params;
+    // of what it accepts, the one thing that a subscription can be
+    if (isSubscription(prepare({ req, res, params }), params)) type = chooseType(accept, [EVENT_STREAM]);
+    if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
   }
-  next();
+  if (type === undefined) throw notAcceptable(...types);
+  req.headers.accept = type; // Yoga knows no weights
+  await yoga(req, res, () => {});
+}
+
+const RESULT_TYPES = ['application/json', 'application/graphql-response+json'];
+
+function isSubscription({ parse: read }: ReturnType<Pipeline['prepare']>, params: Params): boolean {
+  try {
+    return getOperationAST(read(params.query), params.operationName)?.operation === 'subscription';
+  } catch {
+    return false; // whoever answers says what is wrong with it
+  }
+}
+
+/** Yoga would read the request again, and loses digits of variables in an address. */
+const takeParams: Plugin<object, { req: Request; res: Response }> = {
+  onRequestParse: ({ serverContext, setRequestParser }) => setRequestParser(() => serverContext.req.body),
+};
+
+const checkSubscriptions: Plugin = {
+  onValidate: ({ addValidationRule }) => addValidationRule(refuseOptionalSubscription),
 };
 
 /** The parser's own limits, so that no query keeps it busy or breaks it. */

@@ -1,15 +1,24 @@
-/** The operations on the streams of graphql-sse, through the same pipeline as /graphql. */
+/** Operations on event streams, through the same pipeline as all others: prepared, begun, and told one by one. */
 import type { Request, Response } from 'express';
-import { type DocumentNode, type ExecutionArgs, type ExecutionResult, GraphQLError, type GraphQLSchema } from 'graphql';
-import { createHandler } from 'graphql-sse';
-import type { Flow } from './sse-flow.js';
+import {
+  type DocumentNode,
+  type ExecutionArgs,
+  type ExecutionResult,
+  GraphQLError,
+  type GraphQLSchema,
+  getOperationAST,
+  getVariableValues,
+} from 'graphql';
+import { HttpError } from '../src/http-body.js';
+import type { EventPlace } from './event-place.js';
+import type { Params } from './http.js';
 
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 /** Parser, validation, context and execution for one request, and the mask of errors. */
 export interface Pipeline {
-  prepare(input: { req: Request | undefined; res: Response | undefined; params: object }): {
+  prepare(input: { req: Request; res: Response; params: object; place?: EventPlace }): {
     schema: GraphQLSchema;
     parse(query: string): DocumentNode;
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
@@ -20,88 +29,99 @@ export interface Pipeline {
   maskError(error: unknown): Error;
 }
 
-/** What belongs to one HTTP request. */
-export interface Exchange {
-  /** Of its stream; a new one when it names none. */
-  token: string;
-  flow: Flow;
-  res?: Response;
+/** What an operation says, one result after another. */
+export interface Results {
+  /** Undefined once it is complete. */
+  next(): Promise<{ result: ExecutionResult; eventId?: bigint | undefined } | undefined>;
+  /** Ends a `next` that waits. */
+  stop(): void;
 }
 
-type Prepared = ExecutionArgs & { run: { execute: Run; subscribe: Run } };
+/** What is wrong with a request, or how it is begun. */
+export type Prepared = { errors: readonly GraphQLError[] } | { begin(): Promise<Results> };
 
-/** The handler of graphql-sse: it knows no host. */
-export function createOperations(pipeline: Pipeline) {
-  const { maskError } = pipeline;
-  return createHandler<Request | undefined, Exchange>({
-    authenticate: ({ context }) => context.token,
-    onSubscribe: async ({ raw, context }, params) => {
-      const { schema, ...steps } = pipeline.prepare({ req: raw, res: context.res, params });
-      try {
-        const document = steps.parse(params.query);
-        const errors = steps.validate(schema, document);
-        if (errors.length > 0) return refuse(errors);
-        const prepared: Prepared = {
-          schema,
-          document,
-          operationName: params.operationName ?? null,
-          variableValues: params.variables ?? null,
-          contextValue: await steps.contextFactory(),
-          run: steps,
-        };
-        return prepared as never;
-      } catch (error) {
-        return refuse([maskError(error)]);
-      }
-    },
-    validate: () => [], // done above, with the rules of the pipeline
-    execute: (args) => (args as unknown as Prepared).run.execute(args),
-    subscribe: async (args) => {
-      try {
-        const result = await (args as unknown as Prepared).run.subscribe(args);
-        return 'next' in result ? endWithError(result, maskError) : result;
-      } catch (error) {
-        return refuse([maskError(error)]);
-      }
-    },
-    onOperation: async (_context, req, _args, result) => {
-      const { flow } = req.context;
-      if (!('return' in result)) return;
-      flow.begin(req);
-      // the stream ended while the operation was prepared: nobody would end it any more
-      if (flow.isClosed) await result.return(undefined);
-    },
-    onNext: (_context, { context }) => context.flow.take(),
-    onComplete: (_context, req) => req.context.flow.end(req),
-  });
+/**
+ * Parses and checks an operation; nothing of it has run.
+ * @throws HttpError 405 for a mutation by GET
+ */
+export async function prepareOperation(
+  pipeline: Pipeline,
+  input: { req: Request; res: Response; params: Params },
+): Promise<Prepared> {
+  const { req, params } = input;
+  const place: EventPlace = { lastEventId: req.get('last-event-id') || undefined };
+  const { schema, ...steps } = pipeline.prepare({ ...input, place });
+  try {
+    const document = steps.parse(params.query);
+    const faults = steps.validate(schema, document);
+    if (faults.length > 0) return { errors: faults.map(toPlain) };
+    const operation = getOperationAST(document, params.operationName);
+    if (!operation) return { errors: [new GraphQLError('Could not determine what operation to execute.')] };
+    if (operation.operation === 'mutation' && req.method === 'GET') {
+      throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
+    }
+    const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});
+    if (variables.errors) return { errors: variables.errors.map(toPlain) };
+    const args: ExecutionArgs = {
+      schema,
+      document,
+      operationName: params.operationName ?? null,
+      variableValues: params.variables ?? null,
+      contextValue: await steps.contextFactory(),
+    };
+    const run = operation.operation === 'subscription' ? steps.subscribe : steps.execute;
+    return { begin: () => begin(() => run(args), place, pipeline.maskError) };
+  } catch (error) {
+    if (error instanceof HttpError) throw error;
+    return { errors: [toPlain(pipeline.maskError(error))] };
+  }
 }
 
-/** Makes an error of the source the last result: graphql-sse would break the stream, and all other operations with it. */
-function endWithError(
-  results: AsyncGenerator<ExecutionResult>,
+/** What an operation would be that is only known by its errors. */
+export function resultsOf(result: ExecutionResult): Results {
+  const results = [{ result }];
+  return { next: async () => results.shift(), stop: () => {} };
+}
+
+async function begin(
+  run: () => Promise<Result> | Result,
+  place: EventPlace,
   maskError: Pipeline['maskError'],
-): AsyncGenerator<ExecutionResult> {
-  const outer: AsyncGenerator<ExecutionResult> = {
+): Promise<Results> {
+  let source: Result;
+  try {
+    source = await run();
+  } catch (error) {
+    source = { errors: [toPlain(maskError(error))] };
+  }
+  if (!('next' in source)) return resultsOf(source);
+  const stream = source;
+  let hasFailed = false;
+  return {
     next: async () => {
+      if (hasFailed) return undefined;
       try {
-        return await results.next();
+        const { done, value } = await stream.next();
+        // the source is asked only when a result is, so that the place is that of this result
+        return done ? undefined : { result: value, eventId: place.eventId };
       } catch (error) {
-        return { done: false, value: refuse([maskError(error)]) };
+        hasFailed = true; // no other operation of the stream is to suffer for it
+        return { result: { errors: [toPlain(maskError(error))] } };
       }
     },
-    return: (value) => results.return(value),
-    throw: (error) => results.throw(error),
-    [Symbol.asyncIterator]: () => outer,
+    stop: () => void stream.return(undefined).catch(() => {}), // it was told to end, and how it does is of no interest
   };
-  return outer;
 }
 
-/** graphql-sse takes a result only if it has `data`; how it is refused is for the body to say, not for HTTP. */
-function refuse(errors: readonly Error[]): ExecutionResult {
-  const plain = errors.map((error) => {
-    const { nodes = null, path = null, extensions = {} } = error as Partial<GraphQLError>;
-    const { http: _, ...others } = extensions;
-    return new GraphQLError(error.message, { nodes, path, extensions: others });
-  });
-  return { data: null, errors: plain };
+/** How a request is refused is for its body to say here, not for HTTP. */
+function toPlain(error: Error): GraphQLError {
+  const {
+    nodes = null,
+    path = null,
+    source = null,
+    positions = null,
+    extensions = {},
+  } = error as Partial<GraphQLError>;
+  const { http: _, ...others } = extensions;
+  return new GraphQLError(error.message, { nodes, path, source, positions, extensions: others });
 }

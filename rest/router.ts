@@ -34,11 +34,12 @@ export function createRestRouter(ctx: Context): Router {
   router.use((req) => {
     throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   });
-  router.use(createErrorHandler(ctx));
+  router.use(createRestErrorHandler(ctx));
   return router;
 }
 
-function createErrorHandler(ctx: Context): ErrorRequestHandler {
+/** Of the router, and for what goes wrong on the way to it. */
+export function createRestErrorHandler(ctx: Context): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const isGone = res.destroyed || res.closed;
     if (res.headersSent || isGone) {

@@ -1,13 +1,15 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
 
-import type { Server } from 'node:http';
+import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import express, { type Express, type RequestHandler, type Response } from 'express';
+import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
-import { createRestRouter } from '../rest/router.js';
+import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import type { Context } from './context.js';
 import { sql } from './database/sql.js';
+import { HttpError } from './http-body.js';
+import { checkHost, toOriginForm } from './http-target.js';
 
 export interface Gateway {
   /** `http://host:port`, with the port it was given. */
@@ -17,13 +19,19 @@ export interface Gateway {
 }
 
 const CLOSE_MS = 5000;
+const REST = '/tape_control/api/v1';
+const GRAPHQL = '/graphql';
 
 function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler): Express {
   const app = express();
   app.use(count);
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
-  app.use('/tape_control/api/v1', createRestRouter(ctx));
+  app.use((req, _res, next) => {
+    checkHost(req.headers.host);
+    next();
+  });
+  app.use(REST, createRestRouter(ctx));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', async (_req, res) => {
     const isReady = await ctx.db.pool.query(sql`SELECT 1`).then(
@@ -32,11 +40,24 @@ function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler
     );
     res.status(isReady ? 200 : 503).json({ status: isReady ? 'ready' : 'the database does not answer' });
   });
-  app.use('/graphql', ...graphql.handlers);
+  app.use(GRAPHQL, graphql.handler);
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
+  app.use(REST, createRestErrorHandler(ctx));
+  app.use(GRAPHQL, graphql.onError);
+  app.use(createErrorHandler(ctx));
   return app;
+}
+
+/** For what is neither REST nor GraphQL: express's own would show a stack, with the paths of files in it. */
+function createErrorHandler(ctx: Context): ErrorRequestHandler {
+  return (error, req, res, _next) => {
+    const known = error instanceof HttpError ? error : new HttpError(500, 'Internal error');
+    if (known !== error) ctx.log.error({ err: error, url: req.originalUrl }, 'internal error');
+    if (res.headersSent || res.destroyed) return void res.destroy();
+    res.status(known.status).set(known.headers).json({ error: known.message });
+  };
 }
 
 /** @throws Error when the port is taken */
@@ -49,9 +70,9 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
       ctx.events.endReaders();
-      const ended = Promise.all([graphql.close(), answers.ended()]);
-      await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
+      await Promise.race([answers.ended(), sleep(CLOSE_MS, undefined, { ref: false })]);
       server.closeAllConnections();
       await closed;
     },
@@ -80,7 +101,14 @@ function countAnswers() {
 
 async function listen(app: Express, { port, host }: { port: number; host: string }): Promise<Server> {
   return await new Promise((resolve, reject) => {
-    const server = app.listen(port, host, (error?: Error) => (error ? reject(error) : resolve(server)));
+    const server = createServer((req, res) => {
+      req.url = toOriginForm(req.url ?? '/');
+      app(req, res);
+    });
+    server.once('error', reject).listen(port, host, () => {
+      server.off('error', reject);
+      resolve(server);
+    });
     // a body of 32 MB may come over a slow line, a header may not
     server.requestTimeout = 300_000;
     server.headersTimeout = 20_000;

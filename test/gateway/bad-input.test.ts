@@ -2,11 +2,13 @@ import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MAX_BODY_BYTES } from '../../src/http-body.js';
 import { startApp, type TestApp } from '../support/app.js';
-import type { BadGraphql, BadRest } from '../support/bad-input-forms.js';
+import { badHttp } from '../support/bad-http.js';
+import type { BadGraphql, BadHttp, BadRest } from '../support/bad-input-forms.js';
 import { badReads } from '../support/bad-reads.js';
 import { badWrites } from '../support/bad-writes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, sendGraphql } from '../support/graphql.js';
+import { sendAsIs } from '../support/http.js';
 import { call, errorBody, makeRequest, post } from '../support/rest.js';
 import { type Dump, dumpTables, keepTables } from '../support/tables.js';
 
@@ -30,7 +32,9 @@ const INTERNALS = /internal error|node_modules|\n\s+at |\.[jt]s:\d+|prisma|postg
 
 async function expectRestRefusal(input: BadRest): Promise<void> {
   const { method, path, body, headers, status, allow = null, says } = input;
-  const answer = await call(app, method, path, { body, ...(headers && { headers }) });
+  const answer = headers?.Host
+    ? await sendAsIs(app, `/tape_control/api/v1${path}`, { method, headers })
+    : await call(app, method, path, { body, ...(headers && { headers }) });
   expect(answer.text).not.toMatch(INTERNALS);
   expect(answer.headers.get('content-type')).toBe('application/json');
   const message = (answer.body as [{ error: string }])[0].error;
@@ -49,10 +53,18 @@ async function expectGraphqlRefusal({ body, headers, status, says }: BadGraphql)
   expect(answer.status).toBe(status);
 }
 
-test.each([...badWrites, ...badReads].map((input) => [input.name, input] as const))(
+async function expectHttpRefusal({ target, status, says, allow, ...call }: BadHttp): Promise<void> {
+  const answer = await sendAsIs(app, target, call);
+  expect(answer.text).not.toMatch(INTERNALS);
+  expect(answer.body).toEqual({ errors: [expect.objectContaining({ message: expect.stringMatching(says) })] });
+  expect([answer.status, answer.headers.get('allow')]).toEqual([status, allow ?? null]);
+}
+
+test.each([...badWrites, ...badReads, ...badHttp].map((input) => [input.name, input] as const))(
   '%s is refused clearly and stores nothing',
   async (_name, input) => {
     if (input.protocol === 'REST') await expectRestRefusal(input);
+    else if (input.protocol === 'HTTP') await expectHttpRefusal(input);
     else await expectGraphqlRefusal(input);
     expect(await dumpTables(app.ctx)).toEqual(before);
   },

@@ -6,9 +6,11 @@ import type { AddressInfo } from 'node:net';
 import express from 'express';
 import { buildSchema, type ExecutionArgs, execute, parse, subscribe as run, validate } from 'graphql';
 import { createClient } from 'graphql-sse';
+import { pino } from 'pino';
 import { afterEach, expect, test } from 'vitest';
+import { createErrorHandler } from '../../graphql/http.js';
+import { createStreamHandler } from '../../graphql/sse-handler.js';
 import type { Pipeline } from '../../graphql/sse-operations.js';
-import { createStreamHandler } from '../../graphql/sse-stream.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
 
@@ -53,8 +55,11 @@ async function serve(
     subscribe: (args: ExecutionArgs) => run({ ...args, rootValue: source }) as never,
   });
   const maskError = () => new Error('masked');
-  const { handler } = createStreamHandler({ prepare, maskError }, options);
-  const server = http.createServer(express().use(express.json(), handler)).listen(0, '127.0.0.1');
+  const streams = createStreamHandler({ prepare, maskError }, options);
+  const app = express()
+    .use((req, res) => streams.exchange(req, res))
+    .use(createErrorHandler(pino({ level: 'silent' })));
+  const server = http.createServer(app).listen(0, '127.0.0.1');
   await once(server, 'listening');
   closers.push(() => {
     server.close();
@@ -170,7 +175,7 @@ test.each([true, false])(
     const url = await serve(source);
     const client = createClient({ url, singleConnection: single, retryAttempts: 0 });
     const results = await drain(subscribe<{ items: string }>(client, ITEMS));
-    expect(results).toEqual([{ data: { items: 'item' } }, { data: null, errors: [{ message: 'masked' }] }]);
+    expect(results).toEqual([{ data: { items: 'item' } }, { errors: [{ message: 'masked' }] }]);
     const query = await drain(subscribe(client, { query: '{ ok }' }));
     expect(query).toEqual([{ data: { ok: null } }]);
     client.dispose();

@@ -46,6 +46,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
   },
   { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
   { part: ['src/http-body'], from: ['src/errors', 'src/json'] },
+  { part: ['src/http-target'], from: ['src/errors', 'src/http-body'] },
   { part: ['src/database/'], from: ['src/generated/', 'src/errors', 'src/time', 'src/package-root'] },
   {
     part: ['src/events', 'src/event-queue', 'src/event-numbers', 'src/event-table'],

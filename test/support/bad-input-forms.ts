@@ -24,6 +24,17 @@ export interface BadGraphql extends BadInputBase {
   status: number;
 }
 
+/** What HTTP itself has to say about a request for GraphQL: answered with `errors` and without `data`. */
+export interface BadHttp extends BadInputBase {
+  protocol: 'HTTP';
+  method: string;
+  /** The target as it is sent, be it a path or a whole URL. */
+  target: string;
+  body?: string | undefined;
+  status: number;
+  allow?: string;
+}
+
 export type BadInput = BadRest | BadGraphql;
 
 /** Fields of the contract and their names in GraphQL. */
@@ -54,6 +65,16 @@ export const graphql = (name: string, says: RegExp, body: BadGraphql['body'], st
   says,
   body,
   status,
+});
+
+export const http = (name: string, says: RegExp, call: Partial<BadHttp>): BadHttp => ({
+  protocol: 'HTTP',
+  name: `HTTP: ${name}`,
+  method: 'GET',
+  target: '/graphql',
+  status: 400,
+  says,
+  ...call,
 });
 
 export const ask = (name: string, says: RegExp, query: string, variables: object = {}, status = 200) =>

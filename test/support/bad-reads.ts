@@ -25,6 +25,9 @@ const ids: BadInput[] = [
   ),
 ];
 
+/** As Pothos makes it. */
+const cursorOf = (key: string) => Buffer.from(`GPC:S:${key}`).toString('base64');
+
 const PREFIX = '/tape_control/api/v1';
 
 const queries: BadInput[] = [
@@ -94,6 +97,16 @@ const queries: BadInput[] = [
     { q: '\0' },
   ),
   ask('an unknown field', /^Cannot query field "nothing"/, '{ nothing }'),
+  ...['\0', 'a\0b'].flatMap((key) =>
+    ['after', 'before'].flatMap((side) => [
+      ask(
+        `${side} with ${JSON.stringify(key)}`,
+        /cursor/i,
+        `query ($c: String) { tapeFiles(${side}: $c) { edges { cursor } } volumes(${side}: $c) { edges { cursor } } }`,
+        { c: cursorOf(key) },
+      ),
+    ]),
+  ),
 ];
 
 const routes: BadInput[] = [

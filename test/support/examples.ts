@@ -74,7 +74,7 @@ function mask(text: string): string {
   return text
     .replace(/\d{4}-\d\d-\d\d(?=T00:00:00(?![.\d]))/g, '<date>')
     .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?/g, '<time>')
-    .replace(/("eventId": ?")\d+/g, '$1<event>')
+    .replace(/("eventId": ?"|^id: )\d+/gm, '$1<event>')
     .replace(/^:\n\n/gm, '');
 }
 

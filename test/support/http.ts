@@ -1,4 +1,6 @@
 /** One way to a gateway for both protocols: what goes out is what is given, and what comes back is shown whole. */
+import { once } from 'node:events';
+import http from 'node:http';
 import { parseJson } from '../../src/json.js';
 
 /** Whatever listens there: an app in the test's process, a process, or one that comes and goes. */
@@ -38,4 +40,28 @@ export async function send(gateway: Gateway, path: string, call: Call = {}): Pro
   const text = await response.text();
   const isJson = text !== '' && /\bjson\b/.test(headers.get('content-type') ?? '');
   return { status, headers, text, body: isJson ? parseJson(text) : undefined };
+}
+
+/** What `fetch` would not let pass: any method and target, and any header, `Host` included. Without a body it sends none. */
+export async function sendAsIs(
+  gateway: Gateway,
+  target: string,
+  call: Call & { body?: string | undefined } = {},
+): Promise<Answer> {
+  const { hostname, port } = new URL(gateway.url);
+  const { method = 'GET', headers = {}, body } = call;
+  const request = http.request({ hostname, port, method, path: target, headers, agent: false });
+  request.end(body);
+  const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk);
+  const text = Buffer.concat(chunks).toString();
+  const lines = Object.entries(response.headers).map(([name, value]): [string, string] => [name, String(value)]);
+  const isJson = text !== '' && /\bjson\b/.test(response.headers['content-type'] ?? '');
+  return {
+    status: response.statusCode ?? 0,
+    headers: new Headers(lines),
+    text,
+    body: isJson ? parseJson(text) : undefined,
+  };
 }

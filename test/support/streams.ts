@@ -58,7 +58,7 @@ export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerat
     const messages = `${rest}${decoder.decode(bytes, { stream: true })}`.split('\n\n');
     rest = messages.pop() ?? '';
     for (const message of messages) {
-      const [, event, data = ''] = /^event: (\w+)\ndata:(.*)$/.exec(message) ?? [];
+      const [, event, data = ''] = /^event: (\w+)\n(?:id: \d+\n)?data:(.*)$/.exec(message) ?? [];
       if (event === 'complete') return;
       if (event === 'next') yield parseJson(data) as Result<Data>;
     }
@@ -70,7 +70,7 @@ export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerat
 export const transports: [name: string, transport: Transport][] = [
   ['graphql-sse, distinct connections', (app, operation) => subscribe(openClient(app, false), operation)],
   ['graphql-sse, single connection', (app, operation) => subscribe(openClient(app, true), operation)],
-  ["Yoga's own event stream", post],
+  ['an event stream of /graphql', post],
 ];
 
 /** The data of the next results; all of these must be there, without an error. */

@@ -1,0 +1,108 @@
+/** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
+import type { ErrorRequestHandler, Request, Response } from 'express';
+import type { Logger } from 'pino';
+import { messageOf, quote } from '../src/errors.js';
+import { HttpError, readJsonBody } from '../src/http-body.js';
+import { parseJson } from '../src/json.js';
+
+/** What is to be run. */
+export interface Params {
+  query: string;
+  operationName?: string | null;
+  variables?: Record<string, unknown> | null;
+  extensions?: Record<string, unknown> | null;
+}
+
+/** @throws HttpError 405 with `Allow` */
+export function checkMethod(req: Request, allowed: readonly string[]): void {
+  if (allowed.includes(req.method)) return;
+  const list = allowed.join(', ');
+  throw new HttpError(405, `${req.method} is not allowed here, only ${list}`, { Allow: list });
+}
+
+/**
+ * The body of a POST, or the query string of a GET. What belongs to nothing that is known is left in.
+ * @throws HttpError 400, 413, 415
+ */
+export async function readParams(req: Request): Promise<Params> {
+  if (req.method === 'GET') return checkParams(readQueryString(req));
+  if (!req.is('json')) {
+    const given = req.get('content-type');
+    const problem = given === undefined ? 'and is missing' : `not ${quote(given)}`;
+    throw new HttpError(415, `Content-Type must be application/json, ${problem}`, {
+      'Accept-Post': 'application/json',
+    });
+  }
+  try {
+    return checkParams(await readJsonBody(req));
+  } catch (error) {
+    throw error instanceof HttpError ? error : new HttpError(400, 'the body broke off');
+  }
+}
+
+function readQueryString(req: Request): object {
+  const { searchParams } = new URL(req.url, 'http://localhost');
+  const text = (name: string) => searchParams.get(name) || undefined;
+  const json = (name: string) => {
+    const value = text(name);
+    try {
+      return value === undefined ? undefined : parseJson(value);
+    } catch (error) {
+      throw new HttpError(400, `${name} must be a JSON object: ${messageOf(error)}`);
+    }
+  };
+  return {
+    query: text('query'),
+    operationName: text('operationName'),
+    variables: json('variables'),
+    extensions: json('extensions'),
+  };
+}
+
+function checkParams(value: unknown): Params {
+  if (!isObject(value) || typeof value.query !== 'string') {
+    throw new HttpError(400, 'the request must have a "query": a JSON object as its body, or a parameter of a GET');
+  }
+  const { operationName } = value;
+  if (typeof (operationName ?? '') !== 'string') {
+    throw new HttpError(400, `operationName must be a string, not ${nameOf(operationName)}`);
+  }
+  for (const name of ['variables', 'extensions']) {
+    const given = value[name] ?? undefined;
+    if (given !== undefined && !isObject(given)) {
+      throw new HttpError(400, `${name} must be a JSON object, not ${nameOf(given)}`);
+    }
+  }
+  return value as unknown as Params;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function nameOf(value: unknown): string {
+  if (Array.isArray(value)) return 'a list';
+  return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
+}
+
+/** Answers with errors instead of a result. */
+export function sendErrors(res: Response, status: number, errors: readonly object[]): void {
+  res.status(status).json({ errors });
+}
+
+/** Express's own would answer with a page that has a stack of files in it. */
+export function createErrorHandler(log: Logger): ErrorRequestHandler {
+  return (error, req, res, _next) => {
+    if (res.headersSent || res.destroyed) {
+      res.destroy();
+      return;
+    }
+    if (error instanceof HttpError) {
+      res.set(error.headers);
+      sendErrors(res, error.status, [{ message: error.message }]);
+      return;
+    }
+    log.error({ err: error, url: req.originalUrl }, 'GraphQL: internal error');
+    sendErrors(res, 500, [{ message: 'Internal error', extensions: { code: 'INTERNAL_SERVER_ERROR' } }]);
+  };
+}

@@ -1,0 +1,139 @@
+/**
+ * GraphQL over server-sent events, by the protocol of graphql-sse in both of its modes. The handler of that package is
+ * not used: it tells clients that an operation is complete when the server stops, never frees a stream that is reserved
+ * and not opened, lets a slow reader pile up results in memory, and breaks a stream, with all the operations on it, when
+ * one of them throws.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Request, Response } from 'express';
+import { HttpError } from '../src/http-body.js';
+import { chooseType, isNamed } from './accept.js';
+import { checkMethod, type Params, readParams, sendErrors } from './http.js';
+import { type Pipeline, prepareOperation, resultsOf } from './sse-operations.js';
+import { EventStream } from './sse-stream.js';
+
+export interface StreamHandler {
+  /** Answers at the address of both modes. */
+  exchange(req: Request, res: Response): Promise<void>;
+  /** Answers with a stream of one operation. */
+  tellAlone(req: Request, res: Response, params: Params): Promise<void>;
+  /** Ends all streams, without telling that anything is complete, and opens no more. */
+  close(): void;
+}
+
+const TOKEN_HEADER = 'x-graphql-event-stream-token';
+export const EVENT_STREAM = 'text/event-stream';
+/** A client opens the stream that it has reserved at once. */
+const RESERVATION_MS = 60_000;
+
+export function createStreamHandler(pipeline: Pipeline, { reservationMs = RESERVATION_MS } = {}): StreamHandler {
+  return new EventStreams(pipeline, reservationMs);
+}
+
+class EventStreams implements StreamHandler {
+  private readonly pipeline: Pipeline;
+  private readonly reservationMs: number;
+  private readonly streams = new Set<EventStream>();
+  /** Those of single connection mode. */
+  private readonly reserved = new Map<string, EventStream>();
+  private isClosed = false;
+
+  constructor(pipeline: Pipeline, reservationMs: number) {
+    this.pipeline = pipeline;
+    this.reservationMs = reservationMs;
+  }
+
+  async exchange(req: Request, res: Response): Promise<void> {
+    this.refuseWhenClosed();
+    checkMethod(req, ['GET', 'POST', 'PUT', 'DELETE']);
+    if (req.method === 'PUT') return this.reserve(req, res);
+    const token = req.get(TOKEN_HEADER) ?? searchOf(req).get('token') ?? '';
+    const stream = this.reserved.get(token);
+    if (req.method === 'DELETE') return this.drop(req, res, stream);
+    const accept = req.get('accept');
+    const chosen = chooseType(accept, stream ? ['application/json', EVENT_STREAM] : [EVENT_STREAM]);
+    if (chosen === EVENT_STREAM && isNamed(accept, EVENT_STREAM)) {
+      if (!stream) return await this.tellAlone(req, res, await readParams(req));
+      if (stream.isOpen) throw new HttpError(409, 'Stream already open');
+      return stream.open(res);
+    }
+    if (!stream) throw new HttpError(404, 'Stream not found');
+    if (chosen === undefined) throw notAcceptable('application/json');
+    await this.tellWithOthers(req, res, stream);
+  }
+
+  async tellAlone(req: Request, res: Response, params: Params): Promise<void> {
+    this.refuseWhenClosed();
+    const prepared = await prepareOperation(this.pipeline, { req, res, params });
+    this.refuseWhenClosed();
+    const stream = this.create();
+    stream.reserve('');
+    stream.open(res);
+    await stream.tell('errors' in prepared ? resultsOf(prepared) : await prepared.begin());
+    stream.end();
+  }
+
+  close(): void {
+    this.isClosed = true;
+    for (const stream of this.streams) stream.end();
+  }
+
+  private async tellWithOthers(req: Request, res: Response, stream: EventStream): Promise<void> {
+    const params = await readParams(req);
+    const id = String(params.extensions?.operationId ?? '');
+    if (!id) throw new HttpError(400, 'Operation ID is missing');
+    if (!stream.reserve(id)) throw new HttpError(409, 'Operation with ID already exists');
+    try {
+      const prepared = await prepareOperation(this.pipeline, { req, res, params });
+      if ('errors' in prepared) {
+        stream.drop(id);
+        return sendErrors(res, 400, prepared.errors);
+      }
+      if (!stream.has(id)) return void res.status(204).end();
+      const results = await prepared.begin();
+      void stream.tell(results, id);
+      res.status(stream.has(id) ? 202 : 204).end();
+    } catch (error) {
+      stream.drop(id);
+      throw error;
+    }
+  }
+
+  private reserve(req: Request, res: Response): void {
+    if (!chooseType(req.get('accept'), ['text/plain'])) throw notAcceptable('text/plain');
+    const token = randomUUID(); // never the client's to choose
+    const stream = this.create(() => this.reserved.delete(token));
+    this.reserved.set(token, stream);
+    setTimeout(() => {
+      if (!stream.isOpen) stream.end();
+    }, this.reservationMs).unref();
+    res.status(201).type('text/plain').send(token);
+  }
+
+  private drop(req: Request, res: Response, stream: EventStream | undefined): void {
+    if (!stream) throw new HttpError(404, 'Stream not found');
+    const id = searchOf(req).get('operationId');
+    if (!id) throw new HttpError(400, 'Operation ID is missing');
+    stream.drop(id);
+    res.status(200).end();
+  }
+
+  private create(onEnd = () => {}): EventStream {
+    const stream = new EventStream(() => {
+      this.streams.delete(stream);
+      onEnd();
+    });
+    this.streams.add(stream);
+    return stream;
+  }
+
+  private refuseWhenClosed(): void {
+    if (this.isClosed) throw new HttpError(503, 'the gateway stops', { 'Retry-After': '1', Connection: 'close' });
+  }
+}
+
+const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
+
+export function notAcceptable(...types: string[]): HttpError {
+  return new HttpError(406, `there is nothing here but ${types.join(', ')}, which Accept must allow`);
+}
