@@ -5,6 +5,7 @@ import {
   InvalidInputError,
   NotFoundError,
   QuotaExceededError,
+  UnavailableError,
   UnknownUserError,
   UserError,
   WrongQuotaError,
@@ -54,6 +55,10 @@ export function createErrorMask(log: Logger) {
     }
     if (error instanceof GraphQLError && (!original || original instanceof GraphQLError)) return error;
     log.error({ err: original }, 'GraphQL: internal error');
+    if (original instanceof UnavailableError) {
+      const extensions = { code: 'UNAVAILABLE', retryAfterSeconds: original.retryAfterSeconds };
+      return new GraphQLError(original.message, { ...place, extensions });
+    }
     return new GraphQLError('Internal error', { ...place, extensions: { code: 'INTERNAL_SERVER_ERROR' } });
   };
 }

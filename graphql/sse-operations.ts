@@ -31,8 +31,8 @@ export interface Pipeline {
 
 /** What an operation says, one result after another. */
 export interface Results {
-  /** Undefined once it is complete. */
-  next(): Promise<{ result: ExecutionResult; eventId?: bigint | undefined } | undefined>;
+  /** Undefined once it is complete; `isBroken` where it can only be begun anew, later. */
+  next(): Promise<{ result: ExecutionResult; eventId?: bigint | undefined; isBroken?: boolean } | undefined>;
   /** Ends a `next` that waits. */
   stop(): void;
 }
@@ -102,15 +102,22 @@ async function begin(
       if (hasFailed) return undefined;
       try {
         const { done, value } = await stream.next();
+        if (done) return undefined;
         // the source is asked only when a result is, so that the place is that of this result
-        return done ? undefined : { result: value, eventId: place.eventId };
+        return { result: value, eventId: place.eventId, isBroken: isPassing(value.errors) };
       } catch (error) {
         hasFailed = true; // no other operation of the stream is to suffer for it
-        return { result: { errors: [toPlain(maskError(error))] } };
+        const errors = [toPlain(maskError(error))];
+        return { result: { errors }, isBroken: isPassing(errors) };
       }
     },
     stop: () => void stream.return(undefined).catch(() => {}), // it was told to end, and how it does is of no interest
   };
+}
+
+/** The database is away, say: the operation is not over, and who comes back may find it there. */
+function isPassing(errors: readonly GraphQLError[] | undefined): boolean {
+  return errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE') ?? false;
 }
 
 /** How a request is refused is for its body to say here, not for HTTP. */

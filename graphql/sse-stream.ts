@@ -39,7 +39,8 @@ export class EventStream {
     res.writeHead(200, HEADERS);
     res.write(PING);
     this.ping = setInterval(() => {
-      if (!res.writableNeedDrain) res.write(PING);
+      // one that is not taken would only make the connection look alive
+      if (res.writableLength === 0) res.write(PING);
     }, PING_MS);
     res.on('drain', () => this.wake());
     res.on('error', () => {}); // a write to a client that went away; 'close' follows
@@ -75,6 +76,7 @@ export class EventStream {
     for (;;) {
       const next = await results.next();
       if (!(await this.hasRoom()) || !this.has(id)) return results.stop();
+      if (next?.isBroken) return this.end();
       const { result, eventId } = next ?? {};
       const payload = id === '' ? result : { id, ...(next && { payload: result }) };
       // ids grow along one operation; of several on one stream the last one says nothing

@@ -56,5 +56,5 @@ export function createRestErrorHandler(ctx: Context): ErrorRequestHandler {
 }
 
 function isExpected(error: unknown): boolean {
-  return answerOf(error).status !== 500;
+  return answerOf(error).status < 500;
 }

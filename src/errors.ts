@@ -3,7 +3,8 @@
  *
  * A `UserError` is caused by what a user asked for; its message names the thing and both values, and is shown as it is.
  * The core knows no protocol: rest/ and graphql/ each have one table from code to answer.
- * A `TapeError` is what a tape back end reports. Everything else is a bug: logged whole, answered "Internal error".
+ * A `TapeError` is what a tape back end reports. An `UnavailableError` passes by itself, and trying again helps.
+ * Everything else is a bug: logged whole, answered "Internal error".
  */
 
 /** Code and meaning of every error a user can cause. */
@@ -87,6 +88,21 @@ export class NotFoundError extends UserError {
 export class InUseError extends UserError {
   constructor(message: string) {
     super('IN_USE', message);
+  }
+}
+
+/**
+ * The service cannot answer now, which is nobody's mistake: trying again later may help. `away`: the database does not
+ * answer, which is told once for the whole process; `busy`: it does, and this took too long or found no room.
+ */
+export class UnavailableError extends Error {
+  readonly kind: 'away' | 'busy';
+  readonly retryAfterSeconds = 5;
+
+  /** @param problem is followed by the advice to try again */
+  constructor(kind: 'away' | 'busy', problem: string, cause?: unknown) {
+    super(`${problem}: try again later`, { cause });
+    this.kind = kind;
   }
 }
 

@@ -8,9 +8,11 @@ import { buildSchema, type ExecutionArgs, execute, parse, subscribe as run, vali
 import { createClient } from 'graphql-sse';
 import { pino } from 'pino';
 import { afterEach, expect, test } from 'vitest';
+import { createErrorMask } from '../../graphql/errors.js';
 import { createErrorHandler } from '../../graphql/http.js';
 import { createStreamHandler } from '../../graphql/sse-handler.js';
 import type { Pipeline } from '../../graphql/sse-operations.js';
+import { UnavailableError } from '../../src/errors.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
 
@@ -54,7 +56,8 @@ async function serve(
     execute: (args: ExecutionArgs) => execute(args),
     subscribe: (args: ExecutionArgs) => run({ ...args, rootValue: source }) as never,
   });
-  const maskError = () => new Error('masked');
+  const mask = createErrorMask(pino({ level: 'silent' }));
+  const maskError = (error: unknown) => (error instanceof UnavailableError ? mask(error) : new Error('masked'));
   const streams = createStreamHandler({ prepare, maskError }, options);
   const app = express()
     .use((req, res) => streams.exchange(req, res))
@@ -178,6 +181,21 @@ test.each([true, false])(
     expect(results).toEqual([{ data: { items: 'item' } }, { errors: [{ message: 'masked' }] }]);
     const query = await drain(subscribe(client, { query: '{ ok }' }));
     expect(query).toEqual([{ data: { ok: null } }]);
+    client.dispose();
+  },
+);
+
+test.each([true, false])(
+  'a source that is away just ends the stream, so that its client comes back (single: %s)',
+  async (single) => {
+    const source = createSource(async (n) => {
+      if (n === 1) throw new UnavailableError('away', 'the database does not answer');
+      return n < 3 ? `item ${n}` : undefined;
+    });
+    const url = await serve(source);
+    const client = createClient({ url, singleConnection: single, retry: async () => {} });
+    const results = await drain(subscribe<{ items: string }>(client, ITEMS));
+    expect(results).toEqual([{ data: { items: 'item 0' } }, { data: { items: 'item 2' } }]);
     client.dispose();
   },
 );
