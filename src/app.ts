@@ -25,6 +25,7 @@ const GRAPHQL = '/graphql';
 function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler): Express {
   const app = express();
   app.use(count);
+  app.use(dropStalled(ctx.config.readerSeconds * 1000));
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
   app.use((req, _res, next) => {
@@ -76,6 +77,19 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
       server.closeAllConnections();
       await closed;
     },
+  };
+}
+
+/**
+ * Drops a reader that takes nothing of its answer, so that it keeps neither memory nor a list open. A slow one may be as
+ * slow as it is: Node looks at the bytes that the system has taken since.
+ */
+function dropStalled(ms: number): RequestHandler {
+  return (_req, res, next) => {
+    res.setTimeout(ms, () => {
+      if (res.writableLength > 0) res.destroy();
+    });
+    next();
   };
 }
 

@@ -21,6 +21,8 @@ export interface Config {
   /** Unset: mail is written to the log and kept in the outbox. */
   smtpUrl: string | undefined;
   mailFrom: string;
+  /** Seconds after which a reader that takes nothing of its answer is dropped. */
+  readerSeconds: number;
   logLevel: string;
 }
 
@@ -84,6 +86,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     tapeBackend: oneOf('TAPE_BACKEND', backends, 'directory'),
     smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
     mailFrom,
+    readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
   };
   if (faults.length > 0) throw new ConfigError(faults);

@@ -3,11 +3,14 @@ import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { PrismaClient } from '../generated/prisma/client.js';
 import { timeFromDatabase } from '../time.js';
+import { LongReads } from './long-reads.js';
 
 export interface Database {
   pool: pg.Pool;
-  /** For long reads, whose pace is the reader's: however slow, they leave the other pool alone. */
+  /** For long lists, whose pace is the reader's: however slow, they leave the other pool alone. */
   streamPool: pg.Pool;
+  /** Who may read from it. */
+  longReads: LongReads;
   /** For signs of life, which must not wait in line behind anything. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
@@ -56,6 +59,10 @@ const STANDSTILL_MS = 60_000;
 /** A sign of life that takes longer is given up, and the next one is given on a connection of its own. */
 const VITAL_MS = 3000;
 
+/** Slow readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
+const LONG_READS = 16;
+const LONG_READ_WAIT_MS = 5000;
+
 export function openDatabase(config: pg.ClientConfig): Database {
   const exact: pg.ClientConfig = { ...config, types: exactTypes, keepAlive: true };
   const pool = new pg.Pool({
@@ -64,7 +71,7 @@ export function openDatabase(config: pg.ClientConfig): Database {
     idle_in_transaction_session_timeout: STANDSTILL_MS,
     Client: TextTimestampClient,
   } as pg.PoolConfig);
-  const streamPool = new pg.Pool({ ...exact, max: 8 });
+  const streamPool = new pg.Pool({ ...exact, max: LONG_READS });
   const vitalPool = new pg.Pool({
     ...exact,
     max: 1,
@@ -81,6 +88,7 @@ export function openDatabase(config: pg.ClientConfig): Database {
   return {
     pool,
     streamPool,
+    longReads: new LongReads({ places: LONG_READS, waitMs: LONG_READ_WAIT_MS }),
     vitalPool,
     prisma,
     config: exact,

@@ -1,9 +1,17 @@
-/** Long lists from one snapshot, page by page: memory holds one page however long the list is. */
+/**
+ * Lists from one snapshot, page by page: memory holds one page however long the list is.
+ *
+ * A list is told at the pace of its reader, who may take hours for a long one, and keeps a connection for as long. So long
+ * lists have connections of their own, and a short one is read whole before its reader sees any of it.
+ */
 import type pg from 'pg';
+import type { Database } from './client.js';
 import { raw, type Sql, sql } from './sql.js';
 
 const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
+/** What is short has no more than a page; one row more tells. */
+const FETCH_SHORT = raw(`FETCH ${PAGE + 1} FROM list`);
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
@@ -21,7 +29,7 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
     return await work({
       query,
       stream: async function* stream<Row extends object>(statement: Sql) {
-        await query(sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`);
+        await query(declare(statement));
         for (;;) {
           const rows = await query<Row>(FETCH);
           if (rows.length > 0) yield rows;
@@ -36,4 +44,42 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
     });
     client.release(broken);
   }
+}
+
+const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`;
+
+export interface List {
+  rows: Sql;
+  /** Counts the rows, where `consume` is to know how many there are. */
+  count?: Sql;
+}
+
+/**
+ * Gives `consume` the rows of a list at its own pace, and how many they are where that is asked for.
+ * @throws UnavailableError when too many readers are at long lists
+ */
+export async function readList<Row extends object, T>(
+  db: Database,
+  list: List,
+  consume: (pages: AsyncIterable<Row[]>, count: bigint) => Promise<T>,
+): Promise<T> {
+  const short = await withSnapshot(db.pool, async ({ query }) => {
+    await query(declare(list.rows));
+    const rows = await query<Row>(FETCH_SHORT);
+    return rows.length <= PAGE ? rows : undefined;
+  });
+  if (short) return await consume(pageOf(short), BigInt(short.length));
+  const leave = await db.longReads.enter();
+  try {
+    return await withSnapshot(db.streamPool, async ({ query, stream }) => {
+      const [row] = list.count ? await query<{ count: bigint }>(list.count) : [];
+      return await consume(stream<Row>(list.rows), row?.count ?? 0n);
+    });
+  } finally {
+    leave();
+  }
+}
+
+async function* pageOf<Row>(rows: Row[]): AsyncGenerator<Row[]> {
+  if (rows.length > 0) yield rows;
 }

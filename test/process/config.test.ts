@@ -18,6 +18,7 @@ const defaults: Config = {
   tapeBackend: 'directory',
   smtpUrl: undefined,
   mailFrom: 'tapegate@localhost',
+  readerSeconds: 60,
   logLevel: 'info',
 };
 
@@ -32,6 +33,7 @@ const names = [
   'TAPE_BACKEND',
   'SMTP_URL',
   'MAIL_FROM',
+  'READER_SECONDS',
   'LOG_LEVEL',
 ];
 
@@ -71,6 +73,7 @@ test.each<[string, string, Partial<Config>]>([
   ['SMTP_URL', 'smtp://mail.example.org:2525', { smtpUrl: 'smtp://mail.example.org:2525' }],
   ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
+  ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ...['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'].map((level): [string, string, Partial<Config>] => [
     'LOG_LEVEL',
     level,
@@ -94,6 +97,11 @@ test.each([
     value,
     `DRIVES must be a whole number from 1 to 256, not ${JSON.stringify(value)}`,
   ]),
+  ...['0', '86401', '1.5'].map((value) => [
+    'READER_SECONDS',
+    value,
+    `READER_SECONDS must be a whole number from 1 to 86400, not ${JSON.stringify(value)}`,
+  ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['ENGINE', value, `ENGINE must be one of on, off, not ${JSON.stringify(value)}`],
@@ -115,13 +123,13 @@ test.each([
 });
 
 const bad = { PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' };
-const all = { ...bad, MAIL_FROM: 'x', LOG_LEVEL: 'x' };
+const all = { ...bad, MAIL_FROM: 'x', READER_SECONDS: 'x', LOG_LEVEL: 'x' };
 
 test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 9 faults:',
+    'the environment has 10 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

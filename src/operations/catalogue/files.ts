@@ -1,6 +1,6 @@
 /** Tape files as users see them. */
 import type { Context } from '../../context.js';
-import { withSnapshot } from '../../database/snapshot.js';
+import { readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { Stage } from '../../stages.js';
@@ -36,12 +36,13 @@ export function listFiles(ctx: Context, input: ListFilesInput) {
         const where = { id: { in: ids } };
         return ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
       }),
-    stream: <T>(consume: (count: bigint, pages: AsyncIterable<FileRow[]>) => Promise<T>) =>
-      withSnapshot(ctx.db.streamPool, async (snapshot) => {
-        const [row] = await snapshot.query<{ count: bigint }>(sql`SELECT count(*) FROM ${rows}`);
-        const list = sql`SELECT path, spot_name AS "spotName", stage, verified, size FROM ${rows} ORDER BY path`;
-        return await consume(row?.count ?? 0n, snapshot.stream<FileRow>(list));
-      }),
+    stream: <T>(consume: (count: bigint, pages: AsyncIterable<FileRow[]>) => Promise<T>) => {
+      const list = {
+        rows: sql`SELECT path, spot_name AS "spotName", stage, verified, size FROM ${rows} ORDER BY path`,
+        count: sql`SELECT count(*) FROM ${rows}`,
+      };
+      return readList<FileRow, T>(ctx.db, list, (pages, count) => consume(count, pages));
+    },
   };
 }
 

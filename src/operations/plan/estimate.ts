@@ -64,9 +64,7 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
   const { wish, user, limits } = checkRequest(input, ctx.now());
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
-  const { groups, known, unknownPaths } = await withSnapshot(ctx.db.streamPool, (snapshot) =>
-    readGroups(snapshot, wish),
-  );
+  const { groups, known, unknownPaths } = await withSnapshot(ctx.db.pool, (snapshot) => readGroups(snapshot, wish));
   const used = await readUsed(ctx, quota);
   const sum = (chosen: readonly Group[]) => ({
     files: chosen.reduce((total, group) => total + group.files, 0),

@@ -1,7 +1,7 @@
 /** Lists of requests, and of what is in one. */
 
 import type { Context } from '../../context.js';
-import { withSnapshot } from '../../database/snapshot.js';
+import { readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { isLive } from '../conditions.js';
@@ -40,17 +40,13 @@ export function listRequests(ctx: Context, input: ListRequestsInput) {
         const where = { id: { in: ids } };
         return ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
       }),
-    stream: <T>(consume: (pages: AsyncIterable<RequestRow[]>) => Promise<T>) =>
-      withSnapshot(ctx.db.streamPool, (snapshot) =>
-        consume(
-          snapshot.stream<RequestRow>(
-            sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
-                  r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
-                  r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
-                FROM ${rows} ORDER BY r.id`,
-          ),
-        ),
-      ),
+    stream: <T>(consume: (pages: AsyncIterable<RequestRow[]>) => Promise<T>) => {
+      const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
+            r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
+            r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
+          FROM ${rows} ORDER BY r.id`;
+      return readList<RequestRow, T>(ctx.db, { rows: list }, consume);
+    },
   };
 }
 
@@ -73,15 +69,10 @@ export async function streamRequestPaths<T>(
   requestId: number,
   consume: (pages: AsyncIterable<{ path: string }[]>) => Promise<T>,
 ): Promise<T> {
-  return await withSnapshot(ctx.db.streamPool, (snapshot) =>
-    consume(
-      snapshot.stream<{ path: string }>(
-        sql`SELECT path FROM (
-           SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
-           WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED'
-           UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = ${requestId}
-         ) p ORDER BY ordinal`,
-      ),
-    ),
-  );
+  const list = sql`SELECT path FROM (
+      SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
+      WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED'
+      UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = ${requestId}
+    ) p ORDER BY ordinal`;
+  return await readList<{ path: string }, T>(ctx.db, { rows: list }, consume);
 }

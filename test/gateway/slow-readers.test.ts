@@ -1,0 +1,102 @@
+/** Readers of long lists that are slow, or do not read at all, and everybody else. */
+import { once } from 'node:events';
+import http from 'node:http';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+import { call, errorBody, get, makeRequest, read } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+
+/** A list of 16 MB is more than the buffers of a connection take. */
+const FILES = 8000;
+
+const open: http.IncomingMessage[] = [];
+
+async function start(readerSeconds: number): Promise<TestApp> {
+  const app = await startApp({ config: { readerSeconds } });
+  await addQuota(app.ctx, 'alice', 1_000_000n);
+  await app.ctx.db.pool.query(
+    `INSERT INTO tape_file (path, size, stage) SELECT '/long/' || repeat('x', 1900) || n, 1, 'ONTAPE'::"Stage" FROM generate_series(1, $1::int) n
+     UNION ALL SELECT '/short/' || n, 1, 'ONTAPE' FROM generate_series(1, 3) n`,
+    [FILES],
+  );
+  return app;
+}
+
+/** Begins to read the list of all files, and stands still. */
+async function beginList({ url }: TestApp): Promise<http.IncomingMessage> {
+  const request = http.get(`${url}/tape_control/api/v1/files`, { agent: false });
+  const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+  response.pause();
+  response.on('error', () => {}); // when it is dropped
+  open.push(response);
+  return response;
+}
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await start(3600);
+});
+afterAll(async () => {
+  for (const response of open) response.destroy();
+  await app.close();
+});
+
+test('however many readers of long lists stand still, what is short is answered, and one list too many is told to come again', async () => {
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/short/' });
+  const { max = 0 } = app.ctx.db.streamPool.options;
+  await Promise.all(Array.from({ length: max }, () => beginList(app)));
+  const small = await Promise.all([
+    read(app, `/requests/${id}`),
+    read(app, '/requests'),
+    read(app, '/quota/alice'),
+    read(app, '/files?match=/short/'),
+    read(app, '/files?match=/none/'),
+  ]);
+  expect(small.map(({ files }) => files)).toEqual([
+    ['/short/1', '/short/2', '/short/3'],
+    undefined,
+    undefined,
+    expect.objectContaining({ length: 3 }),
+    [],
+  ]);
+  expect(small[3]?.count).toBe(3);
+  const query = '{ estimateRequest(input: { quota: "alice", pattern: "/short/" }) { ... on Estimate { files } } }';
+  expect(await askData(app, query)).toEqual({ estimateRequest: { files: 3 } });
+  const refused = await get(app, '/files');
+  expect([refused.status, refused.headers.get('retry-after'), refused.body]).toEqual([
+    503,
+    expect.stringMatching(/^\d+$/),
+    errorBody('too many readers are at long lists: try again later'),
+  ]);
+  for (const response of open.splice(0)) response.destroy();
+  expect((await read<{ count: number }>(app, '/files')).count).toBe(FILES + 3);
+});
+
+test('a reader that takes nothing is dropped, and one that takes little gets all', async () => {
+  const strict = await start(1);
+  try {
+    const still = await beginList(strict);
+    const slow = await beginList(strict);
+    let text = '';
+    slow.on('readable', () => {});
+    while (!slow.readableEnded) {
+      const bytes = slow.read(Math.min(slow.readableLength, 128 * 1024)) as Buffer | null;
+      text += bytes?.toString() ?? '';
+      if (slow.errored) throw slow.errored;
+      await new Promise((resolve) => setTimeout(resolve, 20)); // what makes it slow: it takes longer than is allowed to stand still
+    }
+    expect((JSON.parse(text) as [{ files: unknown[] }])[0].files).toHaveLength(FILES + 3);
+    await waitFor('the other to be dropped', async () => {
+      const { totalCount, idleCount } = strict.ctx.db.streamPool;
+      return totalCount === idleCount;
+    });
+    still.resume();
+    await waitFor('it to see that', async () => still.destroyed);
+    expect(still.complete).toBe(false);
+    expect((await call(strict, 'GET', '/files?match=/short/')).status).toBe(200);
+  } finally {
+    await strict.close();
+  }
+});
