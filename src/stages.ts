@@ -37,7 +37,12 @@ export const moves = [
   { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'its recall starts' },
   { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the file is complete, verified and in place' },
   { from: 'RESTORING', to: 'ONTAPE', by: 'engine', why: 'its recall ended without the file' },
-  { from: 'RESTORED', to: 'ONTAPE', by: 'engine', why: 'nobody holds it any more' },
+  {
+    from: 'RESTORED',
+    to: 'ONTAPE',
+    by: 'engine, import, doctor',
+    why: 'nobody holds it any more, its version is stale, or its copy has gone',
+  },
   { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
   { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];

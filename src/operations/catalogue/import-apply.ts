@@ -29,6 +29,7 @@ export async function applyIncoming(ctx: Context, tx: Transaction): Promise<Impo
   await refuseIllegal(tx);
   await keepWhatIsLeftOut(tx);
   const updated = await updateKnown(tx);
+  await dropStale(tx);
   const changed = await followChanges(tx);
   if (changed.length > 0) await recountRequests(tx, changed, ctx.now()); // the limits of who grows are judged by its counts
   const grown = await storeJoining(tx);
@@ -177,7 +178,7 @@ function legalSteps(): { from: Stage; to: Stage }[] {
 
 /**
  * A file that is in the restore area or on its way there belongs to the engine: a row may say that it is on tape,
- * which is true of it, and must not change its size.
+ * which is true of it, and may give it another place and checksum, but not another size: room is accounted by it.
  */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
@@ -213,6 +214,19 @@ async function moveKnown(tx: Transaction): Promise<bigint[]> {
     moved.push(...(await moveFiles(tx, fileIds, move)));
   }
   return moved;
+}
+
+/**
+ * A copy belongs to the version that it was read from: the file is on tape again, its copy leaves as any that is to go, and
+ * whoever holds it waits for the new version.
+ */
+async function dropStale(tx: Transaction): Promise<void> {
+  const stale = await tx.query<{ id: bigint }>(
+    sql`SELECT f.id FROM known k JOIN tape_file f ON f.id = k.id
+        WHERE f.stage = 'RESTORED' AND NOT ${isSameVersion('k', 'f')}`,
+  );
+  const fileIds = stale.map((file) => file.id);
+  await moveFiles(tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
 }
 
 /**
