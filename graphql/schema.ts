@@ -3,6 +3,7 @@ import './errors.js';
 import './files.js';
 import './requests.js';
 import './releases.js';
+import './retries.js';
 import './quotas.js';
 import './tapes.js';
 import './disks.js';

@@ -34,13 +34,18 @@ const ModeType = builder.enumType('SuspensionMode', {
 });
 
 const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
-  description: 'Something that is out of service: by an operator, or, a volume that fails, by the engine.',
+  description: 'Something that is out of service: by an operator, or, what fails, by the engine.',
   fields: (t) => ({
     kind: t.expose('kind', { type: KindType }),
     name: t.exposeString('name', { description: 'Of the volume, drive or back end; the user; the mount point.' }),
     mode: t.expose('mode', { type: ModeType }),
     reason: t.exposeString('reason'),
     since: t.expose('since', { type: 'DateTime' }),
+    nextTry: t.expose('nextTry', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'When the engine tries by itself whether it works again; null: it stays so until it is resumed.',
+    }),
   }),
 });
 

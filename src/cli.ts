@@ -19,6 +19,7 @@ import { registerQuota } from './commands/quota.js';
 import { registerRelease } from './commands/release.js';
 import { registerRequest } from './commands/request.js';
 import { registerRequests } from './commands/requests.js';
+import { registerRetry } from './commands/retry.js';
 import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
 import { registerSuspensions } from './commands/suspensions.js';
@@ -54,6 +55,7 @@ const commands = [
   registerSuspensions,
   registerPriority,
   registerRelease,
+  registerRetry,
 ];
 
 /** What is set here, the commands take over. */

@@ -46,6 +46,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   expireRequests: ['request', 'quota', 'recall'],
   endOverdue: ['request', 'quota', 'recall'],
   releaseFiles: ['request', 'quota', 'recall'],
+  retryRequest: ['request', 'file', 'recall'],
   joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
   // recalls
   startRecalls: ['request', 'file', 'recall', 'drive', 'disk'],

@@ -15,6 +15,7 @@ import { failUnplaced } from '../operations/recalls/repair.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import type { TapeBackend } from '../tape/backend.js';
+import { FailingDisks } from './disk/failures.js';
 import { removeUnheld } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
@@ -50,6 +51,7 @@ const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const MAIL_MS = 2000;
+const DISKS_MS = 1000;
 
 /**
  * Begins to work with the site's drives, and with every pass.
@@ -64,6 +66,9 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const abort = new AbortController();
   setMaxListeners(0, stop.signal, abort.signal); // every drive and every pass waits on them
   const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
+  const gauge = new DiskGauge(options.readFileSystem);
+  const disks = new FailingDisks(ctx, gauge);
+  gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
   const drive: DriveOptions = {
     engineId: randomUUID(),
@@ -76,9 +81,10 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     running: new RunningRecalls(),
     failures: new VolumeFailures(),
     idleMs,
-    gauge: new DiskGauge(options.readFileSystem),
+    gauge,
+    disks,
   };
-  const unlisten = listen(ctx, bells, drive.failures);
+  const unlisten = listen(ctx, bells, drive);
   const drives = Array.from({ length: drive.count }, () => runDrive(ctx, backend, drive));
   const passes = new PassRunner(ctx, stop.signal).run(listPasses(ctx, { drive, bells, transport }));
   return {
@@ -98,11 +104,16 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
 type Bells = Record<'recall' | 'event' | 'notification', Waker>;
 
 /** @returns what ends it */
-function listen(ctx: Context, bells: Bells, failures: VolumeFailures): () => void {
+function listen(ctx: Context, bells: Bells, { failures, disks }: DriveOptions): () => void {
   const ends = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
   // what an operator has changed: there may be more to do now, or something to stop
   for (const bell of [bells.recall, bells.event]) ends.push(ctx.events.onRing('suspension', () => bell.ring()));
-  ends.push(ctx.events.onRing('suspension', () => failures.endPauses()));
+  ends.push(
+    ctx.events.onRing('suspension', () => {
+      failures.endPauses();
+      disks.forget();
+    }),
+  );
   return () => {
     for (const end of ends) end();
   };
@@ -112,13 +123,13 @@ function listPasses(
   ctx: Context,
   { drive, bells, transport }: { drive: DriveOptions; bells: Bells; transport: Transporter | undefined },
 ): Pass[] {
-  const { engineId, running, stop, abort } = drive;
+  const { engineId, running, disks, stop, abort } = drive;
   const stopAbandoned = async () => {
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, engineId));
   };
   const expire = async () => {
     await expireRequests(ctx);
-    await removeUnheld(ctx, stop);
+    await removeUnheld(ctx, stop, disks);
   };
   const repair = async () => {
     await returnOrphans(ctx);
@@ -130,6 +141,7 @@ function listPasses(
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
+    { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];
 }

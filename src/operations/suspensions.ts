@@ -1,6 +1,7 @@
 /**
  * What operators take out of service: volumes, drives, users, back ends and restore disks. HELD stops what runs, DRAINING
- * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine.
+ * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
+ * that fails (disks/failing.ts).
  */
 
 import type { Context } from '../context.js';
@@ -19,11 +20,13 @@ export interface Suspension {
   /** For people. */
   reason: string;
   since: string;
+  /** When the engine tries by itself whether it works again; null: it stays so until somebody resumes it. */
+  nextTry: string | null;
 }
 
 export type SuspensionKey = Pick<Suspension, 'kind' | 'name'>;
 
-const columns = sql`kind, name, mode, reason, since`;
+const columns = sql`kind, name, mode, reason, since, retry_at AS "nextTry"`;
 
 /**
  * May the recall `c` begin on a drive of a back end? Not while one of what it would use is suspended, in either mode, or
@@ -44,12 +47,14 @@ function isOpen({ drive, backend }: { drive: string; backend: string }): Sql {
 }
 
 /** Takes something out of service; a second time changes mode and reason. @throws NotFoundError, InvalidInputError */
-export async function suspend(ctx: Context, input: Omit<Suspension, 'since'>): Promise<Suspension> {
+export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const key = await checkKey(ctx, input);
   const reason = checkText('reason', input.reason);
   const { rows } = await ctx.db.pool.query<Suspension>(
-    sql`INSERT INTO suspension (${columns}) VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
-     ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason RETURNING ${columns}`,
+    sql`INSERT INTO suspension (kind, name, mode, reason, since)
+        VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
+        ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
+        RETURNING ${columns}`,
   );
   return rows[0] as Suspension;
 }
@@ -89,34 +94,49 @@ export async function holdFailing(ctx: Context, volume: string, problem: string)
   const reason = oneLine(problem, MAX_REASON);
   ctx.log.error({ volume }, `volume held: ${reason}`);
   await ctx.db.pool.query(
-    sql`INSERT INTO suspension (${columns}) VALUES ('VOLUME', ${volume}, 'HELD', ${reason}, ${ctx.now()})
-     ON CONFLICT (kind, name) DO NOTHING`,
+    sql`INSERT INTO suspension (kind, name, mode, reason, since) VALUES ('VOLUME', ${volume}, 'HELD', ${reason}, ${ctx.now()})
+        ON CONFLICT (kind, name) DO NOTHING`,
   );
 }
 
 /**
- * Puts something back into service; what waits for it may begin at once.
+ * Puts something back into service; what waits for it may begin at once, with all its tries before it.
  * @returns what has ended
  * @throws NotFoundError when there is no such thing, or it is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
   const name = checkText('name', input.name);
-  // together with the pauses that it led to, since whoever resumes it has mended it; the trigger rings the engine
+  const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`);
+  if (ended?.kind === 'DISK') await forgetFailures(ctx, name);
+  if (ended) return ended;
+  const key = await checkKey(ctx, input);
+  throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
+}
+
+/** Whoever resumes a disk has mended it: when it fails again, its pauses begin anew. */
+async function forgetFailures(ctx: Context, mountpoint: string): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${mountpoint}`);
+}
+
+/**
+ * Ends a suspension together with the pauses that it led to, since whoever resumes the thing has mended it; the trigger
+ * rings the engine. Files of a volume were tried while the volume was what failed: those tries do not count.
+ */
+export async function endSuspension(ctx: Context, which: Sql): Promise<Suspension | undefined> {
   const { rows } = await ctx.db.pool.query<Suspension>(
     sql`WITH ended AS (
-       DELETE FROM suspension WHERE kind = ${input.kind} AND name = ${name} RETURNING ${columns}
+       DELETE FROM suspension WHERE ${which} RETURNING ${columns}
      ), woken AS (
-       UPDATE recall SET not_before = NULL WHERE file_id IN (
+       UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END
+       FROM ended e WHERE file_id IN (
          SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
            WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
            WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
-           WHEN 'DISK' THEN c.error_class = 'SPACE' ELSE false END
-         WHERE c.state = 'WAITING' AND c.not_before IS NOT NULL ${locking.freeRecall})
-     ) SELECT ${columns} FROM ended`,
+           WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') ELSE false END
+         WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
+     ) SELECT * FROM ended`,
   );
-  if (rows[0]) return rows[0];
-  const key = await checkKey(ctx, input);
-  throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
+  return rows[0];
 }
 
 export interface ListSuspensionsInput {

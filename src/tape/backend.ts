@@ -1,3 +1,12 @@
+/** What every tape back end keeps to. */
+import { TapeError } from '../errors.js';
+
+/**
+ * The volume itself cannot be had (gone from the library, closed, its file system away): no file is to blame, and none is
+ * given up for it. What `mount` throws is taken as this.
+ */
+export class VolumeError extends TapeError {}
+
 /**
  * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts.
  *
@@ -34,7 +43,8 @@ export interface MountedVolume {
    * The bytes of the file at a position, in order. A chunk belongs to the reader. The engine reads one file at a time
    * and in the order of its plan; it may stop early, and the back end then lets go of the file. Rejects when the
    * signal aborts.
-   * @throws TapeError PERMANENT when there is no file at the position
+   * @throws TapeError PERMANENT when there is no file at the position; VolumeError when the volume is what fails, where
+   *   that can be told
    */
   read(position: bigint, signal: AbortSignal): AsyncIterable<Uint8Array>;
 

@@ -4,11 +4,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import fs, { constants } from 'node:fs';
-import { link, mkdir, open, rm, stat } from 'node:fs/promises';
+import { access, link, mkdir, open, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
-import type { TapeBackend } from './backend.js';
+import { type TapeBackend, VolumeError } from './backend.js';
 
 /** Chunks that fit the caches of a processor are read, checksummed and written a fifth faster than those of 1 MiB. */
 const CHUNK_BYTES = 128 * 1024;
@@ -93,6 +93,17 @@ async function isFolder(folder: string): Promise<boolean> {
   }
 }
 
+/** Why nothing of a volume can be read; undefined where it can be entered. */
+async function findProblem(folder: string): Promise<string | undefined> {
+  try {
+    if (!(await isFolder(folder))) return `the volume ${folder} is gone`;
+    await access(folder, constants.X_OK);
+    return undefined;
+  } catch (error) {
+    return `the volume ${folder} cannot be entered: ${messageOf(error)}`;
+  }
+}
+
 async function* readFile(folder: string, position: bigint, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const file = path.join(folder, nameOf(position));
   let fd: number | undefined;
@@ -112,8 +123,8 @@ async function* readFile(folder: string, position: bigint, signal: AbortSignal):
     }
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    const isVolumeGone = codeOf(error) === 'ENOENT' && !(await isFolder(folder));
-    throw isVolumeGone ? new TapeError('MEDIA', `the volume ${folder} is gone`) : classify(error, file);
+    const problem = error instanceof TapeError ? undefined : await findProblem(folder);
+    throw problem === undefined ? classify(error, file) : new VolumeError('MEDIA', problem, { cause: error });
   } finally {
     if (fd !== undefined) fs.closeSync(fd); // nothing was written that a close could wait for
   }

@@ -47,6 +47,7 @@ const commands = {
   'volume list': ['--json'],
   doctor: ['--json', '--repair', '--checksums'],
   simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
+  retry: ['--json', '--quota'],
   ls: ['--json', '--print-paths', '--null', '--stages', '--limit'],
   request: [
     '--json',

@@ -6,10 +6,11 @@ import { createMemoryBackend } from '../../src/tape/memory.js';
 import { secondsBetween } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
-import { findIllegalMoves, listTree, readDisks, readRestored } from '../support/engine-watch.js';
+import { findIllegalMoves, listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
 import { type RequestView, viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { readSuspensions } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -134,17 +135,24 @@ test('an error that passes delays its own file and nothing else', async () => {
   expect([1n, 2n, 3n].map((position) => countReads('PASSES', position))).toEqual([1, 2, 1]);
 });
 
-test('a volume that cannot be mounted fails its own files only', async () => {
+test('a volume that cannot be mounted holds up its own files only, and fails none of them', async () => {
   await addTaped(app.ctx, backend, [{ path: '/mounts/fine', volume: 'FINE' }]);
   await addFiles(app.ctx, [
     { path: '/mounts/gone-1', volume: 'GONE' },
     { path: '/mounts/gone-2', volume: 'GONE' },
   ]);
   const id = await makeRequest(app, { ...alice, patterns: '/mounts/' });
-  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
+  const held = await waitFor('the volume to be held', async () => {
+    clock.advance(600);
+    await ring(app, 'recall');
+    return (await readSuspensions(app)).find(({ name }) => name === 'GONE');
+  });
+  expect(held.reason).toBe('it could not be mounted 3 times: the library has no volume GONE');
+  await waitFor('the other file', async () => (await viewRequest(app, id)).filesOnDisk === 1);
+  expect(outcomes(await viewRequest(app, id))).toEqual({
     '/mounts/fine': ['ON_DISK', null, null],
-    '/mounts/gone-1': ['FAILED', 'MEDIA', 'the library has no volume GONE; given up after 3 tries'],
-    '/mounts/gone-2': ['FAILED', 'MEDIA', 'the library has no volume GONE; given up after 3 tries'],
+    '/mounts/gone-1': ['WAITING', null, null],
+    '/mounts/gone-2': ['WAITING', null, null],
   });
   expect(backend.log.filter((entry) => entry.volume === 'GONE').map((entry) => entry.what)).toEqual(
     Array(3).fill('mount'),

@@ -128,7 +128,7 @@ test('a drain takes effect in the middle of a long queue: what has not begun yet
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('a volume that cannot be mounted three times is held by the engine, with the reason', async () => {
+test('a volume that cannot be mounted three times is held by the engine with the reason, and no file is given up', async () => {
   await addTaped(app.ctx, backend, [{ path: '/broken/a', volume: 'BROKEN' }]);
   backend.onMount = async (volume) => {
     // a drive may say anything
@@ -146,6 +146,8 @@ test('a volume that cannot be mounted three times is held by the engine, with th
     reason: 'it could not be mounted 3 times: no signal from the leader',
     since: expect.any(String),
   });
-  await waitForState(app, id, 'PARTIAL');
+  expect(await readTries(app, id)).toMatchObject({ '/broken/a': { recallState: 'WAITING', attempts: 0 } });
+  Object.assign(backend, hooks);
   await resume(app, 'VOLUME', 'BROKEN');
+  await waitForState(app, id, 'COMPLETED');
 });

@@ -5,6 +5,7 @@ import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { findUncleared, letGo, markCleared, readUnheld, removeNext } from '../../src/operations/disks/removals.js';
+import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
@@ -157,6 +158,7 @@ test('copies on a disk that is away hold up the removal of no other, and go once
   expect(readRestored(app, '/here/a')).toBeUndefined();
   expect((await readDisks(app)).used).toBe(1000n);
   renameSync(`${other}-away`, other);
+  await resume(app.ctx, { kind: 'DISK', name: other }); // held since then, with the reason
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect((await readDisks(app)).used).toBe(0n);
   expect(await readStage(app, '/away/a')).toBe('T');

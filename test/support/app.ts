@@ -1,7 +1,7 @@
 /** Tapegate in the test's process: real HTTP, a database of its own, an engine on the back end that is given. */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
-import { pino } from 'pino';
+import { type Logger, pino } from 'pino';
 import { type Gateway, startGateway } from '../../src/app.js';
 import { type Config, readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
@@ -35,6 +35,8 @@ export interface TestAppOptions {
   config?: Partial<Config>;
   /** The clock; the real one unless given. */
   now?: () => string;
+  /** The log; silent unless given, or TEST_LOG says otherwise. */
+  log?: Logger;
   /** Locks out of order fail the test file, unless told. */
   watchesLocks?: boolean;
 }
@@ -48,7 +50,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const events = new EventFeed(db);
   await events.open();
   const config = { ...readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames), ...options.config };
-  const log = pino({ level: process.env.TEST_LOG ?? 'silent' });
+  const log = options.log ?? pino({ level: process.env.TEST_LOG ?? 'silent' });
   const ctx: Context = { config, db, events, log, now: options.now ?? currentTime };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const gateway: Gateway = await startGateway(ctx);

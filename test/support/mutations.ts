@@ -33,6 +33,8 @@ export const create = (gateway: Gateway, input: object) => mutate(gateway, 'crea
 export const update = (gateway: Gateway, input: object) => mutate(gateway, 'updateRequest', input);
 export const release = (gateway: Gateway, input: object) => mutate(gateway, 'releaseFiles', input);
 
+export const retry = (gateway: Gateway, input: object) => mutate(gateway, 'retryRequest', input);
+
 /** Makes a request that must succeed. */
 export async function made(gateway: Gateway, input: object): Promise<number> {
   const { __typename, requestId, message } = await create(gateway, input);

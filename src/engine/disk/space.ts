@@ -7,9 +7,9 @@
  * is left out, and not asked again before it has answered.
  */
 import { stat, statfs } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf } from '../../errors.js';
 import type { DiskSpace, LockedDisk } from '../../operations/disks/reservations.js';
+import { BoundedCalls } from './bounded-calls.js';
 import { findRoot, rootOf, writeMarker } from './marker.js';
 
 /** Bytes of a file system: what it has, and what is free for ordinary users. */
@@ -34,6 +34,9 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
   return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
 }
 
+/** What is known of a disk before it is looked at. */
+export type SeenDisk = Pick<LockedDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
+
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
@@ -41,7 +44,9 @@ const ANSWER_MS = 2000;
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
-  private readonly asked = new Set<number>();
+  private readonly calls = new BoundedCalls();
+  /** Told of a disk that cannot be measured; it must not wait. */
+  onProblem: (mountpoint: string, problem: string) => void = () => {};
   /** Disks whose mount point this process has found there once. */
   private readonly met = new Set<number>();
 
@@ -65,37 +70,39 @@ export class DiskGauge {
     // trouble stays trouble for a second, whatever happens to the rows
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
-    const space = await this.ask(disk);
-    this.known.set(disk.id, { version, at, space });
-    return space;
+    let space: DiskSpace | undefined;
+    const problem = await this.calls.run(ANSWER_MS, disk, async () => {
+      space = await this.look(disk);
+    });
+    const found = problem === undefined && space ? space : { problem: problem ?? '' };
+    if ('problem' in found) this.onProblem(disk.mountpoint, found.problem);
+    this.known.set(disk.id, { version, at, space: found });
+    return found;
   }
 
-  private async ask(disk: LockedDisk): Promise<DiskSpace> {
-    const silent = { problem: `the restore disk ${disk.mountpoint} does not answer` };
-    if (this.asked.has(disk.id)) return silent;
-    this.asked.add(disk.id);
-    const answer = this.look(disk)
-      .catch((error: unknown) => ({ problem: messageOf(error) }))
-      .finally(() => this.asked.delete(disk.id));
-    const timer = new AbortController();
-    const late = sleep(ANSWER_MS, silent, { signal: timer.signal, ref: false }).catch(() => silent); // in time after all
-    const space = await Promise.race([answer, late]);
-    timer.abort();
-    return space;
+  /** An operator has changed something: what is known of the disks is out of date. */
+  forget(): void {
+    this.known.clear();
   }
 
-  private async look(disk: LockedDisk): Promise<DiskSpace> {
+  /** @throws Error when the disk is not there, or its figures cannot be had */
+  async look(disk: SeenDisk): Promise<DiskSpace> {
+    const root = await this.find(disk);
+    const system = await this.read(root).catch((error: unknown) => {
+      throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
+    });
+    const room = system.freeBytes - marginOf(system);
+    return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name };
+  }
+
+  /** The mount point without links, once it is plain that the disk is there. @throws TapeError TRANSIENT */
+  private async find(disk: SeenDisk): Promise<string> {
     const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
     const { hasMarker } = await findRoot(marked);
     // one that was added while the engine runs is taken as it is found; once met, a missing marker means it is away
     const isEmpty = !disk.hasCopies && disk.used === 0n && disk.reserved === 0n;
     if (!hasMarker && isEmpty && !this.met.has(disk.id)) await writeMarker(marked);
     this.met.add(disk.id);
-    const root = await rootOf(marked);
-    const system = await this.read(root).catch((error: unknown) => {
-      throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
-    });
-    const room = system.freeBytes - marginOf(system);
-    return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name };
+    return await rootOf(marked);
   }
 }

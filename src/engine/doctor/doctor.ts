@@ -10,6 +10,7 @@ import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
 import { counterFaults } from '../../operations/doctor/counters.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/queue.js';
+import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
 import { examineCopies, examineUnheld } from './copies.js';
@@ -83,5 +84,6 @@ async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> 
     held: new Set(),
     stop: never,
     abort: never,
+    disks: new FailingDisks(ctx),
   });
 }

@@ -7,7 +7,8 @@
 import type { Context } from '../../context.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
-import type { MountedVolume } from '../../tape/backend.js';
+import { type MountedVolume, VolumeError } from '../../tape/backend.js';
+import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
 import type { HeldLease } from './lease.js';
@@ -32,22 +33,23 @@ export interface BatchWork {
   report: (outcomes: RecallOutcome[]) => void;
   /** Of the drive: what is read and not yet written. */
   budget: Budget;
+  disks: FailingDisks;
 }
 
 /**
  * Reads recalls in the order given, and reports one outcome for each; what its signal stops is `returned`.
  * @returns once all are read; `written` settles when all outcomes are reported, and must be awaited. Where it rejects,
- *   those that are not reported have no outcome
+ *   those that are not reported have no outcome. `failure` is why the volume could not be read on: what was left is `returned`
  */
 export async function runBatch(
   ctx: Context,
   lease: HeldLease,
   volume: MountedVolume,
   work: BatchWork,
-): Promise<{ written: Promise<void> }> {
+): Promise<{ written: Promise<void>; failure: VolumeError | undefined }> {
   const run = new BatchRun(ctx, lease, volume, work);
   await run.read();
-  return { written: run.finish() };
+  return { written: run.finish(), failure: run.failure };
 }
 
 class BatchRun {
@@ -59,6 +61,8 @@ class BatchRun {
   private readonly reports: Reports;
   /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
   private readonly finishing: Promise<void>[] = [];
+  /** What has shown that it is not a file that cannot be read, but the volume. */
+  failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
     this.ctx = ctx;
@@ -76,15 +80,37 @@ class BatchRun {
   /** Never rejects: a bad file holds up no other. */
   private async readOne(recall: RunningRecall, signal: AbortSignal): Promise<void> {
     const end = (outcome: RecallOutcome) => this.reports.add(outcome);
-    const fail = (error: unknown) => end(signal.aborted ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
+    const fail = async (error: unknown) => end(await this.judge(recall, error, signal));
+    if (this.failure) return end(toReturned(recall));
     try {
       signal.throwIfAborted();
-      const folder = await this.folders.open(recall);
+      const folder = await ofDisk(this.folders.open(recall));
       const copy = beginCopy(this.lease, recall, { folder, budget: this.work.budget });
       const checksum = await readInto(copy, this.volume, recall, signal);
-      this.finishing.push(finishCopy(this.lease, recall, copy, checksum).then(end, fail));
+      this.finishing.push(
+        finishCopy(this.lease, recall, copy, checksum).then((outcome) => {
+          this.work.disks.succeeded(recall.diskId);
+          end(outcome);
+        }, fail),
+      );
     } catch (error) {
-      fail(error);
+      await fail(error);
+    }
+  }
+
+  /** How a recall ends that has failed. Never rejects. */
+  private async judge(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
+    if (signal.aborted) return toReturned(recall);
+    if (error instanceof VolumeError) {
+      this.failure = error;
+      return toReturned(recall);
+    }
+    try {
+      const problem = await this.work.disks.blame(recall, error);
+      if (problem === undefined) return outcomeOf(this.ctx, recall, error);
+      return { fileId: recall.fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: problem };
+    } catch {
+      return toReturned(recall); // the database is away, and so is what would be told
     }
   }
 

@@ -53,7 +53,7 @@ async function useDrive(
   if (!claimed) return false;
   const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held });
   try {
-    await cleanUp(ctx, lease);
+    await cleanUp(ctx, lease, options.disks);
     await use(lease);
   } finally {
     lease.endRenewal();

@@ -9,28 +9,35 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/repair.js';
 import { secondsOf } from '../../time.js';
 import { checksumOf } from '../checksum.js';
+import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { partialName, removePartial } from '../disk/partial-file.js';
 import { withCopy } from '../disk/restore-area.js';
 import type { HeldLease } from './lease.js';
 
 /** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
-export async function cleanUp(ctx: Context, lease: HeldLease): Promise<void> {
+export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const left = await readLeftBehind(ctx, lease);
+  const failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
   const ended: { epoch: bigint; outcome: RecallOutcome }[] = [];
   for (const recall of left) {
     let outcome: RecallOutcome = { fileId: recall.fileId, kind: 'returned' };
     try {
-      await removePartial(recall, partialName({ ...lease, ...recall }));
-      outcome = (await findFinished(recall)) ?? outcome;
+      if (!failing.has(recall.diskId)) outcome = (await ofDisk(findLeft(lease, recall))) ?? outcome;
     } catch (error) {
       // a disk that is away or read-only must not keep the drive from working
-      ctx.log.error({ path: recall.path }, `what a dead engine left cannot be looked at: ${messageOf(error)}`);
+      if ((await disks.blame(recall, error)) !== undefined) failing.add(recall.diskId);
+      else ctx.log.error({ path: recall.path }, `what a dead engine left cannot be looked at: ${messageOf(error)}`);
     }
     ended.push({ epoch: recall.epoch, outcome });
   }
   await endLeftBehind(ctx, lease, ended);
   if (left.length === 0) return;
   ctx.log.warn({ drive: lease.driveName, count: left.length }, 'recalls of an engine that is gone are put in order');
+}
+
+async function findLeft(lease: HeldLease, recall: LeftBehind): Promise<RecallOutcome | undefined> {
+  await removePartial(recall, partialName({ ...lease, ...recall }));
+  return await findFinished(recall);
 }
 
 /**

@@ -1,4 +1,5 @@
 /** What a drive of an engine needs to know: its lease, its signals, and what it shares with the engine's other drives. */
+import type { FailingDisks } from '../disk/failures.js';
 import type { DiskGauge } from '../disk/space.js';
 import type { Waker } from '../waker.js';
 import type { RunningRecalls } from './running.js';
@@ -14,6 +15,7 @@ export interface LeaseOptions {
   stop: AbortSignal;
   /** Work in hand is given up after this. */
   abort: AbortSignal;
+  disks: FailingDisks;
 }
 
 /** Enough to work with a drive; one value serves all drives of an engine. */

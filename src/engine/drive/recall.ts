@@ -13,6 +13,7 @@ import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { checksumOf } from '../checksum.js';
 import { inspect, putInPlace } from '../disk/copy.js';
+import { ofDisk } from '../disk/failures.js';
 import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
 import type { Folder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
@@ -52,7 +53,7 @@ export async function readInto(
   try {
     return await readChecked(volume, recall, {
       signal,
-      sink: (chunk) => copy.file.write(chunk),
+      sink: (chunk) => ofDisk(copy.file.write(chunk)),
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
         return `the tape copy has ${has}, and the catalogue says ${expected}: ${recall.path}`;
@@ -76,11 +77,11 @@ export async function finishCopy(
 ): Promise<RecallOutcome> {
   const name = path.basename(recall.path);
   try {
-    const mtimeNs = await copy.file.finish();
-    await refuseOther(recall, copy.folder, checksum);
+    const mtimeNs = await ofDisk(copy.file.finish());
+    await ofDisk(refuseOther(recall, copy.folder, checksum));
     // who has stood still must not put anything in place when the file may be another engine's already
     lease.confirm();
-    await putInPlace(copy.folder, copy.partial, name);
+    await ofDisk(putInPlace(copy.folder, copy.partial, name));
     return { fileId: recall.fileId, kind: 'restored', mtimeNs };
   } catch (error) {
     await copy.file.discard();

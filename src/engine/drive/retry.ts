@@ -1,5 +1,6 @@
 /** Whether and when a recall that failed is tried again. Pure. */
-import { codeOf, type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
+import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
+import { diskClassOf } from '../disk/failures.js';
 
 interface Rule {
   /** Tries in all; after the last one the file has failed for good. */
@@ -40,19 +41,9 @@ export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
 
-const DISK_CLASSES: Record<string, ErrorClass> = {
-  ENOSPC: 'SPACE',
-  EDQUOT: 'SPACE',
-  EACCES: 'POLICY',
-  EPERM: 'POLICY',
-  EROFS: 'POLICY',
-  ENAMETOOLONG: 'POLICY',
-};
-
 /** The class of anything that ended a recall; an error of the restore disk is sorted by its code. */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };
-  const errorClass = DISK_CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
-  return { errorClass, error: text };
+  return { errorClass: diskClassOf(error), error: text };
 }

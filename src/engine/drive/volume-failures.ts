@@ -4,6 +4,7 @@
  * count begins anew.
  */
 
+import type { ErrorClass } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { addSeconds, isBefore } from '../../time.js';
@@ -11,6 +12,10 @@ import { classifyError, maxTries, pauseSeconds } from './retry.js';
 
 /** Mounts that may fail one after another; more where the class of the error is tried more often. */
 const MAX_MOUNTS = 3;
+
+/** Of a mount, which no file is given up for, whatever is wrong: a library that is closed for a while may say anything. */
+const pauseClassOf = (errorClass: ErrorClass) =>
+  errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /** The queue of a volume of which nothing could start is looked at again after a while that doubles from visit to visit. */
 const IDLE_MS = { first: 1000, most: 10_000 };
@@ -22,7 +27,7 @@ const MAX_BAD_FILES = 3;
 export interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** When the next mount is worth trying; nothing when the next file may try at once. */
+  /** When the next mount is worth trying; nothing when the volume is to be held. */
   notBefore: string | undefined;
   /** Why the volume is to be held, when it is. */
   holdReason: string | undefined;
@@ -60,21 +65,23 @@ export class VolumeFailures {
     this.idle.clear();
   }
 
-  mountSucceeded(volume: string): void {
+  /** It was mounted, and could be read. */
+  succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
   }
 
-  mountFailed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
+  /** It could not be mounted, or not be read on. */
+  failed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mountSucceeded(volume); // the count begins anew, unless it goes on here
+    this.succeeded(volume); // the count begins anew, unless it goes on here
     if (isWorn) {
       const holdReason = `it could not be mounted ${before + 1} times: ${error}`;
       return { errorClass, error, notBefore: undefined, holdReason };
     }
-    const pause = pauseSeconds(errorClass, before, at.random);
+    const pause = pauseSeconds(pauseClassOf(errorClass), before, at.random);
     const notBefore = pause === undefined ? undefined : addSeconds(at.now, pause);
     this.mounts.set(volume, before + 1);
     if (notBefore !== undefined) this.pauses.set(volume, notBefore);

@@ -97,10 +97,13 @@ class Visit {
     try {
       await this.readBatch(await this.mount(batch.signal), batch);
     } catch (error) {
-      this.giveUp(batch, error);
+      const isMountFailure = this.mounted === undefined;
+      // no file is to blame for a mount, which is no try of it
+      if (isMountFailure) this.outcomes.report(batch.recalls.map(toReturned));
+      else this.giveUp(batch, error);
       batch.end();
       // where the mount was only given up, nothing is wrong with the volume
-      if (!this.mounted && !batch.signal.aborted) await this.noteMountFailure(error);
+      if (isMountFailure && !batch.signal.aborted) await this.noteVolumeFailure(error);
     }
     await before.writing;
     await before.outcomes;
@@ -111,7 +114,6 @@ class Visit {
   /** The volume is mounted for its first batch, and stays. */
   private async mount(signal: AbortSignal): Promise<MountedVolume> {
     this.mounted ??= await this.backend.mount(this.volume.volume, this.lease.driveName, signal);
-    this.options.failures.mountSucceeded(this.volume.volume);
     return this.mounted;
   }
 
@@ -120,8 +122,14 @@ class Visit {
     const findHoldReason = this.options.failures.followReads(this.volume.volume, batch.recalls);
     const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, findHoldReason);
     const readAt = performance.now();
-    const { written } = await runBatch(this.ctx, this.lease, mounted, { batch, report, budget: this.budget });
+    const work = { batch, report, budget: this.budget, disks: this.options.disks };
+    const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
+    if (failure) {
+      await this.writing; // what is given back waits with the others
+      return await this.noteVolumeFailure(failure);
+    }
+    this.options.failures.succeeded(this.volume.volume);
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }
 
@@ -138,12 +146,12 @@ class Visit {
   }
 
   /** A volume that fails again and again is taken out of service; until then all of its files wait for the next mount. */
-  private async noteMountFailure(thrown: unknown): Promise<void> {
+  private async noteVolumeFailure(thrown: unknown): Promise<void> {
     await this.giveBackAhead();
     await this.outcomes.written; // what is given back waits as well
     const { volume, volumeId } = this.volume;
     const at = { now: this.ctx.now(), random: Math.random() };
-    const { errorClass, error, notBefore, holdReason } = this.options.failures.mountFailed(volume, thrown, at);
+    const { errorClass, error, notBefore, holdReason } = this.options.failures.failed(volume, thrown, at);
     if (holdReason !== undefined) await holdFailing(this.ctx, volume, holdReason);
     if (notBefore !== undefined) await postponeVolume(this.ctx, volumeId, { errorClass, error, notBefore });
     this.starts.drop();

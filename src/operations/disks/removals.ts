@@ -13,6 +13,7 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isLive, isUnheld } from '../conditions.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
 import { copyColumns, type NotedCopy } from './copies.js';
+import { isOnFailingDisk } from './failing.js';
 
 /** A restored file that is to go; the disk is null where the catalogue only says that there is a copy somewhere. */
 export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
@@ -34,7 +35,7 @@ export async function findUncleared(ctx: Context, after: number): Promise<number
 /** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND ${isUnheld}`;
 
-/** Restored files that a request let go and nobody holds, in order of their ids. */
+/** Restored files that a request let go and nobody holds, in order of their ids; those on a failing disk wait for it. */
 export async function readUnheld(
   ctx: Context,
   page: { requestId: number; after: bigint; limit: number },
@@ -42,7 +43,8 @@ export async function readUnheld(
   const { rows } = await ctx.db.pool.query<UnheldCopy>(
     sql`SELECT ${copyColumns} FROM hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
        LEFT JOIN restore_disk k ON k.id = f.disk_id
-     WHERE o.request_id = ${page.requestId} AND f.id > ${page.after} AND f.stage = 'RESTORED' AND ${isLeft} ORDER BY f.id LIMIT ${page.limit}`,
+     WHERE o.request_id = ${page.requestId} AND f.id > ${page.after} AND f.stage = 'RESTORED' AND ${isLeft}
+       AND NOT ${isOnFailingDisk} ORDER BY f.id LIMIT ${page.limit}`,
   );
   return rows;
 }
@@ -111,7 +113,7 @@ export async function removeNext(
   return await transaction(ctx.db.pool, 'removeNext', async (tx) => {
     const copies = await tx.query<NotedCopy>(
       sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
-          WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} ORDER BY f.id LIMIT ${page.limit} ${locking.freeFile}`,
+          WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} ORDER BY f.id LIMIT ${page.limit} ${locking.freeFile}`,
     );
     const removed: bigint[] = [];
     for (const copy of copies) if (await remove(copy)) removed.push(copy.fileId);

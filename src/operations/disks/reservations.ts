@@ -31,6 +31,7 @@ interface Candidate extends LockedDisk {
   fileSystem: FileSystemRoom | undefined;
   /** Why nothing may be put there now, for people. */
   problem: string | undefined;
+  /** By an operator: no lack of room, and no failure. */
   isSuspended: boolean;
 }
 
@@ -85,19 +86,20 @@ export async function reserve<R extends Unplaced>(
 }
 
 async function lockDisks(tx: Transaction, measure: MeasureDisks): Promise<Candidate[]> {
-  const rows = await tx.query<LockedDisk & { mode: SuspensionMode | null; reason: string | null }>(
+  const rows = await tx.query<LockedDisk & { mode: SuspensionMode | null; reason: string | null; isFailing: boolean }>(
     sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.xmin::text AS version, s.mode, s.reason,
+       EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
        EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
      FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id
      ORDER BY k.id ${locking.disk}`,
   );
-  const spaces = await measure(rows);
+  const spaces = await measure(rows.filter((disk) => !disk.isFailing)); // one that hangs would hold the locks
   const fileSystems = new Map<string, FileSystemRoom>();
-  return rows.map(({ mode, reason, ...disk }) => {
+  return rows.map(({ mode, reason, isFailing, ...disk }) => {
     const space = spaces.get(disk.id) ?? { problem: `the free space of ${disk.mountpoint} is unknown` };
-    const isSuspended = mode !== null;
+    const isSuspended = mode !== null && !isFailing;
     const why = reason ? ` (${reason})` : '';
-    const suspended = isSuspended ? `${disk.mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
+    const suspended = mode !== null ? `${disk.mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
     if ('problem' in space) return { ...disk, fileSystem: undefined, problem: suspended ?? space.problem, isSuspended };
     const fileSystem = fileSystems.get(space.fileSystem) ?? { freeBytes: space.freeBytes, reserved: 0n };
     fileSystems.set(space.fileSystem, fileSystem);
@@ -168,7 +170,8 @@ export async function freeReserved(
         ), locked AS (
           SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM sums) ORDER BY k.id ${locking.disk}
         )
-        UPDATE restore_disk k SET reserved = k.reserved - s.reserved, used = k.used + s.used
+        UPDATE restore_disk k SET reserved = k.reserved - s.reserved, used = k.used + s.used,
+          failures = CASE WHEN s.used > 0 THEN 0 ELSE k.failures END
         FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
   );
 }

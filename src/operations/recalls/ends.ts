@@ -23,6 +23,8 @@ export type RecallOutcome = { fileId: bigint } & (
   | { kind: 'failed'; errorClass: ErrorClass; error: string }
   /** To be tried again, not before the time given. */
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
+  /** What it was to be read from or put on has failed, which is no try of the file: it waits, and says why. */
+  | { kind: 'postponed'; errorClass: ErrorClass; error: string }
   /** Not tried: back into the queue as it was. */
   | { kind: 'returned' }
 );
@@ -189,18 +191,19 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judg
 
 /** The place is that of the file; what is read as another version has all of its tries before it. */
 async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): Promise<Reservation[]> {
-  const tries = back.map((outcome) => (outcome.kind === 'retry' ? outcome : undefined));
+  const told = back.map((outcome) => (outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined));
+  const isTry = back.map((outcome) => outcome.kind === 'retry');
   const isOther = back.map((outcome) => outcome.kind === 'superseded');
   const fileIds = back.map((outcome) => outcome.fileId);
-  const [classes, errors] = [tries.map((o) => o?.errorClass ?? null), tries.map((o) => o?.error ?? null)];
+  const [classes, errors] = [told.map((o) => o?.errorClass ?? null), told.map((o) => o?.error ?? null)];
   const notBefore = back.map((o) => ('notBefore' in o ? o.notBefore : null));
   const queued = await tx.query<Reservation>(
     sql`UPDATE recall c SET ${waitingAgain}, not_before = b.not_before,
-          attempts = CASE WHEN b.is_other THEN 0 WHEN b.error_class IS NULL THEN c.attempts ELSE c.attempts + 1 END,
+          attempts = CASE WHEN b.is_other THEN 0 ELSE c.attempts + b.is_try::int END,
           error_class = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error_class, c.error_class) END,
           error = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error, c.error) END
         FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[],
-            ${isOther}::bool[]) AS b (file_id, error_class, error, not_before, is_other), recall old, tape_file f
+            ${isOther}::bool[], ${isTry}::bool[]) AS b (file_id, error_class, error, not_before, is_other, is_try), recall old, tape_file f
         WHERE c.file_id = b.file_id AND old.file_id = c.file_id AND f.id = c.file_id
           AND c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,

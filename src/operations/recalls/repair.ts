@@ -15,6 +15,8 @@ export interface LeftBehind {
   checksum: string | null;
   diskId: number;
   mountpoint: string;
+  /** The disk is out of service for failing: it is not to be looked at. */
+  isFailing: boolean;
   epoch: bigint;
   startedAt: string;
 }
@@ -22,7 +24,8 @@ export interface LeftBehind {
 /** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId"
+    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId",
+       EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
   );

@@ -1,0 +1,28 @@
+/** Files of a request that have failed are tried again. */
+import { InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError } from '../src/errors.js';
+import { retryRequest } from '../src/operations/requests/retries.js';
+import { getRequest } from '../src/operations/requests/rows.js';
+import { builder } from './builder.js';
+
+const RetryRequestInput = builder.inputType('RetryRequestInput', {
+  description: 'Which request has its failed files tried again.',
+  fields: (t) => ({
+    id: t.int({ required: true, description: 'The id that REST knows.' }),
+    quota: t.string({ description: 'When given, it must be the quota of the request.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  retryRequest: t.prismaField({
+    type: 'Request',
+    description:
+      'Has all files of a request that have failed tried again, with all their tries before them. ' +
+      'A request without failed files is left as it is; one that has ended is refused.',
+    errors: {
+      types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError],
+      union: { name: 'RetryRequestResult' },
+    },
+    args: { input: t.arg({ type: RetryRequestInput, required: true }) },
+    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await retryRequest(ctx, input), query),
+  }),
+}));

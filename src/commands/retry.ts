@@ -1,0 +1,45 @@
+/** `retry`: files of a request that have failed are tried again. */
+import type { Command } from 'commander';
+import { readId } from './arguments.js';
+import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+
+export function registerRetry(program: Command): void {
+  program
+    .command('retry <id>')
+    .description('have the files of a request that have failed tried again')
+    .option(...jsonOption)
+    .option('--quota <user>', 'refuse unless the request is of this user')
+    .action((id, options) => retryRequest(readUrl(), readId(id), options));
+}
+
+interface RetryOptions extends OutputOptions {
+  quota?: string;
+}
+
+/** A request whose failed files wait again. */
+interface RetriedNode {
+  requestId: number;
+  state: string;
+  filesTotal: number;
+  filesOnDisk: number;
+  filesFailed: number;
+}
+
+const RETRY = `mutation ($input: RetryRequestInput!) {
+  retryRequest(input: $input) {
+    ... on Request { requestId state filesTotal filesOnDisk filesFailed }
+    ... on Failure { message }
+  }
+}`;
+
+async function retryRequest(url: string, id: number, options: RetryOptions): Promise<void> {
+  const input = { id, quota: options.quota };
+  const answer = await ask<{ retryRequest: Result<RetriedNode> }>(url, RETRY, { input });
+  const request = unwrapResult(answer.retryRequest);
+  if (options.json) return printJson(request);
+  const { filesTotal, filesOnDisk, filesFailed } = request;
+  const waiting = filesTotal - filesOnDisk - filesFailed;
+  const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
+  printLine(`${state}: ${filesOnDisk} of ${filesTotal} files on disk, ${waiting} to be tried, ${filesFailed} failed`);
+}

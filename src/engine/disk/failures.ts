@@ -1,0 +1,172 @@
+/**
+ * Restore disks that fail: what a failed call says of its disk, how a disk is tried, and when it is taken out of service.
+ * A disk is held as soon as a try says that it fails, or when one call after another has failed on it all the same.
+ */
+import { constants } from 'node:fs';
+import { open, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { codeOf, type ErrorClass, messageOf, TapeError } from '../../errors.js';
+import {
+  type FailingDisk,
+  holdDisk,
+  noteStillFailing,
+  putBackDisk,
+  takeRetries,
+} from '../../operations/disks/failing.js';
+import { BoundedCalls } from './bounded-calls.js';
+import { type MarkedDisk, markerName, rootOf } from './marker.js';
+import { DiskGauge } from './space.js';
+
+/** Codes of a file, a folder, or this process, and not of the disk. */
+const OTHER_CODES = [
+  ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
+  ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
+];
+
+const CLASSES: Record<string, ErrorClass> = {
+  ENOSPC: 'SPACE',
+  EDQUOT: 'SPACE',
+  EACCES: 'POLICY',
+  EPERM: 'POLICY',
+  EROFS: 'POLICY',
+  ENAMETOOLONG: 'POLICY',
+};
+
+/** The class of what a call on a restore disk threw, by its code. */
+export function diskClassOf(error: unknown): ErrorClass {
+  return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
+}
+
+/** A call on a restore disk has failed, and what is wrong may be the disk: `FailingDisks.blame` finds out. */
+export class DiskError extends TapeError {
+  constructor(cause: unknown) {
+    super(cause instanceof TapeError ? cause.errorClass : diskClassOf(cause), messageOf(cause), { cause });
+  }
+}
+
+/** What a call on a restore disk came to; it is thrown as a DiskError where the disk may be what is wrong. */
+export async function ofDisk<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (error) {
+    throw mayBeDisk(error) ? new DiskError(error) : error;
+  }
+}
+
+function mayBeDisk(error: unknown): boolean {
+  if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
+  const code = codeOf(error) ?? '';
+  const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
+  return isSystem && !OTHER_CODES.includes(code) && diskClassOf(error) !== 'SPACE';
+}
+
+/** Calls that may fail one after the other while each try says that the disk works. */
+const MAX_FAILURES = 3;
+
+/** So long a try counts for all calls that fail together. */
+const FRESH_MS = 1000;
+
+const PROBE_MS = 10_000;
+
+/** One for all drives of an engine. */
+export class FailingDisks {
+  private readonly ctx: Context;
+  private readonly gauge: DiskGauge;
+  private readonly counts = new Map<number, number>();
+  private readonly probes = new BoundedCalls();
+  private readonly retries = new BoundedCalls();
+  private readonly tries = new Map<number, { at: number; problem: Promise<string | undefined> }>();
+
+  constructor(ctx: Context, gauge = new DiskGauge()) {
+    this.ctx = ctx;
+    this.gauge = gauge;
+  }
+
+  /**
+   * Is the disk what was wrong when a call on it failed? Then it is out of service when this returns.
+   * @returns why, for people; undefined where the disk works, or nothing of the disk had failed
+   */
+  async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
+    if (!(thrown instanceof DiskError)) return undefined;
+    const problem = (await this.probe(disk)) ?? this.count(disk, thrown);
+    if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);
+    return problem;
+  }
+
+  /** A disk could not even be measured. Does not wait. */
+  holdSoon(mountpoint: string, problem: string): void {
+    holdDisk(this.ctx, mountpoint, problem).catch((error: unknown) => {
+      this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
+    });
+  }
+
+  /** An operator has changed something: it is too early to say that a disk fails still. */
+  forget(): void {
+    this.tries.clear();
+    this.gauge.forget();
+  }
+
+  /** A copy was put on it. */
+  succeeded(diskId: number): void {
+    this.counts.delete(diskId);
+  }
+
+  /** Tries disks that are out of service, where their pauses are over. */
+  async retry(): Promise<void> {
+    await Promise.all((await takeRetries(this.ctx)).map((disk) => this.retryOne(disk)));
+  }
+
+  private async retryOne(disk: FailingDisk): Promise<void> {
+    const problem = await this.retries.run(PROBE_MS, disk, async () => {
+      await this.gauge.look(disk);
+      await tryWriting({ diskId: disk.id, mountpoint: disk.mountpoint });
+    });
+    if (problem === undefined) await putBackDisk(this.ctx, disk.mountpoint);
+    else await noteStillFailing(this.ctx, disk.mountpoint, problem);
+  }
+
+  private async probe(disk: MarkedDisk): Promise<string | undefined> {
+    const known = this.tries.get(disk.diskId);
+    if (known && performance.now() - known.at < FRESH_MS) return await known.problem;
+    const { diskId: id, mountpoint } = disk;
+    const problem = this.probes.run(PROBE_MS, { id, mountpoint }, () => tryWriting(disk));
+    this.tries.set(id, { at: performance.now(), problem });
+    return await problem;
+  }
+
+  /** Only a folder is closed to us where the disk itself works. */
+  private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
+    if (errorClass === 'POLICY') return undefined;
+    const count = (this.counts.get(diskId) ?? 0) + 1;
+    this.counts.set(diskId, count);
+    if (count < MAX_FAILURES) return undefined;
+    this.counts.delete(diskId);
+    return `${count} calls one after another failed on it, the last of them: ${message}`;
+  }
+}
+
+/** Of the marker's family, so that nobody takes it for a copy. */
+const PROBE_NAME = `${markerName}-try`;
+
+/**
+ * Writes a few bytes to a disk, syncs and removes them, as a recall would. One that is full is none that fails.
+ * @throws what says that the disk cannot be written to
+ */
+async function tryWriting(disk: MarkedDisk): Promise<void> {
+  const file = path.join(await rootOf(disk), PROBE_NAME);
+  try {
+    // another engine may try the same; nothing that stands there is waited for
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+    const handle = await open(file, flags, 0o600);
+    try {
+      await handle.writeFile('.');
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await unlink(file);
+  } catch (error) {
+    if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
+  }
+}

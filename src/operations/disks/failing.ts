@@ -1,0 +1,68 @@
+/**
+ * Restore disks that fail: held by the engine with the reason, and tried again after pauses. The pause grows with each
+ * time that the disk fails before a copy was put on it, so that one which answers and takes nothing is asked ever less.
+ */
+
+import type { Context } from '../../context.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { oneLine } from '../../errors.js';
+import { endSuspension } from '../suspensions.js';
+import type { LockedDisk } from './reservations.js';
+
+const FIRST_PAUSE_SECONDS = 5;
+const MAX_PAUSE_SECONDS = 600;
+const MAX_REASON = 1000;
+
+/** Of the disk `k`, which has failed `failures` times before. */
+const pause = sql`make_interval(secs => least(${FIRST_PAUSE_SECONDS}::float8 * 4 ^ least(k.failures, 10), ${MAX_PAUSE_SECONDS}::float8))`;
+
+/** Nothing on the disk of the file `f` is to be looked at now. */
+export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
+
+/**
+ * Takes a disk out of service that fails. What an operator has taken out of service already stays as it is, and so does
+ * the reason of one that is known to fail.
+ */
+export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  const reason = oneLine(problem, MAX_REASON);
+  const now = ctx.now();
+  const { rowCount } = await ctx.db.pool.query(
+    sql`WITH held AS (
+          INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
+          SELECT 'DISK', k.mountpoint, 'HELD', ${reason}, ${now}, ${now}::timestamp + ${pause}
+          FROM restore_disk k WHERE k.mountpoint = ${mountpoint}
+          ON CONFLICT (kind, name) DO NOTHING RETURNING name
+        ) UPDATE restore_disk k SET failures = k.failures + 1 FROM held WHERE k.mountpoint = held.name`,
+  );
+  if (rowCount !== 0) ctx.log.error({ disk: mountpoint }, `restore disk held: ${reason}`);
+}
+
+/** A disk that is to be tried. */
+export type FailingDisk = Pick<LockedDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
+
+/** Disks that are to be tried now; nobody else is given them before their next pause is over. */
+export async function takeRetries(ctx: Context): Promise<FailingDisk[]> {
+  const now = ctx.now();
+  const { rows } = await ctx.db.pool.query<FailingDisk>(
+    sql`UPDATE suspension s SET retry_at = ${now}::timestamp + ${pause} FROM restore_disk k
+        WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name
+        RETURNING k.id, k.mountpoint, k.used, k.reserved, EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"`,
+  );
+  return rows;
+}
+
+/** A disk that was tried fails still. */
+export async function noteStillFailing(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  await ctx.db.pool.query(
+    sql`WITH told AS (
+          UPDATE suspension SET reason = ${oneLine(problem, MAX_REASON)}
+          WHERE kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL RETURNING name
+        ) UPDATE restore_disk k SET failures = k.failures + 1 FROM told WHERE k.mountpoint = told.name`,
+  );
+}
+
+/** A disk that was tried works: what the engine has held is in service again, and what waits may begin. */
+export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
+  const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
+  if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again, held before: ${ended.reason}`);
+}

@@ -1,0 +1,47 @@
+/** Files that were given up are tried again, for their owner or an operator. */
+
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
+import { InvalidInputError, WrongQuotaError } from '../../errors.js';
+import { isBefore } from '../../time.js';
+import { checkText } from '../input.js';
+import { findQuota } from '../quotas/charges.js';
+import { settleRequests } from './holds.js';
+import { isEnded, lockRequest } from './rows.js';
+
+export interface RetryRequestInput {
+  id: number;
+  /** When given, it must be the request's own. */
+  quota?: string | null | undefined;
+}
+
+/**
+ * Has all files of a live request that have failed for good tried again, with all their tries before them; what it holds,
+ * and what it is charged, stays as it is. Where another request has the same file in the queue, its pause ends as well.
+ * A request without failed files is left as it is.
+ * @returns the id of the request
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError when the request has ended
+ */
+export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
+  const user = input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota);
+  await transaction(ctx.db.pool, 'retryRequest', async (tx) => {
+    const request = await lockRequest(tx, input.id);
+    const quota = await findQuota(tx, user ?? request.user);
+    if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
+    if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
+      throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
+    }
+    const failed = await tx.query<{ fileId: bigint }>(
+      sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
+          WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
+    );
+    if (failed.length === 0) return;
+    await settleRequests(ctx, tx, [request.id]);
+    const fileIds = failed.map(({ fileId }) => fileId);
+    await tx.query(
+      sql`UPDATE recall c SET not_before = NULL, attempts = 0 WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
+    );
+  });
+  return input.id;
+}

@@ -1,0 +1,152 @@
+/** Volumes that are away give no file up; and what was given up is tried again when its owner, or an operator, says so. */
+import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { ring } from '../support/engine-watch.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { cancel, retry } from '../support/mutations.js';
+import { cleanUp, runCli } from '../support/process.js';
+import { viewRequest, waitThroughPauses } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { readSuspensions, readTries, resume } from '../support/suspend.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+
+let app: TestApp;
+const clock = createClock();
+const library = makeTempDir('library');
+
+beforeAll(async () => {
+  app = await startApp({ backend: createDirectoryBackend(library), now: clock.now });
+  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+async function fillVolume(volume: string, count: number): Promise<string> {
+  const folder = path.join(library, volume);
+  mkdirSync(folder);
+  const rows = Array.from({ length: count }, (_, n) => {
+    writeFileSync(path.join(folder, String(n + 1).padStart(8, '0')), `file ${n}`);
+    return { path: `/${volume}/${n}`, volume, position: BigInt(n + 1), size: BigInt(`file ${n}`.length) };
+  });
+  await addFiles(app.ctx, rows);
+  return folder;
+}
+
+const ask = (match: string) => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
+
+async function waitForHeld(volume: string): Promise<string> {
+  const held = await waitFor(`${volume} to be held`, async () => {
+    clock.advance(600);
+    await ring(app, 'recall');
+    return (await readSuspensions(app)).find(({ name }) => name === volume);
+  });
+  return held.reason;
+}
+
+test('of 99 files of a volume that is away, however often it is resumed, none is given up', async () => {
+  const folder = await fillVolume('AWAY', 99);
+  renameSync(folder, `${folder}-out`);
+  const id = await ask('/AWAY/');
+  for (let times = 0; times < 3; times++) {
+    expect(await waitForHeld('AWAY')).toContain('it could not be mounted 3 times: the library has no volume AWAY');
+    const tries = Object.values(await readTries(app, id));
+    expect(tries.map(({ state, attempts }) => [state, attempts])).toEqual(Array(99).fill(['WAITING', 0]));
+    await resume(app, 'VOLUME', 'AWAY');
+  }
+  await waitForHeld('AWAY');
+  renameSync(`${folder}-out`, folder);
+  await resume(app, 'VOLUME', 'AWAY');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
+  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 99, filesFailed: 0 });
+});
+
+test('a volume that goes away while it is read takes none of its files along', async () => {
+  const folder = await fillVolume('LEAVES', 99);
+  const file = path.join(folder, '00000002');
+  renameSync(file, `${file}-later`);
+  mkdirSync(`${folder}-out`);
+  const id = await ask('/LEAVES/');
+  // its second file is not there: a file, and not the volume
+  await waitFor('the others', async () => (await viewRequest(app, id)).filesOnDisk === 98);
+  await cancel(app, id);
+  await waitFor('the copies to go', async () => !(await viewRequest(app, id)).holds.some((h) => h.stage !== 'ONTAPE'));
+  renameSync(folder, `${folder}-gone`);
+  const again = await ask('/LEAVES/');
+  await waitForHeld('LEAVES');
+  expect(await viewRequest(app, again)).toMatchObject({ filesFailed: 0, filesOnDisk: 0 });
+  renameSync(`${folder}-gone`, folder);
+  renameSync(`${file}-later`, file);
+  await resume(app, 'VOLUME', 'LEAVES');
+  await waitThroughPauses(app, clock, again, 'COMPLETED');
+});
+
+/** A request of which one file has failed and one is on disk. */
+async function failOne(volume: string): Promise<{ id: number; mend: () => void }> {
+  const folder = await fillVolume(volume, 2);
+  const file = path.join(folder, '00000001');
+  renameSync(file, `${file}-out`);
+  const id = await ask(`/${volume}/`);
+  await waitThroughPauses(app, clock, id, 'PARTIAL');
+  return { id, mend: () => renameSync(`${file}-out`, file) };
+}
+
+test('failed files are tried again when their owner says so, and are restored where that helps', async () => {
+  const { id, mend } = await failOne('FAILED');
+  expect((await readTries(app, id))['/FAILED/0']).toMatchObject({ state: 'FAILED', lastErrorClass: 'PERMANENT' });
+  expect(await retry(app, { id, quota: 'alice' })).toMatchObject({ __typename: 'Request', requestId: id });
+  await waitThroughPauses(app, clock, id, 'PARTIAL');
+  const env = { TAPEGATE_URL: app.url };
+  mend();
+  const said = await runCli(['retry', String(id)], { env });
+  expect(said).toEqual({
+    code: 0,
+    stdout: `request ${id} is restoring: 1 of 2 files on disk, 1 to be tried, 0 failed\n`,
+    stderr: '',
+  });
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
+  // nothing is left to be tried, and saying so changes nothing
+  const { stdout } = await runCli(['retry', String(id), '--quota', 'alice', '--json'], { env });
+  expect(JSON.parse(stdout)).toEqual({
+    requestId: id,
+    state: 'COMPLETED',
+    filesTotal: 2,
+    filesOnDisk: 2,
+    filesFailed: 0,
+  });
+});
+
+test('a file that failed and is recalled for somebody else by now is tried again at once, with all its tries', async () => {
+  const { id, mend } = await failOne('SHARED');
+  const bob = await makeRequest(app, { quota: 'bob', patterns: '/SHARED/', retention: '2099-01-01' });
+  await waitThroughPauses(app, clock, bob, 'PARTIAL');
+  mend();
+  await retry(app, { id });
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
+  expect(await viewRequest(app, bob)).toMatchObject({ state: 'COMPLETED', filesFailed: 0 });
+});
+
+test('a retry of no request, by others, and of one that has ended is refused and changes nothing', async () => {
+  const { id } = await failOne('REFUSED');
+  const outcome = async (input: object) => {
+    const { __typename, message } = await retry(app, input);
+    return [__typename, message];
+  };
+  expect(await outcome({ id: 99_999 })).toEqual(['NotFound', 'there is no request with id 99999']);
+  expect(await outcome({ id, quota: 'bob' })).toEqual([
+    'WrongQuota',
+    `request ${id} belongs to quota "alice", not to "bob"`,
+  ]);
+  expect(await outcome({ id, quota: 'nobody' })).toEqual(['UnknownUser', 'there is no quota for user "nobody"']);
+  expect(await outcome({ id, quota: 'a\0' })).toEqual(['InvalidInput', expect.stringContaining('NUL')]);
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });
+  await cancel(app, id);
+  expect(await outcome({ id })).toEqual(['InvalidInput', expect.stringContaining('has ended')]);
+  expect((await viewRequest(app, id)).state).toBe('CANCELLED');
+});
