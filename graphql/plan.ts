@@ -1,6 +1,6 @@
 /** The plan: drives, the queue by volume, where a request stands in it, and what one would take. */
 import { InvalidInputError, UnknownUserError } from '../src/errors.js';
-import type { EndRange } from '../src/operations/plan/end-range.js';
+import type { EndRange } from '../src/operations/plan/end-of-parts.js';
 import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
 import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, readPlan } from '../src/operations/plan/plan.js';
 import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';

@@ -2,7 +2,7 @@
 import type { UserQueue } from './backlog.js';
 import { estimateReading } from './media.js';
 import type { WaitingVolume } from './queue.js';
-import { firstUsers, type SchedulePolicy, type ScheduleState } from './schedule.js';
+import { chooseSweep, type SchedulePolicy, type ScheduleState, type Sweep } from './schedule.js';
 import { decay } from './shares.js';
 
 /** What a drive reads of a volume in one step. */
@@ -25,6 +25,8 @@ export class QueueAhead {
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;
+  /** By volume: what is read of it, or was. */
+  private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
   /** The time that `shares` are of; seconds. */
   private sharesAt: number;
@@ -60,7 +62,9 @@ export class QueueAhead {
 
   /** Reads for a step, for those whose turn it is, and charges them. */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
-    const names = new Set(firstUsers(queue.users, state));
+    const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
+    this.sweeps.set(queue.volumeId, sweep);
+    const names = sweep.users;
     const chosen = queue.users.filter((entry) => names.has(entry.user));
     const all = sumUp(chosen);
     const whole = estimateReading(queue.medium, all.files, all.bytes);

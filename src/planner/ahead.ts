@@ -100,7 +100,7 @@ class DrivesAhead {
     const here = this.queue.of(drive.volumeId);
     if (here) {
       drive.stay ??= this.begin(drive, here, 'the volume is mounted');
-      const session = { since: drive.stay.start, here: here.users };
+      const session = { since: drive.stay.start, medium: here.medium, here: here.users };
       if (!isTimeToLeave(session, this.backlog, state)) {
         drive.freeAt = this.read(here, drive.stay, state);
         return;

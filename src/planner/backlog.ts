@@ -84,7 +84,11 @@ function join(demand: Demand | undefined, { user, oldest, priority }: Demand): D
   return { user, oldest: Math.min(demand.oldest, oldest), priority: Math.max(demand.priority, priority) };
 }
 
-export function sumOf(queue: VolumeQueue): { files: number; bytes: number; oldest: number } {
+export function sumOf(queue: { readonly users: readonly UserQueue[] }): {
+  files: number;
+  bytes: number;
+  oldest: number;
+} {
   let [files, bytes, oldest] = [0, 0, Number.POSITIVE_INFINITY];
   for (const entry of queue.users) {
     files += entry.files;

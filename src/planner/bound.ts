@@ -5,7 +5,8 @@
  * - Its user may have had more drive time than the others, and they may catch up first. What counts of it halves in a
  *   `HALF_LIFE_SECONDS`: when one user has had all, and `n - 1` others have all from then on, the shares are even after
  *   `HALF_LIFE_SECONDS × log2(n)`.
- * - From then on each of `n` users with work gets the n-th part of the drives, in slices of `quantumSeconds` and `turnSeconds`.
+ * - From then on each of `n` users with work gets the n-th part of the drives, in slices of `sweepSeconds` (or `quantumSeconds`, where
+ *   that is longer) and `turnSeconds`.
  */
 import type { Medium } from './media.js';
 import type { SchedulePolicy } from './schedule.js';
@@ -27,6 +28,6 @@ export function longestWaitSeconds(situation: {
     policy.maxWaitSeconds +
     catchingUp +
     (users * ownSeconds) / drives +
-    users * (policy.quantumSeconds + policy.turnSeconds + mounting)
+    users * (Math.max(policy.quantumSeconds, policy.sweepSeconds) + policy.turnSeconds + mounting)
   );
 }

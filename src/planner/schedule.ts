@@ -7,20 +7,25 @@
  * - Higher priorities go before all shares. What has waited longer than `maxWaitSeconds` is past that: no priority goes
  *   before it any more, and of its user's volumes the one that has waited longest is next, whatever it yields.
  * - A small and young queue waits a while for more, so that a mount pays.
- * - A drive stays on its volume while there is work, but after `quantumSeconds` only as long as nobody waits elsewhere
- *   who has had less by `turnSeconds`.
+ * - On the volume, what all users wait for is read in one sweep as far as that takes no longer than `sweepSeconds`, in order
+ *   of their turns; users whose shares differ by less than `turnSeconds` have the same turn.
+ * - A drive stays on its volume while there is work, but after `quantumSeconds`, and when a sweep would not end in time, only
+ *   as long as nobody waits elsewhere who has had less by `turnSeconds`.
  *
  * So nothing starves: bound.ts says how long a file waits at most.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
+import { estimateReading, type Medium } from './media.js';
 
 export interface SchedulePolicy {
   /** What waits longer is no longer passed over for a priority or a better yield. */
   maxWaitSeconds: number;
   /** A drive stays at least so long on a volume that has work. */
   quantumSeconds: number;
-  /** It leaves work for another user only when that one has had so much less drive time. */
+  /** Who has had so much less drive time has the turn: others who are nearer are read together, and left for nobody. */
   turnSeconds: number;
+  /** What all users wait for on a volume is read in one sweep, and the drive stays for it, where that takes no longer. */
+  sweepSeconds: number;
   /** A queue of fewer files and fewer bytes waits up to `collectSeconds` for more, where a mount costs time. */
   collectFiles: number;
   collectBytes: number;
@@ -35,6 +40,7 @@ export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
   quantumSeconds: 600,
   turnSeconds: 1800,
+  sweepSeconds: 3600,
   collectFiles: 10,
   collectBytes: 45e9,
   collectSeconds: 120,
@@ -84,11 +90,13 @@ export function chooseNext<Queue extends VolumeQueue>(
  * @param others what waits on the volumes that no drive has
  */
 export function isTimeToLeave(
-  mounted: { since: number; here: readonly UserQueue[] },
+  mounted: { since: number; medium: Medium; here: readonly UserQueue[] },
   others: Backlog<VolumeQueue>,
   state: ScheduleState,
 ): boolean {
-  if (state.now - mounted.since < state.policy.quantumSeconds) return false;
+  const stayed = state.now - mounted.since;
+  if (stayed < state.policy.quantumSeconds) return false;
+  if (stayed + readingSeconds(mounted.medium, mounted.here) <= state.policy.sweepSeconds) return false;
   const elsewhere = [...others.users()];
   const judge = createJudge([...elsewhere, ...mounted.here], state);
   const first = judge.first(elsewhere);
@@ -102,18 +110,57 @@ export function isTimeToLeave(
   });
 }
 
-/** Users whose turn comes about the same time are read in one sweep, so that fairness costs few locates. */
-const SAME_TURN_SECONDS = 600;
+/** The users of a volume whose files are read in one sweep, and since when; seconds. */
+export interface Sweep {
+  users: ReadonlySet<string>;
+  since: number;
+}
 
-/** The users of a volume who are to be read first, all of one turn. */
-export function firstUsers(here: readonly UserQueue[], state: ScheduleState): string[] {
-  const judge = createJudge(here, state);
-  const first = judge.first(here);
-  if (!first) return [];
-  const most = judge.shareOf(first.user) + SAME_TURN_SECONDS;
-  return here
-    .filter((entry) => judge.rankOf(entry) === judge.rankOf(first) && judge.shareOf(entry.user) <= most)
-    .map((entry) => entry.user);
+/**
+ * The users of a volume who are to be read next: those of one turn, and who comes after them, as far as all of it takes no
+ * longer than a sweep. A sweep that has begun is ended as it was begun, but for a higher priority; who fits joins it.
+ */
+export function chooseSweep(
+  { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
+  state: ScheduleState,
+  begun?: Sweep | undefined,
+): Sweep {
+  const judge = createJudge(users, state);
+  const first = judge.first(users);
+  if (!first) return { users: new Set(), since: state.now };
+  const inOrder = users.filter((entry) => judge.rankOf(entry) === judge.rankOf(first)).sort(judge.compare);
+  const going = inOrder.filter((entry) => begun?.users.has(entry.user));
+  const secondsLeft = begun ? begun.since + state.policy.sweepSeconds - state.now : 0;
+  const goesOn = begun && going.length > 0 && readingSeconds(medium, going) <= secondsLeft;
+  const most = judge.shareOf(first.user) + state.policy.turnSeconds;
+  const turn = goesOn ? going : inOrder.filter((entry) => judge.shareOf(entry.user) <= most);
+  const all = join(medium, turn, inOrder, goesOn ? secondsLeft : state.policy.sweepSeconds);
+  const isBegun = begun && all.length === going.length && all.every((entry) => begun.users.has(entry.user));
+  return { users: new Set(all.map((entry) => entry.user)), since: goesOn || isBegun ? begun.since : state.now };
+}
+
+/** Users, and those in the order of their turns who fit into the time with them. */
+function join(
+  medium: Medium,
+  chosen: readonly UserQueue[],
+  inOrder: readonly UserQueue[],
+  seconds: number,
+): readonly UserQueue[] {
+  const all = new Set(chosen);
+  let { files, bytes } = sumOf({ users: chosen });
+  for (const entry of inOrder) {
+    if (all.has(entry)) continue;
+    files += entry.files;
+    bytes += entry.bytes;
+    if (estimateReading(medium, files, bytes) > seconds) break;
+    all.add(entry);
+  }
+  return [...all];
+}
+
+function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
+  const { files, bytes } = sumOf({ users });
+  return estimateReading(medium, files, bytes);
 }
 
 /** What is to be served now: queues long enough or old enough to be worth their mounts. */
@@ -141,5 +188,6 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
   };
   const first = <D extends Demand>(demands: readonly D[]): D | undefined =>
     demands.reduce<D | undefined>((best, demand) => (best && !isBefore(demand, best) ? best : demand), undefined);
-  return { first, isOverdue, rankOf, shareOf };
+  const compare = (a: Demand, b: Demand) => (isBefore(a, b) ? -1 : isBefore(b, a) ? 1 : 0);
+  return { compare, first, isOverdue, rankOf, shareOf };
 }

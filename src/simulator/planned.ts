@@ -4,12 +4,13 @@ import type { Medium } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import {
   chooseNext,
+  chooseSweep,
   defaultPolicy,
-  firstUsers,
   isTimeToLeave,
   openBacklog,
   type SchedulePolicy,
   type ScheduleState,
+  type Sweep,
 } from '../planner/schedule.js';
 import { decay } from '../planner/shares.js';
 import type { Drive, Strategy } from './simulate.js';
@@ -24,17 +25,17 @@ export interface PlannedOptions {
   priorities?: ReadonlyMap<string, number>;
 }
 
-export function createPlanned(medium: Medium, options: PlannedOptions = {}): Strategy {
+export function createPlanned(medium: Medium, options: PlannedOptions = {}): PlannedStrategy {
   return new PlannedStrategy(medium, options);
 }
 
 /** What a drive reads of its volume, in order, and for whom. */
 interface ReadPlan {
   order: Arrival[];
-  users: string;
+  sweep: Sweep;
 }
 
-class PlannedStrategy implements Strategy {
+export class PlannedStrategy implements Strategy {
   private readonly medium: Medium;
   private readonly policy: SchedulePolicy;
   private readonly isFair: boolean;
@@ -71,12 +72,11 @@ class PlannedStrategy implements Strategy {
   }
 
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined {
-    this.decayShares(now);
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
       const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // spares a look at what waits elsewhere
-      const session = { since: drive.mountedAt, here: here.byUser() };
+      const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
     }
@@ -90,34 +90,43 @@ class PlannedStrategy implements Strategy {
     return isDone ? undefined : now + this.policy.collectSeconds / 2;
   }
 
+  /** All that waits, by volume. */
+  queues(): VolumeQueue[] {
+    const full = [...this.waiting].filter(([, files]) => !files.isEmpty);
+    return full.map(([volume, files]) => ({ volume, medium: this.medium, users: files.byUser() }));
+  }
+
   private decayShares(now: number): void {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, now - this.sharesAt));
     this.sharesAt = now;
   }
 
-  private stateAt(now: number): ScheduleState {
+  /** Times must not go back. */
+  stateAt(now: number): ScheduleState {
+    this.decayShares(now);
+
     return { shares: this.shares, now, policy: this.policy };
   }
 
   /** What is to be served now of the volumes that no drive has. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
-    const free = [...this.waiting].filter(
-      ([volume, files]) => volume !== drive.volume && !mounted.has(volume) && !files.isEmpty,
-    );
-    const queues = free.map(([volume, files]) => ({ volume, medium: this.medium, users: files.byUser() }));
-    return openBacklog(queues, state);
+    const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
+    return openBacklog(free, state);
   }
 
   /** The next file of a volume; the plan is made anew when it has run out or somebody else's turn has come. */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;
-    const users = firstUsers(files.byUser(), state);
-    let plan = drive.volume === volume ? this.plans.get(drive.index) : undefined;
-    if (!plan || plan.order.length === 0 || plan.users !== users.join('\n') || this.hasNew.delete(volume)) {
-      const extents = files.of(users);
+    const before = drive.volume === volume ? this.plans.get(drive.index) : undefined;
+    const sweep = chooseSweep({ medium: this.medium, users: files.byUser() }, state, before?.sweep);
+    let plan = before;
+    const isNew =
+      [...sweep.users].some((user) => !before?.sweep.users.has(user)) || sweep.since !== before?.sweep.since;
+    if (!plan || plan.order.length === 0 || isNew || this.hasNew.delete(volume)) {
+      const extents = files.of([...sweep.users]);
       const { order } = orderReads(this.medium, drive.volume === volume ? drive.head : 0, extents);
-      plan = { order: order.flatMap((index) => extents[index] ?? []), users: users.join('\n') };
+      plan = { order: order.flatMap((index) => extents[index] ?? []), sweep };
       this.plans.set(drive.index, plan);
     }
     const file = plan.order.shift();

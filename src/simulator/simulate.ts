@@ -44,14 +44,23 @@ export interface Wait {
   driveSeconds: number;
 }
 
-export function simulate(
-  strategy: Strategy,
-  arrivals: readonly Arrival[],
-  options: { drives: number; medium: Medium },
-): Outcome {
+export interface SimulateOptions {
+  drives: number;
+  medium: Medium;
+  /** Called when files were asked for, before any drive goes on. */
+  onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
+}
+
+export interface BusyDrive {
+  drive: Drive;
+  /** When it has read what it reads; seconds. */
+  freeAt: number;
+}
+
+export function simulate(strategy: Strategy, arrivals: readonly Arrival[], options: SimulateOptions): Outcome {
   const { medium } = options;
-  const drives = Array.from({ length: options.drives }, (_, index) => ({
-    drive: { index, volume: undefined, head: 0, mountedAt: 0 } as Drive,
+  const drives: BusyDrive[] = Array.from({ length: options.drives }, (_, index) => ({
+    drive: { index, volume: undefined, head: 0, mountedAt: 0 },
     freeAt: 0,
   }));
   const outcome: Outcome = { driveHours: 0, mounts: 0, spanHours: 0, waits: [] };
@@ -59,9 +68,12 @@ export function simulate(
   let now = 0;
   let coming = 0;
   for (;;) {
+    const asked: Arrival[] = [];
     for (; coming < arrivals.length && (arrivals[coming] as Arrival).at <= now; coming++) {
-      strategy.arrive(arrivals[coming] as Arrival);
+      asked.push(arrivals[coming] as Arrival);
     }
+    for (const file of asked) strategy.arrive(file);
+    if (asked.length > 0) options.onAsked?.(asked, now, drives);
     for (const state of drives) {
       if (state.freeAt > now) continue;
       const mounted = new Set(drives.flatMap((d) => (d !== state && d.drive.volume ? [d.drive.volume] : [])));

@@ -6,23 +6,28 @@ import { estimateReading, findMedium, locateSeconds, pointAt } from '../../src/p
 import { orderReads } from '../../src/planner/order.js';
 import {
   chooseNext as chooseFrom,
+  chooseSweep,
   defaultPolicy,
-  firstUsers,
   isTimeToLeave as isTimeFor,
   openBacklog,
   type ScheduleState,
 } from '../../src/planner/schedule.js';
 import { findLongestPart } from '../../src/simulator/bound.js';
+import { makeBursts } from '../../src/simulator/bursts.js';
 import { compareStrategies } from '../../src/simulator/compare.js';
 import { createPlanned, type PlannedOptions } from '../../src/simulator/planned.js';
+import { followEnds } from '../../src/simulator/ranges.js';
 import { simulate } from '../../src/simulator/simulate.js';
 import { type Arrival, createRandom, makeBatch, makeCrowd, parseTrace } from '../../src/simulator/workload.js';
 
 const lto8 = findMedium('lto-8');
 
 const chooseNext = (queues: VolumeQueue[], state: ScheduleState) => chooseFrom(openBacklog(queues, state), state);
-const isTimeToLeave = (mounted: Parameters<typeof isTimeFor>[0], others: VolumeQueue[], state: ScheduleState) =>
-  isTimeFor(mounted, openBacklog(others, state), state);
+const isTimeToLeave = (
+  mounted: Omit<Parameters<typeof isTimeFor>[0], 'medium'>,
+  others: VolumeQueue[],
+  state: ScheduleState,
+) => isTimeFor({ medium: lto8, ...mounted }, openBacklog(others, state), state);
 
 describe('the order on a volume', () => {
   const random = createRandom(3);
@@ -125,13 +130,87 @@ test('a drive that is kept busy by one user leaves for what the same user has wa
   expect(isTimeToLeave({ since: 0, here }, [queue('B', { oldest: now - 600 })], state)).toBe(false);
 });
 
-test('users whose turn comes about the same time are read together, the others later', () => {
-  const here = queue('A', { user: 'ann' }, { user: 'ben' }, { user: 'cy' }).users;
+test('a drive ends a sweep that takes less than an hour in all, though others have had less', () => {
+  const here = [{ user: 'heavy', files: 9, bytes: 9e9, oldest: 0, priority: 0 }];
+  const reading = estimateReading(lto8, 9, 9e9);
+  const state = {
+    shares: new Map([['heavy', 5000]]),
+    now: defaultPolicy.sweepSeconds - reading,
+    policy: defaultPolicy,
+  };
+  const others = [queue('B', { user: 'light', oldest: 0 })];
+  expect(isTimeToLeave({ since: 0, here }, others, state)).toBe(false);
+  expect(isTimeToLeave({ since: -1, here }, others, state)).toBe(true);
+});
+
+describe('on a volume', () => {
   const shares = new Map([
     ['ben', 500],
     ['cy', 5000],
   ]);
-  expect(firstUsers(here, { shares, now: 2000, policy: defaultPolicy })).toEqual(['ann', 'ben']);
+  const state = { shares, now: 2000, policy: defaultPolicy };
+  const sweepOf = (here: VolumeQueue, at: ScheduleState = state, begun?: ReturnType<typeof chooseSweep>) => [
+    ...chooseSweep(here, at, begun).users,
+  ];
+  const long = { files: 200, bytes: 400e9 };
+
+  test('all users are read in one sweep that takes less than an hour', () => {
+    expect(sweepOf(queue('A', { user: 'cy' }, { user: 'ben' }, { user: 'ann' }))).toEqual(['ann', 'ben', 'cy']);
+  });
+
+  test('users whose turn comes about the same time are read together, the others later, where it would take longer', () => {
+    const here = queue('A', { user: 'cy', ...long }, { user: 'ben', ...long }, { user: 'ann', ...long });
+    expect(sweepOf(here)).toEqual(['ann', 'ben']);
+  });
+
+  test('who has had more joins the sweep only where there is time, and nobody goes before who comes later', () => {
+    const here = queue('A', { user: 'ann' }, { user: 'ben', ...long }, { user: 'cy' });
+    expect(sweepOf(here, { ...state, shares: new Map([...shares, ['ben', 4000]]) })).toEqual(['ann']);
+  });
+
+  test('a sweep that has begun goes on for its users, though others have had less by now', () => {
+    const begun = { users: new Set(['cy']), since: 1900 };
+    expect(sweepOf(queue('A', { user: 'ann', ...long }, { user: 'cy' }), state, begun)).toEqual(['cy']);
+    expect(sweepOf(queue('A', { user: 'ann', ...long }, { user: 'cy' }), { ...state, now: 99_999 }, begun)).toEqual([
+      'ann',
+    ]);
+  });
+
+  test('a higher priority ends a sweep', () => {
+    const begun = { users: new Set(['cy']), since: 1900 };
+    expect(sweepOf(queue('A', { user: 'ann', priority: 5 }, { user: 'cy' }), state, begun)).toEqual(['ann']);
+  });
+});
+
+describe('bursts of users on popular volumes', () => {
+  const options = { drives: 2, medium: lto8 };
+  // three of the ten of bench/bursts.ts and bench/ranges.ts
+  const loads = [1, 3, 6].map((seed) => makeBursts(lto8, { seed }));
+
+  test('cost fewer drive hours than nearest first, and the waits are no longer', () => {
+    const ratios = loads.map((arrivals) => {
+      const { rows } = compareStrategies(arrivals, options);
+      const [nearest, planned] = rows.filter((row) => ['grouped, nearest first', 'tapegate'].includes(row.strategy));
+      if (!nearest || !planned) throw new Error('a strategy is missing');
+      return { hours: planned.driveHours / nearest.driveHours, p95: planned.wait.p95 / nearest.wait.p95 };
+    });
+    for (const { hours, p95 } of ratios) {
+      expect(hours).toBeLessThanOrEqual(0.96);
+      expect(p95).toBeLessThanOrEqual(1.2);
+    }
+  });
+
+  test('the range that is told for the end of a request holds for nine of ten, with what comes later', () => {
+    const told = loads.flatMap((arrivals) => followEnds(arrivals, options));
+    const held = told.filter(({ range, end }) => range.earliest <= end && end <= range.latest);
+    expect(told.length).toBeGreaterThan(30);
+    expect(held.length / told.length).toBeGreaterThanOrEqual(0.9);
+    // and not because it says nothing
+    for (const { at, range } of told) {
+      expect(range.earliest).toBeGreaterThan(at);
+      expect(range.latest - at).toBeLessThanOrEqual(2 * (range.planned - at) + 1.5 * defaultPolicy.sweepSeconds + 1e-6);
+    }
+  });
 });
 
 test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest first, and an eighth of arrival order', () => {
@@ -162,7 +241,7 @@ describe('no file waits longer than its bound', () => {
   const drives = 2;
   // for four days somebody asks for a little more than the drives can read
   const flood = Array.from({ length: 96 }, (_, hour) =>
-    makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 90, volumes: 20, sizeBytes: 25e9, seed: hour }),
+    makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 110, volumes: 20, sizeBytes: 25e9, seed: hour }),
   ).flat();
   const drop = makeBatch(lto8, { user: 'drop', at: 3600, files: 20, volumes: 20, sizeBytes: 2.5e9, seed: 1 });
   const arrivals = [...flood, ...drop].sort((a, b) => a.at - b.at);

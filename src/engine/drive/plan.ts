@@ -11,7 +11,7 @@ import {
   takeBatch,
   type WaitingVolume,
 } from '../../planner/queue.js';
-import { defaultPolicy, firstUsers, isTimeToLeave, openBacklog } from '../../planner/schedule.js';
+import { chooseSweep, defaultPolicy, isTimeToLeave, openBacklog, type Sweep } from '../../planner/schedule.js';
 import { secondsOf } from '../../time.js';
 import type { HeldLease } from './lease.js';
 
@@ -26,6 +26,7 @@ export class VolumePlan {
   /** Seconds. */
   private readonly since: number;
   private recalls: QueuedRecall[] = [];
+  private sweep: Sweep | undefined;
   private madeAt = 0;
   /** Byte of the volume at which the drive stands when all is read that was taken. */
   private head = 0;
@@ -80,9 +81,10 @@ export class VolumePlan {
     const shares = await readShares(this.ctx);
     const state = { shares, now: secondsOf(this.ctx.now()), policy: defaultPolicy };
     const others = volumes.filter((volume) => !volume.isMounted);
-    if (isTimeToLeave({ since: this.since, here: here.users }, openBacklog(others, state), state)) return [];
-    const users = firstUsers(here.users, state);
-    const recalls = await readVolumeQueue(this.ctx, { volumeId: here.volumeId, users });
+    if (isTimeToLeave({ since: this.since, medium: here.medium, here: here.users }, openBacklog(others, state), state))
+      return [];
+    this.sweep = chooseSweep(here, state, this.sweep);
+    const recalls = await readVolumeQueue(this.ctx, { volumeId: here.volumeId, users: [...this.sweep.users] });
     return orderRecalls(here.medium, this.head, recalls);
   }
 }

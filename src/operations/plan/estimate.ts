@@ -4,6 +4,7 @@ import type { Context } from '../../context.js';
 import { type Snapshot, withSnapshot } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import { UnknownUserError } from '../../errors.js';
+import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
 import { readRoom } from '../disks/disks.js';
@@ -12,7 +13,7 @@ import { readUsed } from '../quotas/used.js';
 import { type CreateRequestInput, checkRequest } from '../requests/create.js';
 import type { Wish } from '../requests/joins.js';
 import { checkWithin } from '../requests/limits.js';
-import { type EndRange, rangeOf } from './end-range.js';
+import { endOfParts } from './end-of-parts.js';
 import { readPlan } from './plan.js';
 
 export interface Estimate {
@@ -162,7 +163,7 @@ async function estimateRange(ctx: Context, user: string, parts: readonly VolumeP
   );
   const plan = await readPlan(ctx, wished);
   if (parts.length === 0) return { earliest: plan.now, planned: plan.now, latest: plan.now };
-  return rangeOf(
+  return endOfParts(
     plan,
     user,
     parts.map((part) => ({ ...part, isReading: false, nextTry: null })),

@@ -2,8 +2,9 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import type { EndRange } from '../../planner/end-range.js';
 import { readRoom } from '../disks/disks.js';
-import { type EndRange, rangeOf } from './end-range.js';
+import { endOfParts } from './end-of-parts.js';
 import { type Plan, readPlan } from './plan.js';
 
 /** Why files wait, the most telling reason first when there are several. */
@@ -89,7 +90,7 @@ function present(plan: Plan, rows: readonly Row[], hasRoom: boolean): Waiting {
     place: parts.find((part) => part.place !== null)?.place ?? null,
     parts,
     end: hasRoom
-      ? rangeOf(
+      ? endOfParts(
           plan,
           rows[0]?.user ?? '',
           rows.map((row) => ({ ...row, isReading: row.reason === 'READING' })),

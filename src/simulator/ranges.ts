@@ -1,0 +1,85 @@
+/** What users would have been told of the ends of their requests, and when these came, with what arrived later. */
+import { planAhead } from '../planner/ahead.js';
+import { type EndRange, rangeOf } from '../planner/end-range.js';
+import type { Medium } from '../planner/media.js';
+import type { WaitingVolume } from '../planner/queue.js';
+import { createPlanned, type PlannedStrategy } from './planned.js';
+import { type BusyDrive, simulate } from './simulate.js';
+import type { Arrival } from './workload.js';
+
+/** Of what one user asked for at one time; seconds from the start of the load. */
+export interface ToldEnd {
+  user: string;
+  at: number;
+  range: EndRange;
+  end: number;
+}
+
+/** Runs Tapegate's planner on a load, and makes the plan for each request as it comes. */
+export function followEnds(arrivals: readonly Arrival[], options: { drives: number; medium: Medium }): ToldEnd[] {
+  const strategy = createPlanned(options.medium);
+  const ranges = new Map<string, EndRange>();
+  const outcome = simulate(strategy, arrivals, {
+    ...options,
+    onAsked: (files, now, drives) => {
+      const tell = createTeller(strategy, now, drives);
+      for (const [key, own] of groupBy(files, keyOf)) {
+        const range = tell(own);
+        if (range) ranges.set(key, range);
+      }
+    },
+  });
+  const ends = new Map<string, ToldEnd>();
+  for (const wait of outcome.waits) {
+    const range = ranges.get(keyOf(wait));
+    const end = Math.max(ends.get(keyOf(wait))?.end ?? 0, wait.at + wait.seconds);
+    if (range) ends.set(keyOf(wait), { user: wait.user, at: wait.at, range, end });
+  }
+  return [...ends.values()];
+}
+
+const keyOf = ({ user, at }: { user: string; at: number }): string => `${at} ${user}`;
+
+function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): Map<string, Item[]> {
+  const groups = new Map<string, Item[]>();
+  for (const item of items) {
+    const group = groups.get(key(item));
+    if (group) group.push(item);
+    else groups.set(key(item), [item]);
+  }
+  return groups;
+}
+
+/** As src/operations/plan does it, with the queue as it is. */
+function createTeller(strategy: PlannedStrategy, now: number, busy: readonly BusyDrive[]) {
+  const state = strategy.stateAt(now);
+  const ids = new Map<string, number>();
+  const idOf = (volume: string): number => {
+    const id = ids.get(volume) ?? ids.size + 1;
+    ids.set(volume, id);
+    return id;
+  };
+  const mounted = new Set(busy.map(({ drive }) => drive.volume));
+  const queues: WaitingVolume[] = strategy
+    .queues()
+    .map((queue) => ({ ...queue, volumeId: idOf(queue.volume), isMounted: mounted.has(queue.volume) }));
+  const medium = queues[0]?.medium;
+  const drives = busy.map(({ drive, freeAt }) => ({
+    name: `drive-${drive.index}`,
+    volumeId: drive.volume === undefined ? null : idOf(drive.volume),
+    runningBytes: Math.max(freeAt - now, 0) * (medium?.streamBytesPerSecond ?? 0),
+  }));
+  const ahead = planAhead({ queues, drives, ...state });
+  return (files: readonly Arrival[]): EndRange | undefined => {
+    if (!medium) return undefined;
+    const parts = [...groupBy(files, (file) => file.volume)].map(([volume, own]) => ({
+      volumeId: idOf(volume),
+      medium,
+      files: own.length,
+      bytes: own.reduce((sum, file) => sum + file.size, 0),
+      isReading: false,
+      notBefore: undefined,
+    }));
+    return rangeOf({ now, ahead, drives: drives.length }, files[0]?.user ?? '', parts);
+  };
+}
