@@ -3,6 +3,7 @@ import { GraphQLError } from 'graphql';
 import type { Logger } from 'pino';
 import {
   InvalidInputError,
+  logFailure,
   NotFoundError,
   QuotaExceededError,
   UnavailableError,
@@ -54,7 +55,7 @@ export function createErrorMask(log: Logger) {
       return new GraphQLError(original.message, { ...place, extensions: { code: original.code } });
     }
     if (error instanceof GraphQLError && (!original || original instanceof GraphQLError)) return error;
-    log.error({ err: original }, 'GraphQL: internal error');
+    logFailure(log, original, 'GraphQL: internal error');
     if (original instanceof UnavailableError) {
       const extensions = { code: 'UNAVAILABLE', retryAfterSeconds: original.retryAfterSeconds };
       return new GraphQLError(original.message, { ...place, extensions });

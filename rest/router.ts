@@ -1,6 +1,7 @@
 /** The REST contract: its routes, and what happens to whatever they throw. */
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
 import type { Context } from '../src/context.js';
+import { logFailure } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 import * as files from './files.js';
 import * as quotas from './quotas.js';
@@ -44,13 +45,13 @@ export function createRestErrorHandler(ctx: Context): ErrorRequestHandler {
     const isGone = res.destroyed || res.closed;
     if (res.headersSent || isGone) {
       // half a list cannot be taken back: the reader must see that it is not whole
-      if (!isGone) ctx.log.error({ err: error, url: req.originalUrl }, 'REST: a list broke off');
+      if (!isGone) logFailure(ctx.log, error, 'REST: a list broke off', { url: req.originalUrl });
       res.destroy();
       return;
     }
     // express itself throws for a path whose percent signs mean nothing
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
-    if (!isExpected(known)) ctx.log.error({ err: error, url: req.originalUrl }, 'REST: internal error');
+    if (!isExpected(known)) logFailure(ctx.log, error, 'REST: internal error', { url: req.originalUrl });
     sendError(res, known);
   };
 }

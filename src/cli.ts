@@ -28,7 +28,7 @@ import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
 import { ConfigError, environment, isDebug } from './config.js';
-import { codeOf, InvalidInputError, messageOf } from './errors.js';
+import { codeOf, InvalidInputError, messageOf, UnavailableError } from './errors.js';
 import { installExactJson } from './json.js';
 import { packageRoot } from './package-root.js';
 
@@ -66,7 +66,11 @@ function createProgram(): Command {
     .exitOverride()
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')) })
     .showHelpAfterError('(--help shows what there is)')
-    .addHelpText('after', '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files.');
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files, ' +
+        '4 the server or its database does not answer.',
+    );
   for (const register of commands) register(program);
   return program;
 }
@@ -78,6 +82,7 @@ function fail(error: unknown): number {
   const text = stack || messageOf(error) || String(error);
   process.stderr.write(`tapegate: ${text.split('\n').map(printable).join('\n')}\n`);
   if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
+  if (error instanceof UnavailableError) return exitCodes.unavailable;
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 

@@ -128,6 +128,25 @@ export class TapeError extends Error {
   }
 }
 
+/** What a failure is told to; pino's logger is one. */
+export interface FailureLog {
+  warn(figures: object, text: string): void;
+  error(figures: object, text: string): void;
+}
+
+/**
+ * Tells the log that something failed which nobody expected. That the database is away is told once, where it is found out,
+ * and not by each who needs it; that it is busy says nothing of the program, and is a line.
+ */
+export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
+  if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
+  else if (error.kind === 'busy') log.warn({ ...figures, ...causeOf(error) }, `${what}: ${error.message}`);
+}
+
+function causeOf(error: UnavailableError): object {
+  return error.cause === undefined ? {} : { cause: messageOf(error.cause) };
+}
+
 /** The `code` of a Node or PostgreSQL error, when it has one. */
 export function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | undefined)?.code;

@@ -8,7 +8,7 @@
 
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
+import type pg from 'pg';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
@@ -72,6 +72,8 @@ const POLL_MS = 5000;
 const RETRY_MS = 200;
 /** By which an operator knows the connection in pg_stat_activity. */
 const LISTENER = 'tapegate events';
+/** A database that hangs is not waited for. */
+const END_MS = 1000;
 
 /**
  * One for each process: listens on one connection, reads new events once, and hands them to all readers in memory.
@@ -172,7 +174,8 @@ export class EventFeed {
   async close(): Promise<void> {
     this.endReaders();
     clearInterval(this.poll);
-    await this.client?.end().catch(() => {}); // it may be gone already
+    const ended = this.client?.end().catch(() => {}); // it may be gone already
+    await Promise.race([ended, sleep(END_MS, undefined, { ref: false })]);
   }
 
   /** One after another, since there is one connection; while it is lost, one of the pool does. */
@@ -189,7 +192,7 @@ export class EventFeed {
     this.client = undefined; // what is left of one that broke
     this.numbers.forget();
     this.last ??= await this.newestId();
-    const client = new pg.Client({ ...this.db.config, application_name: LISTENER });
+    const client = new this.db.Client({ ...this.db.config, application_name: LISTENER });
     client.on('notification', ({ payload }) => {
       this.emitter.emit(`ring:${payload}`);
       if (payload === 'event') this.ring();

@@ -6,9 +6,10 @@ import type { Config } from './config.js';
 import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
+import { toUnavailable } from './database/line.js';
 import { migrate } from './database/migrate.js';
 import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
-import { codeOf, messageOf } from './errors.js';
+import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
 import { currentTime } from './time.js';
@@ -33,29 +34,29 @@ export type Makes = 'database' | 'schema' | 'nothing';
 export async function openRuntime(config: Config, makes: Makes = 'database'): Promise<Runtime> {
   installExactJson();
   const log = pino({ level: config.logLevel, base: null }, pino.destination({ dest: 2, sync: true }));
-  const embedded = config.databaseUrl === undefined ? await openEmbedded(config, makes) : undefined;
+  const closers: (() => Promise<void>)[] = [];
+  const close = async () => {
+    for (const each of closers.splice(0).reverse()) await each();
+  };
   try {
+    const embedded = config.databaseUrl === undefined ? await openEmbedded(config, makes) : undefined;
+    if (embedded) closers.push(embedded.close);
     const connection = embedded?.config(DATABASE) ?? { connectionString: config.databaseUrl ?? '' };
     await prepareDatabase(config, connection, makes).catch((error) => {
       throw withReason(error);
     });
-    const migrated = await migrate(connection).catch((error) => {
+    const db = openDatabase(connection, { log });
+    closers.push(db.close);
+    await db.pulse.start().catch((error) => {
       throw withReason(error);
     });
-    const db = openDatabase(connection);
+    const migrated = await migrate({ ...db.config, statement_timeout: false }, db.Client);
     const events = new EventFeed(db);
+    closers.push(() => events.close());
     const ctx: Context = { config, db, events, log, now: currentTime };
-    return {
-      ctx,
-      migrated,
-      close: async () => {
-        await events.close();
-        await db.close();
-        await embedded?.close();
-      },
-    };
+    return { ctx, migrated, close };
   } catch (error) {
-    await embedded?.close();
+    await close();
     throw error;
   }
 }
@@ -90,11 +91,9 @@ function nameOfUrl(databaseUrl: string): string {
   return `${searchParams.get('host') ?? host}${pathname}`;
 }
 
-const UNREACHABLE = ['ECONNREFUSED', 'ENOENT', 'EACCES', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH'];
-
 /** A connection that fails at several addresses has an error without a text. */
 function withReason(error: unknown): unknown {
-  if (!UNREACHABLE.includes(codeOf(error) ?? '')) return error;
+  if (!(toUnavailable(error) instanceof UnavailableError)) return error;
   const causes = error instanceof AggregateError ? error.errors : [error];
-  return new Error(`the database does not answer: ${causes.map(messageOf).join(', ')}`, { cause: error });
+  return new UnavailableError('away', `the database does not answer: ${causes.map(messageOf).join(', ')}`, error);
 }

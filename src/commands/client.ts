@@ -5,10 +5,14 @@
 import { environment, readServerUrl } from '../config.js';
 import { codeOf, messageOf } from '../errors.js';
 import { readIntegers } from './answers.js';
-import { CommandError } from './failure.js';
+import { CommandError, exitCodes } from './failure.js';
 
-/** The server did not answer, or went away: trying again may help. */
-export class ConnectionError extends CommandError {}
+/** The server did not answer, went away, or misses its database: trying again may help. */
+export class ConnectionError extends CommandError {
+  constructor(message: string) {
+    super(message, exitCodes.unavailable);
+  }
+}
 
 /**
  * Where the server is, by TAPEGATE_URL.
@@ -32,7 +36,8 @@ export async function ask<Answer>(url: string, query: string, variables: object 
   } catch (error) {
     if (error instanceof ClientError) {
       const [first] = error.response.errors ?? [];
-      throw new CommandError(first?.message ?? `${url} answers ${error.response.status}`);
+      if (first) throw toCommandError(first);
+      throw new CommandError(`${url} answers ${error.response.status}`);
     }
     throw new ConnectionError(formatNetworkError(url, error));
   }
@@ -109,7 +114,7 @@ export async function* follow<Value>(
   try {
     for await (const result of client.iterate<Value>({ query, variables })) {
       const [error] = result.errors ?? [];
-      if (error) throw new CommandError(error.message);
+      if (error) throw toCommandError(error);
       if (result.data) yield readIntegers(result.data);
     }
   } catch (error) {
@@ -117,6 +122,17 @@ export async function* follow<Value>(
   } finally {
     client.dispose();
   }
+}
+
+/** What an error of GraphQL means here. */
+function toCommandError({
+  message,
+  extensions,
+}: {
+  message: string;
+  extensions?: Record<string, unknown>;
+}): CommandError {
+  return extensions?.code === 'UNAVAILABLE' ? new ConnectionError(message) : new CommandError(message);
 }
 
 function formatNetworkError(url: string, error: unknown): string {

@@ -1,7 +1,7 @@
 /** How commands fail: one clear line, and an exit code that a script can tell apart. */
 
-/** 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files. */
-export const exitCodes = { failed: 1, usage: 2, incomplete: 3 } as const;
+/** 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files; 4 who should answer is away. */
+export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4 } as const;
 
 /** What a command says when it fails, as it is shown. */
 export class CommandError extends Error {

@@ -1,9 +1,12 @@
 /** One pool a process, shared by Prisma and by the raw SQL of sets, locks and speed. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
+import type { FailureLog } from '../errors.js';
 import { PrismaClient } from '../generated/prisma/client.js';
-import { timeFromDatabase } from '../time.js';
+import { exactTypes, Line, toUnavailable } from './line.js';
 import { LongReads } from './long-reads.js';
+import { Pulse } from './pulse.js';
 
 export interface Database {
   pool: pg.Pool;
@@ -14,40 +17,21 @@ export interface Database {
   /** For signs of life, which must not wait in line behind anything. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
-  /** For connections outside the pool, with the same exact types. */
+  /** Whether the database answers. */
+  pulse: Pulse;
+  /** For connections outside the pools: their class and what it is given. */
+  Client: typeof pg.Client;
   config: pg.ClientConfig;
+  /** Returns in time, also where the database does not answer. */
   close(): Promise<void>;
 }
 
-const TIMESTAMP = 1114;
-const INT8 = 20;
-
-/**
- * For raw queries: int8 as bigint, timestamps as text. Given to the pool rather than set globally, since Prisma's
- * adapter falls back to the global parsers and fails when int8 is a bigint there.
- */
-const exactTypes: pg.CustomTypesConfig = {
-  getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
-    if (format !== 'binary' && oid === TIMESTAMP) return timeFromDatabase;
-    if (format !== 'binary' && oid === INT8) return BigInt;
-    return pg.types.getTypeParser(oid, format as 'text');
-  }) as pg.CustomTypesConfig['getTypeParser'],
-};
-
-/** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
-class TextTimestampClient extends pg.Client {
-  // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
-  override query(query: any, ...rest: any[]): any {
-    const inner = query?.types;
-    if (inner?.getTypeParser && inner !== exactTypes) {
-      query.types = {
-        getTypeParser: (oid: number, format: string) =>
-          oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format),
-      };
-    }
-    // biome-ignore lint/suspicious/noExplicitAny: see above
-    return (super.query as any)(query, ...rest);
-  }
+export interface DatabaseOptions {
+  log: FailureLog;
+  /** A database that is silent for so long is lost; 10 seconds unless given. */
+  lostMs?: number;
+  /** What a statement may take; five minutes unless given. */
+  statementMs?: number;
 }
 
 /**
@@ -56,45 +40,81 @@ class TextTimestampClient extends pg.Client {
  */
 const STANDSTILL_MS = 60_000;
 
+/**
+ * A statement that takes longer fails, its wait for locks included. An import has as long as it takes, and a page of a list
+ * as long as a statement.
+ */
+const STATEMENT_MS = 300_000;
+/** A wait for a free connection, or for a new one. */
+const CONNECT_MS = 30_000;
+/** An idle connection whose other end is gone is found out in this time and ten seconds. */
+const KEEP_ALIVE_MS = 10_000;
 /** A sign of life that takes longer is given up, and the next one is given on a connection of its own. */
 const VITAL_MS = 3000;
+/** A database that does not answer is not waited for any longer when a process ends. */
+const CLOSE_MS = 3000;
 
 /** Slow readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
 const LONG_READS = 16;
 const LONG_READ_WAIT_MS = 5000;
 
-export function openDatabase(config: pg.ClientConfig): Database {
-  const exact: pg.ClientConfig = { ...config, types: exactTypes, keepAlive: true };
-  const pool = new pg.Pool({
-    ...exact,
-    max: 20,
-    idle_in_transaction_session_timeout: STANDSTILL_MS,
-    Client: TextTimestampClient,
-  } as pg.PoolConfig);
-  const streamPool = new pg.Pool({ ...exact, max: LONG_READS });
-  const vitalPool = new pg.Pool({
-    ...exact,
-    max: 1,
-    connectionTimeoutMillis: VITAL_MS,
-    statement_timeout: VITAL_MS,
-    query_timeout: VITAL_MS,
-  });
-  for (const each of [pool, streamPool, vitalPool]) {
-    // a connection that breaks while idle is replaced, and one that breaks while lent fails its query
-    each.on('error', () => {});
-    each.on('connect', (client) => client.on('error', () => {}));
-  }
+/**
+ * Opens the way to a database; connections are made when they are needed, and `pulse.start` says whether there is one.
+ * Of a database that is lost, every query and every wait for one fails with an `UnavailableError`.
+ */
+export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
+  const line = new Line();
+  const exact: pg.ClientConfig = {
+    ...config,
+    types: exactTypes,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    connectionTimeoutMillis: CONNECT_MS,
+    statement_timeout: options.statementMs ?? STATEMENT_MS,
+  };
+  const bounded = { ...exact, Client: line.Client };
+  const pool = new WatchedPool({ ...bounded, max: 20, idle_in_transaction_session_timeout: STANDSTILL_MS });
+  const streamPool = new WatchedPool({ ...bounded, max: LONG_READS });
+  const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
+  const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
+  const pools = [pool, streamPool, vitalPool];
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
+  const pulse = new Pulse(exact, { line, ...options });
   return {
     pool,
     streamPool,
     longReads: new LongReads({ places: LONG_READS, waitMs: LONG_READ_WAIT_MS }),
     vitalPool,
     prisma,
+    pulse,
+    Client: line.Client,
     config: exact,
     close: async () => {
-      await prisma.$disconnect();
-      await Promise.all([pool.end(), streamPool.end(), vitalPool.end()]);
+      await pulse.close();
+      const ended = prisma.$disconnect().then(() => Promise.all(pools.map((each) => each.end())));
+      await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
+      line.drop();
+      await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
     },
   };
+}
+
+class WatchedPool extends pg.Pool {
+  constructor(config: pg.PoolConfig) {
+    super(config);
+    // a connection that breaks while idle is replaced, and one that breaks while lent fails its query
+    this.on('error', () => {});
+    this.on('connect', (client) => client.on('error', () => {}));
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+  override connect(callback?: any): any {
+    if (!callback) {
+      return super.connect().catch((error) => {
+        throw toUnavailable(error);
+      });
+    }
+    // biome-ignore lint/suspicious/noExplicitAny: see above
+    super.connect((error: any, ...rest) => callback(error && toUnavailable(error), ...rest));
+  }
 }

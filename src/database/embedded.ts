@@ -17,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { findBinaries, findServerUser, isReachable } from './binaries.js';
+import { destroy } from './line.js';
 import { PRESENCE_LOCK } from './locks.js';
 import { isServer, readPidFile } from './postmaster.js';
 import { type Child, hurryUp, PORT, type Server, serverEnv, shutDown, tryStart } from './server-process.js';
@@ -41,6 +42,8 @@ export interface EmbeddedOptions {
 const START_TIMEOUT_MS = 60_000;
 /** Between attempts to start a server that ends at once, growing up to the second figure. */
 const PAUSE_MS = { first: 20, last: 1000 };
+/** A server that is silent for so long hangs, and is left to itself. */
+const ANSWER_MS = 5000;
 const USER = 'postgres';
 /** How soon it is noticed that the server takes no new clients while it waits for the old ones to leave. */
 const WATCH_MS = 2000;
@@ -98,7 +101,9 @@ async function leave(server: Server, presence: pg.Client): Promise<void> {
   if (pid !== undefined) shutDown(pid);
   // the lock is held until the server ends the connection, so that nobody takes the ending server for a living one
   while (pid !== undefined && isServer(pid, server.dataDir)) await sleep(20);
-  await presence.end().catch(() => {}); // the server may have closed it already
+  const ended = presence.end().catch(() => {}); // the server may have closed it already
+  await Promise.race([ended, sleep(ANSWER_MS, undefined, { ref: false })]);
+  destroy(presence);
 }
 
 function prepare(options: EmbeddedOptions): Server {
@@ -180,11 +185,11 @@ function removePartials(dataDir: string): void {
 
 /** @returns undefined when it was cancelled */
 async function connectOrStart(server: Server, isCancelled: () => boolean): Promise<pg.Client | undefined> {
-  const deadline = Date.now() + server.startTimeoutMs;
+  const deadline = performance.now() + server.startTimeoutMs;
   let child: Child | undefined;
   let pauseMs = PAUSE_MS.first;
   let refusal = '';
-  while (Date.now() < deadline) {
+  while (performance.now() < deadline) {
     const isStarting = child !== undefined && !child.hasExited;
     if (isCancelled() && !isStarting) return undefined; // otherwise there is a server to be stopped soon
     const lock = readPidFile(server.dataDir);
@@ -210,7 +215,11 @@ async function connectOrStart(server: Server, isCancelled: () => boolean): Promi
 
 /** @returns the text of what was refused, which may pass */
 async function tryConnect(server: Server, pid: number): Promise<pg.Client | string> {
-  const client = new pg.Client({ ...clientConfig(server, 'postgres'), connectionTimeoutMillis: 5000 });
+  const client = new pg.Client({
+    ...clientConfig(server, 'postgres'),
+    connectionTimeoutMillis: ANSWER_MS,
+    query_timeout: ANSWER_MS,
+  });
   client.on('error', () => {}); // 'end' follows, and is what counts
   try {
     await client.connect();
@@ -228,7 +237,7 @@ async function tryConnect(server: Server, pid: number): Promise<pg.Client | stri
 }
 
 async function ensureDatabase(server: Server, name: string, template?: string): Promise<void> {
-  const client = new pg.Client(clientConfig(server, 'postgres'));
+  const client = new pg.Client({ ...clientConfig(server, 'postgres'), connectionTimeoutMillis: ANSWER_MS });
   client.on('error', () => {}); // the query in hand fails
   await client.connect();
   try {

@@ -16,12 +16,16 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "migration_name" VARCHAR(255) NOT NULL, "logs" TEXT, "rolled_back_at" TIMESTAMPTZ,
   "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`;
 
-/** @returns the names of the migrations it applied */
-export async function migrate(config: pg.ClientConfig): Promise<string[]> {
+/**
+ * However long it takes: it is given up when the database is lost.
+ * @param Client makes the connection; `Database` has one that is cut then
+ * @returns the names of the migrations it applied
+ */
+export async function migrate(config: pg.ClientConfig, Client = pg.Client): Promise<string[]> {
   const dir = path.join(packageRoot, 'prisma/migrations');
   const entries = await readdir(dir, { withFileTypes: true });
   const names = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-  const client = new pg.Client(config);
+  const client = new Client(config);
   client.on('error', () => {}); // the query in hand fails
   await client.connect();
   try {

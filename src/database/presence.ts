@@ -29,7 +29,7 @@ export async function requireDatabase(
   mayBeEmpty: boolean,
 ): Promise<void> {
   const remedy = `; "tapegate ${where.remedy}" makes it`;
-  const client = new pg.Client(connection);
+  const client = new pg.Client({ ...connection, ...bounds });
   client.on('error', () => {}); // the query in hand fails
   try {
     await client.connect();
@@ -49,7 +49,7 @@ export async function requireDatabase(
 
 /** Makes the database that a URL names, where its server has none of that name. */
 export async function makeDatabase(connectionString: string): Promise<void> {
-  const probe = new pg.Client({ connectionString });
+  const probe = new pg.Client({ connectionString, ...bounds });
   probe.on('error', () => {});
   const name = probe.database ?? '';
   const isMissing = await probe.connect().then(
@@ -63,7 +63,7 @@ export async function makeDatabase(connectionString: string): Promise<void> {
   if (!isMissing) return;
   const url = new URL(connectionString);
   url.pathname = '/postgres';
-  const client = new pg.Client({ connectionString: url.href });
+  const client = new pg.Client({ connectionString: url.href, ...bounds });
   client.on('error', () => {});
   await client.connect();
   try {
@@ -74,6 +74,10 @@ export async function makeDatabase(connectionString: string): Promise<void> {
     await client.end();
   }
 }
+
+/** A server that is silent for so long hangs. */
+const ANSWER_MS = 10_000;
+const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
 
 const NO_SUCH_DATABASE = '3D000';
 /** Another process was faster. */

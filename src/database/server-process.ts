@@ -24,7 +24,7 @@ export interface Server {
 
 /**
  * Starts the server once.
- * @param deadline in milliseconds since 1970
+ * @param deadline of `performance.now()`
  * @returns undefined when another process starts it, or has
  */
 export async function tryStart(server: Server, deadline: number): Promise<Child | undefined> {
@@ -36,7 +36,7 @@ export async function tryStart(server: Server, deadline: number): Promise<Child 
     removeStaleLocks(server.dataDir, path.join(server.socketDir, `.s.PGSQL.${PORT}.lock`));
     const child = spawnServer(server);
     // until others see it
-    while (!child.hasExited && readPidFile(server.dataDir)?.pid !== child.pid && Date.now() < deadline) {
+    while (!child.hasExited && readPidFile(server.dataDir)?.pid !== child.pid && performance.now() < deadline) {
       await sleep(LOOK_MS);
     }
     return child;

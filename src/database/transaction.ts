@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { codeOf } from '../errors.js';
+import { codeOf, UnavailableError } from '../errors.js';
 import type { Sql } from './sql.js';
 
 export interface Transaction {
@@ -76,7 +76,8 @@ export async function runTransaction<T>(
       return await runOnce(client, name, work);
     } catch (error) {
       const code = codeOf(error);
-      if ((code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE) || attempt === MAX_ATTEMPTS) throw error;
+      if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE) throw error;
+      if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'others use what this needs', error);
       // whoever has the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }

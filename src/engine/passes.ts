@@ -1,7 +1,7 @@
 /** Passes: what an engine does again and again beside its drives, each on its own. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
-import { messageOf } from '../errors.js';
+import { logFailure } from '../errors.js';
 import { Waker } from './waker.js';
 
 /** A job that finds by itself what there is to do. It may be killed at any line, and the next run repairs what is left. */
@@ -39,7 +39,7 @@ export class PassRunner {
       try {
         await run();
       } catch (error) {
-        this.ctx.log.error({ err: error }, `${name}: ${messageOf(error)}`);
+        logFailure(this.ctx.log, error, name);
         await this.rest(everyMs);
         continue;
       }

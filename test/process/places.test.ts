@@ -31,7 +31,7 @@ test('a database that does not answer is told in one line', async () => {
   await letGo();
   const env = { DATABASE_URL: `postgresql://me:secret@localhost:${port}/none`, DATA_DIR: makeDataDir() };
   const result = await runCli(['work'], { env });
-  expect(result).toMatchObject({ code: 1, stdout: '' });
+  expect(result).toMatchObject({ code: 4, stdout: '' });
   expect(result.stderr).toMatch(/^tapegate: the database does not answer: connect ECONNREFUSED [^\n]*\n$/);
   expect(result.stderr).not.toContain('secret');
 });

@@ -1,11 +1,12 @@
 /** Tapegate in the test's process: real HTTP, a database of its own, an engine on the back end that is given. */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
+import type { ClientConfig } from 'pg';
 import { type Logger, pino } from 'pino';
 import { type Gateway, startGateway } from '../../src/app.js';
 import { type Config, readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
-import { openDatabase } from '../../src/database/client.js';
+import { type DatabaseOptions, openDatabase } from '../../src/database/client.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
 import { installExactJson } from '../../src/json.js';
@@ -37,6 +38,9 @@ export interface TestAppOptions {
   now?: () => string;
   /** The log; silent unless given, or TEST_LOG says otherwise. */
   log?: Logger;
+  database?: Partial<DatabaseOptions>;
+  /** The way that the app takes to its database. */
+  through?: (connection: ClientConfig) => ClientConfig;
   /** Locks out of order fail the test file, unless told. */
   watchesLocks?: boolean;
 }
@@ -46,11 +50,12 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const locks = options.watchesLocks === false ? undefined : watchLocks();
   const dataDir = makeTempDir();
   const database = await createDatabase();
-  const db = openDatabase(database.connection);
+  const log = options.log ?? pino({ level: process.env.TEST_LOG ?? 'silent' });
+  const db = openDatabase(options.through?.(database.connection) ?? database.connection, { log, ...options.database });
+  await db.pulse.start();
   const events = new EventFeed(db);
   await events.open();
   const config = { ...readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames), ...options.config };
-  const log = options.log ?? pino({ level: process.env.TEST_LOG ?? 'silent' });
   const ctx: Context = { config, db, events, log, now: options.now ?? currentTime };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const gateway: Gateway = await startGateway(ctx);

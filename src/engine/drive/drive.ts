@@ -1,7 +1,7 @@
 /** The life of one drive in one engine: claim, clean up, and then mount, read and unmount while there is work. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
-import { messageOf } from '../../errors.js';
+import { logFailure } from '../../errors.js';
 import { readShares } from '../../operations/quotas/shares.js';
 import { claimDrive, giveBackDrive, setMount } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
@@ -29,7 +29,7 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
       await takeOver(ctx, options);
       await useDrive(ctx, options, options.count, (lease) => workDrive(ctx, backend, lease, options));
     } catch (error) {
-      ctx.log.error({ err: error }, `drive: ${messageOf(error)}`);
+      logFailure(ctx.log, error, 'drive');
     }
     await sleep(RESTART_MS, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }

@@ -2,6 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
+import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
 import { RowError } from './import-lines.js';
 import type { CatalogueRow } from './import-rows.js';
@@ -45,7 +46,9 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, kept text[])`,
   );
-  await pipeline(copyLines(rows), client.query(copyFrom('COPY incoming FROM STDIN')));
+  await pipeline(copyLines(rows), client.query(copyFrom('COPY incoming FROM STDIN'))).catch((error) => {
+    throw toUnavailable(error);
+  });
   await client.query(sql`ANALYZE incoming`);
 }
 

@@ -15,11 +15,15 @@ import { type ImportResult, loadIncoming, type RowSource } from './import-incomi
 export async function importRows(ctx: Context, rows: RowSource): Promise<ImportResult> {
   const client = await ctx.db.pool.connect();
   try {
+    await client.query(sql`SET statement_timeout = 0`); // what it adds may be anything, and its source slow
     await loadIncoming(client, rows);
     return await applyAgain(() => runTransaction(client, 'importRows', (tx) => applyIncoming(ctx, tx)));
   } finally {
-    const dropped = await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming`).catch((error: Error) => error);
-    client.release(dropped instanceof Error);
+    const isWhole = await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming`).then(
+      () => client.query(sql`RESET statement_timeout`).then(() => true),
+      () => false,
+    );
+    client.release(!isWhole);
   }
 }
 

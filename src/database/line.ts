@@ -1,0 +1,114 @@
+/**
+ * The line to the database: all connections of a process, which are cut together when the database does not answer any more,
+ * and not opened anew before it does. So that whoever waits is told in time, and nobody waits for a server that hangs.
+ */
+import pg from 'pg';
+import { codeOf, messageOf, UnavailableError } from '../errors.js';
+import { timeFromDatabase } from '../time.js';
+
+const TIMESTAMP = 1114;
+const INT8 = 20;
+
+/**
+ * For raw queries: int8 as bigint, timestamps as text. Given to the pool rather than set globally, since Prisma's
+ * adapter falls back to the global parsers and fails when int8 is a bigint there.
+ */
+export const exactTypes: pg.CustomTypesConfig = {
+  getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
+    if (format !== 'binary' && oid === TIMESTAMP) return timeFromDatabase;
+    if (format !== 'binary' && oid === INT8) return BigInt;
+    return pg.types.getTypeParser(oid, format as 'text');
+  }) as pg.CustomTypesConfig['getTypeParser'],
+};
+
+export class Line {
+  private readonly clients = new Set<pg.Client>();
+  private isCut = false;
+
+  /** For connections of this line, in a pool or by themselves. */
+  readonly Client: typeof pg.Client;
+
+  constructor() {
+    const line = this;
+    /** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
+    this.Client = class extends pg.Client {
+      // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+      override connect(callback?: any): any {
+        if (line.isCut) return callback ? void process.nextTick(callback, away()) : Promise.reject(away());
+        line.clients.add(this);
+        this.once('end', () => line.clients.delete(this));
+        if (!callback) return super.connect().catch(throwUnavailable);
+        super.connect((error: unknown) => callback(error && toUnavailable(error), this));
+      }
+
+      // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+      override query(query: any, ...rest: any[]): any {
+        const inner = query?.types;
+        if (inner?.getTypeParser && inner !== exactTypes) {
+          query.types = {
+            getTypeParser: (oid: number, format: string) =>
+              oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format),
+          };
+        }
+        const last = rest.at(-1);
+        if (typeof last === 'function') {
+          rest[rest.length - 1] = (error: unknown, result: unknown) => last(error && toUnavailable(error), result);
+        }
+        // biome-ignore lint/suspicious/noExplicitAny: see above
+        const result = (super.query as any)(query, ...rest);
+        return result instanceof Promise ? result.catch(throwUnavailable) : result;
+      }
+    };
+  }
+
+  /** Ends all connections, whatever they wait for, and opens none until `mend`. */
+  cut(): void {
+    this.isCut = true;
+    this.drop();
+  }
+
+  mend(): void {
+    this.isCut = false;
+  }
+
+  /** Ends all connections at once. */
+  drop(): void {
+    for (const client of this.clients) destroy(client);
+    this.clients.clear();
+  }
+}
+
+/** Ends a connection without a word to the server, which may not listen. Its query in hand fails. */
+export function destroy(client: pg.Client): void {
+  const { connection } = client as unknown as { connection: { stream: { destroy(error: Error): void } } };
+  connection.stream.destroy(away());
+}
+
+function away(cause?: unknown): UnavailableError {
+  return new UnavailableError('away', 'the database does not answer', cause);
+}
+
+function throwUnavailable(error: unknown): never {
+  throw toUnavailable(error);
+}
+
+/** Of PostgreSQL: it ends, or starts; it takes no writes, being a copy of another one. */
+const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
+/** Of PostgreSQL: it has no room for this now; the statement took too long. */
+const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
+/** Of the driver, which has no codes. */
+const AWAY_TEXTS = /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL/;
+const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
+
+/** What the database, or the way to it, is to blame for, as such; anything else as it is. */
+export function toUnavailable(error: unknown): unknown {
+  if (error instanceof UnavailableError) return error;
+  const [code, text] = [codeOf(error) ?? '', messageOf(error)];
+  const isOfServer = error instanceof pg.DatabaseError;
+  if (isOfServer ? BUSY_CODES.test(code) : BUSY_TEXTS.test(text)) {
+    return new UnavailableError('busy', 'the database is too busy', error);
+  }
+  const isOfNetwork = (error as { syscall?: unknown } | undefined)?.syscall !== undefined;
+  const isAway = isOfServer ? AWAY_CODES.test(code) : isOfNetwork || code === 'ETIMEDOUT' || AWAY_TEXTS.test(text);
+  return isAway || error instanceof AggregateError ? away(error) : error;
+}

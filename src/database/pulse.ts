@@ -1,0 +1,151 @@
+/**
+ * Whether the database answers: asked every so often on a connection of its own. Where it does not
+ * answer, that is told once, all connections are cut, and it is told again when it is back.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { codeOf, type FailureLog, messageOf } from '../errors.js';
+import { destroy, type Line } from './line.js';
+import { sql } from './sql.js';
+
+export interface PulseOptions {
+  line: Line;
+  log: FailureLog;
+  /** A database that is silent for so long is lost; shorter than a lease. */
+  lostMs?: number;
+}
+
+const LOST_MS = 10_000;
+const BEAT_MS = 2000;
+/** Between attempts to find it again. */
+const SEARCH_MS = 500;
+/** Silence is counted in so many steps. */
+const STEPS = 10;
+
+const TOO_MANY_CONNECTIONS = '53300';
+
+export class Pulse {
+  private readonly config: pg.ClientConfig;
+  private readonly options: PulseOptions;
+  private readonly lostMs: number;
+  private client: pg.Client | undefined;
+  private lostAt: number | undefined;
+  /** Steps of silence since the last answer. */
+  private silence = 0;
+  private isClosed = false;
+  private wake = () => {};
+  private running: Promise<void> | undefined;
+
+  constructor(config: pg.ClientConfig, options: PulseOptions) {
+    this.config = { ...config, connectionTimeoutMillis: 0 };
+    this.options = options;
+    this.lostMs = options.lostMs ?? LOST_MS;
+  }
+
+  /** Asks for the first time, and from then on. @throws what keeps the database from answering */
+  async start(): Promise<void> {
+    await this.beat();
+    this.running = this.run();
+  }
+
+  /** False as soon as an answer is overdue. */
+  get isAnswering(): boolean {
+    return this.lostAt === undefined && this.silence < STEPS / 4;
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+    this.drop();
+    this.wake();
+    await this.running;
+  }
+
+  private async run(): Promise<void> {
+    while (!this.isClosed) {
+      const hadClient = this.client !== undefined;
+      try {
+        await this.beat();
+        this.find();
+        await this.rest(BEAT_MS);
+      } catch (error) {
+        if (this.isClosed) return;
+        const wasSilent = this.silence >= STEPS;
+        this.drop();
+        // a connection may break by itself, and a server that is full is there
+        if (hadClient && !wasSilent) continue;
+        if (codeOf(error) !== TOO_MANY_CONNECTIONS) this.lose(error);
+        await this.rest(SEARCH_MS);
+      }
+    }
+  }
+
+  private async beat(): Promise<void> {
+    this.client ??= await this.connect();
+    await this.within(this.client.query(sql`SELECT 1`));
+  }
+
+  private async connect(): Promise<pg.Client> {
+    const client = new pg.Client(this.config);
+    client.on('error', () => {}); // 'end' follows
+    client.on('end', () => {
+      if (this.client !== client) return;
+      this.client = undefined;
+      this.wake(); // whether the server is still there is worth knowing at once
+    });
+    try {
+      await this.within(client.connect());
+      return client;
+    } catch (error) {
+      destroy(client);
+      throw error;
+    }
+  }
+
+  /** Rejects after `lostMs` of silence. In time in which this process itself stood still nobody could answer it. */
+  private async within<T>(answer: Promise<T>): Promise<T> {
+    this.silence = 0;
+    let timer: NodeJS.Timeout | undefined;
+    const silent = new Promise<never>((_resolve, reject) => {
+      timer = setInterval(() => {
+        if (++this.silence >= STEPS)
+          reject(Object.assign(new Error(`no answer in ${this.lostMs / 1000} seconds`), { code: 'ETIMEDOUT' }));
+      }, this.lostMs / STEPS);
+    });
+    try {
+      const answered = await Promise.race([answer, silent]);
+      this.silence = 0;
+      return answered;
+    } finally {
+      clearInterval(timer);
+      answer.catch(() => {}); // it is too late
+    }
+  }
+
+  private lose(error: unknown): void {
+    if (this.lostAt !== undefined) return;
+    this.lostAt = performance.now();
+    this.options.line.cut();
+    const causes = error instanceof AggregateError ? error.errors : [error];
+    this.options.log.error({ reason: causes.map(messageOf).join(', ') }, 'database lost');
+  }
+
+  private find(): void {
+    if (this.lostAt === undefined) return;
+    const seconds = Math.round((performance.now() - this.lostAt) / 1000);
+    this.lostAt = undefined;
+    this.options.line.mend();
+    this.options.log.warn({ seconds }, 'database back');
+  }
+
+  private drop(): void {
+    const client = this.client;
+    this.client = undefined;
+    if (client) destroy(client);
+  }
+
+  private async rest(ms: number): Promise<void> {
+    const woken = new AbortController();
+    this.wake = () => woken.abort();
+    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // woken by an end
+  }
+}
