@@ -233,7 +233,11 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     filesFailed: t.exposeInt('filesFailed'),
     bytesTotal: t.expose('bytesTotal', { type: 'BigInt' }),
     bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt' }),
-    eta: t.expose('eta', { type: 'DateTime', nullable: true, description: 'The end, at the rate so far.' }),
+    eta: t.expose('eta', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'The end, at the rate so far; null while it waits for what is out of service.',
+    }),
     at: t.expose('at', { type: 'DateTime' }),
     eventId: t.expose('eventId', { type: 'BigInt', description: 'Give it as `after` to go on from here.' }),
   }),

@@ -111,3 +111,10 @@ test('what the system forbids is POLICY', async () => {
   expect(failures).toMatchObject([{ errorClass: 'POLICY' }, { errorClass: 'POLICY' }, { errorClass: 'POLICY' }]);
   expect(existsSync(path.join(dir, 'library', 'V2', '00000002'))).toBe(false);
 });
+
+test('a sync that fails is told', async () => {
+  const { root, backend } = makeSite();
+  await put(backend, 'V1', 1n, Buffer.from('bytes'));
+  rmSync(path.join(root, 'V1'), { recursive: true });
+  await expect(backend.sync?.('V1', new AbortController().signal)).rejects.toMatchObject({ errorClass: 'PERMANENT' });
+});

@@ -15,6 +15,7 @@ export function describeBackend(name: string, create: () => TapeBackend): void {
     describeBytes(create);
     describeRefusals(create);
     describeAborts(create);
+    describeSync(create);
     describeDrives(create);
   });
 }
@@ -212,6 +213,31 @@ function describeAborts(create: () => TapeBackend): void {
     await expect(put(backend, 'V1', 1n, text(1n))).rejects.toThrow();
     await expect(backend.write('V1', 2n, split(randomBytes(MB)), AbortSignal.abort())).rejects.toThrow();
     expect(openFiles()).toEqual(before);
+  });
+}
+
+function describeSync(create: () => TapeBackend): void {
+  test('what was written is there after a sync, which may be called with nothing to sync', async () => {
+    const backend = create();
+    for (const position of [1n, 2n, 3n]) await put(backend, 'V1', position, text(position));
+    await put(backend, 'V2', 1n, text(7n));
+    const before = openFiles();
+    for (let call = 0; call < 2; call++) await backend.sync?.('V1', quiet());
+    await backend.sync?.('V3', quiet());
+    expect(openFiles()).toEqual(before);
+    const volume = await mount(backend, 'V1');
+    for (const position of [1n, 2n, 3n]) expect(await readAll(volume, position)).toEqual(text(position));
+    await volume.unmount();
+    await backend.sync?.('V2', quiet());
+    expect(await readAll(await mount(backend, 'V2'), 1n)).toEqual(text(7n));
+  });
+
+  test('a sync that is aborted, or that fails, says so', async () => {
+    const backend = create();
+    if (!backend.sync) return;
+    await put(backend, 'V1', 1n, text(1n));
+    const reason = new Error('enough');
+    await expect(backend.sync('V1', AbortSignal.abort(reason))).rejects.toBe(reason);
   });
 }
 

@@ -1,0 +1,43 @@
+/** Quotas and restore disks are removed while others use them. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { forgetDisk } from '../../src/operations/disks/remove.js';
+import { removeQuota } from '../../src/operations/quotas/remove.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp();
+  await addFiles(app.ctx, [{ path: '/race/known', size: 1000n, stage: 'ONDISK' }]);
+});
+afterAll(() => app.close());
+
+test('of requests and the removal of their quota that race, either is refused, also where nothing is charged', async () => {
+  for (let round = 0; round < 40; round++) {
+    const user = `racer-${round}`;
+    await addQuota(app.ctx, user, 10_000n);
+    const files = round % 2 === 0 ? ['/race/known'] : ['/race/unknown'];
+    const ask = () => createRequest(app.ctx, { quota: user, files });
+    const [removed, ...made] = await Promise.allSettled([removeQuota(app.ctx, user), ask(), ask()]);
+    const { quota } = await askData<{ quota: object | null }>(app, `{ quota(user: "${user}") { user } }`);
+    const isMade = made.some(({ status }) => status === 'fulfilled');
+    expect({ isMade, isThere: quota !== null }).toEqual({
+      isMade: removed.status === 'rejected',
+      isThere: removed.status === 'rejected',
+    });
+  }
+});
+
+test('a disk is forgotten once', async () => {
+  const mountpoint = `${app.dataDir}/forgotten`;
+  await setDisk(app.ctx, { mountpoint, size: 1000n });
+  const ends = await Promise.allSettled([forgetDisk(app.ctx, mountpoint), forgetDisk(app.ctx, mountpoint)]);
+  expect(ends.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
+  expect(ends.find(({ status }) => status === 'rejected')).toMatchObject({
+    reason: { code: 'NOT_FOUND', message: `there is no restore disk ${JSON.stringify(mountpoint)}` },
+  });
+});
