@@ -60,7 +60,7 @@ async function write(file: bigint): Promise<void> {
 }
 
 const told = (results: Changes[]) => results.map(({ stageChanges }) => stageChanges.path);
-const idsOf = (results: Changes[]) => results.map(({ stageChanges }) => stageChanges.eventId);
+const idsOf = (results: Changes[]) => results.map(({ stageChanges }) => Number(stageChanges.eventId));
 
 test('a writer that stays in its transaction keeps nobody from being told, and its own event is told when it commits', async () => {
   const [frozen, other] = [await addFile('/order/frozen'), await addFile('/order/other')];

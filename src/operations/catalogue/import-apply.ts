@@ -4,8 +4,8 @@ import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database
 import { join, raw, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { type Move, type Stage, stageLetters } from '../../stages.js';
-import { isLive } from '../conditions.js';
-import { settleRequests } from '../requests/holds.js';
+import { isLive, isWaiting } from '../conditions.js';
+import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
@@ -32,11 +32,12 @@ export async function applyIncoming(ctx: Context, tx: Transaction): Promise<Impo
   await dropStale(tx);
   const changed = await followChanges(tx);
   if (changed.length > 0) await recountRequests(tx, changed, ctx.now()); // the limits of who grows are judged by its counts
-  const grown = await storeJoining(tx);
-  await settleRequests(
+  await storeJoining(ctx, tx);
+  await settleHolds(
     ctx,
     tx,
-    [...new Set([...changed, ...grown])].sort((a, b) => a - b),
+    changed,
+    sql`h.request_id = ANY(${changed}::int[]) AND h.file_id IN (SELECT id FROM known)`,
   );
   return { added, updated };
 }
@@ -99,17 +100,12 @@ async function lockConcerned(tx: Transaction): Promise<void> {
           UNION SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id)`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
-  // together with the files whose stages are looked at when the requests are settled, so that all are locked in order
   await tx.query(
     sql`CREATE TEMP TABLE known ON COMMIT DROP AS
-        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, d.line FROM tape_file f LEFT JOIN differing d ON d.id = f.id
-        WHERE f.id IN (
-          SELECT id FROM differing
-          UNION SELECT h.file_id FROM hold h JOIN tape_file g ON g.id = h.file_id
-          WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND g.stage <> 'ONTAPE')
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, d.line
+        FROM tape_file f JOIN differing d ON d.id = f.id
         ORDER BY f.id ${locking.file}`,
   );
-  await tx.query(sql`DELETE FROM known WHERE line IS NULL`);
   await tx.query(sql`ANALYZE known`);
 }
 
@@ -237,7 +233,7 @@ async function followChanges(tx: Transaction): Promise<number[]> {
   // what went wrong so far went wrong with other bytes, or elsewhere; a recall that runs follows when it ends
   await tx.query(
     sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, not_before = NULL, error_class = NULL, error = NULL
-        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND c.state = 'WAITING'
+        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
           AND NOT (${isSameVersion('k', 'f')} AND ${isSamePlace('k', 'f')})`,
   );
   const rows = await tx.query<{ id: number }>(

@@ -10,7 +10,7 @@ import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles, type NewCopy } from '../catalogue/moves.js';
 import { isSamePlace, isSameVersion, waitingAgain } from '../catalogue/versions.js';
-import { isLive, isUnheld } from '../conditions.js';
+import { isLive, isUnheld, isWaiting } from '../conditions.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
@@ -211,7 +211,7 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
   const queuedIds = queued.map((recall) => recall.fileId);
   // a recall that went back into the queue while its last request ended has nobody left to wait for it
   await tx.query(
-    sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND c.state = 'WAITING'
+    sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnheld}`,
   );
   return queued;

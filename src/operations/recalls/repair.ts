@@ -3,6 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
+import { isWaiting } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Lease } from './drives.js';
 import { finishRecalls, type RecallOutcome } from './ends.js';
@@ -59,7 +60,7 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     await lockHolders(tx, fileIds);
     // judged again under the locks: an import may have given one a place meanwhile
     const failed = await tx.query<{ fileId: bigint }>(
-      sql`DELETE FROM recall WHERE file_id = ANY(${fileIds}::bigint[]) AND state = 'WAITING'
+      sql`DELETE FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting}
             AND (volume_id IS NULL OR position IS NULL) RETURNING file_id AS "fileId"`,
     );
     const failure = { errorClass: 'PERMANENT', error: 'the catalogue has no volume and position for this file' };

@@ -8,6 +8,7 @@ import { onDiskStages, type Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
+import { isWaiting } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -127,7 +128,7 @@ async function lockWaiting(
     sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts, f.stage,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
-        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' ${locking.freeRecall}`,
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} ${locking.freeRecall}`,
   );
   const found = new Map(rows.map((row) => [row.fileId, row]));
   return fileIds.flatMap((fileId) => found.get(fileId) ?? []);
@@ -168,7 +169,7 @@ async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void>
     await lockHolders(tx, fileIds);
     const idle = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c USING tape_file f
-          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id
             AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId"`,
     );
     await markHolds(ctx, tx, idle);

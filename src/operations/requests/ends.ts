@@ -4,7 +4,7 @@ import { lockRecalls, lockRequests } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../events.js';
-import { isLive } from '../conditions.js';
+import { isLive, isWaiting } from '../conditions.js';
 import { refund } from '../quotas/charges.js';
 import { lockRequest } from './rows.js';
 
@@ -76,7 +76,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   // that a recall which was running until now waits again
   await lockRecalls(tx, sql`c.file_id IN (${files})`);
   await tx.query(
-    sql`DELETE FROM recall c WHERE c.state = 'WAITING' AND c.file_id IN (${files})
+    sql`DELETE FROM recall c WHERE ${isWaiting} AND c.file_id IN (${files})
           AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`,
   );
 }

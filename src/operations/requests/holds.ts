@@ -19,25 +19,61 @@ import { advanceRequests, recountRequests } from './progress.js';
  */
 export async function settleRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   if (requestIds.length === 0) return;
+  await serveHolds(tx, requestIds, sql`h.request_id = ANY(${requestIds}::int[])`, ctx.now());
+  await recountRequests(tx, requestIds, ctx.now());
+  await advanceRequests(ctx, tx, requestIds);
+}
+
+/**
+ * The same for some holds of requests whose other holds are in line, and which are counted already: what it costs goes by
+ * those that are told.
+ * @param which a condition on the hold `h`, which is of one of the requests
+ */
+export async function settleHolds(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  which: Sql,
+): Promise<void> {
+  if (requestIds.length === 0) return;
   const now = ctx.now();
+  const satisfied = await serveHolds(tx, requestIds, which, now);
+  await tx.query(
+    sql`UPDATE request r SET files_on_disk = r.files_on_disk + s.files, bytes_on_disk = r.bytes_on_disk + s.bytes,
+          last_arrival = ${now}::timestamp
+        FROM unnest(${satisfied.map((s) => s.requestId)}::int[], ${satisfied.map((s) => s.files)}::int[],
+          ${satisfied.map((s) => s.bytes)}::bigint[]) AS s (id, files, bytes) WHERE r.id = s.id`,
+  );
+  await advanceRequests(ctx, tx, requestIds, now);
+}
+
+/** @returns what was satisfied, by request */
+async function serveHolds(
+  tx: Transaction,
+  requestIds: readonly number[],
+  which: Sql,
+  now: string,
+): Promise<{ requestId: number; files: number; bytes: bigint }[]> {
   await tx.query(
     sql`SELECT count(*) FROM (
           SELECT FROM tape_file f JOIN hold h ON h.file_id = f.id
-          WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND f.stage <> 'ONTAPE'
+          WHERE ${which} AND h.state = 'WAITING' AND f.stage <> 'ONTAPE'
           ORDER BY f.id ${locking.fileShared}
         ) locked`,
   );
-  await tx.query(
-    sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
-        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND f.id = h.file_id
-          AND f.stage = ANY(${onDiskStages}::"Stage"[])`,
+  const satisfied = await tx.query<{ requestId: number; files: number; bytes: bigint }>(
+    sql`WITH satisfied AS (
+          UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
+          WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY(${onDiskStages}::"Stage"[])
+          RETURNING h.request_id, h.size
+        ) SELECT request_id AS "requestId", count(*)::int AS files, sum(size)::bigint AS bytes FROM satisfied GROUP BY 1`,
   );
   // An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds.
   await tx.query(
     sql`INSERT INTO recall (file_id, volume_id, position, size, created_at)
         SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp
         FROM hold h JOIN tape_file f ON f.id = h.file_id
-        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
+        WHERE ${which} AND h.state = 'WAITING'
         ORDER BY f.id
         ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
   );
@@ -46,10 +82,9 @@ export async function settleRequests(ctx: Context, tx: Transaction, requestIds: 
     sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
         WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL AND EXISTS (
           SELECT FROM hold h JOIN tape_file f ON f.id = h.file_id
-          WHERE h.request_id = r.id AND h.state = 'WAITING' AND f.stage = 'RESTORING')`,
+          WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING')`,
   );
-  await recountRequests(tx, requestIds, now);
-  await advanceRequests(ctx, tx, requestIds, now);
+  return satisfied;
 }
 
 /** Holds that were satisfied wait again. The requests are locked, and settled afterwards. */

@@ -11,9 +11,8 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
 import { likeSubstring } from '../match.js';
 import { checkRoom, type QuotaRow } from '../quotas/charges.js';
-import { settleRequests } from './holds.js';
+import { settleHolds } from './holds.js';
 import { checkWithin, type Limits } from './limits.js';
-import { recountRequests } from './progress.js';
 
 /** What a request asks for: a pattern, or a list of distinct paths. */
 export interface Wish {
@@ -83,19 +82,18 @@ export async function holdMatching(
  * request takes what its limits allow, and of that, in order of the requests, each quota what fits; from the first that
  * does not fit, the rest stays out: of that request for a limit, of that quota for a quota.
  * @param files a query that gives the ids of the files
- * @param options only the request with `requestId`, when it is given
- * @returns the ids of the requests that have grown, which are to be settled
+ * @param options only the requests `r` of `which`, when it is given
  */
 async function joinFiles(
   ctx: Context,
   tx: Transaction,
   files: Sql,
-  options: { isNew: boolean; requestId?: number },
-): Promise<number[]> {
+  options: { isNew: boolean; which?: Sql; isSettled?: boolean },
+): Promise<boolean> {
   await findJoining(ctx, tx, files, options);
   await lockRequests(tx, sql`r.id IN (SELECT request_id FROM joining)`);
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM joining)`);
-  return await storeJoining(tx);
+  return await storeJoining(ctx, tx, options);
 }
 
 /** Makes the temporary table `joining`, of what may join: nothing is locked yet. */
@@ -103,10 +101,9 @@ export async function findJoining(
   ctx: Context,
   tx: Transaction,
   files: Sql,
-  { isNew, requestId }: { isNew: boolean; requestId?: number },
+  { isNew, which = sql`true` }: { isNew: boolean; which?: Sql },
 ): Promise<void> {
-  const only = requestId === undefined ? empty : sql`AND r.id = ${requestId}`;
-  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} ${only}`;
+  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} AND ${which}`;
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, true, false, false
@@ -123,14 +120,25 @@ export async function findJoining(
   );
 }
 
-/** Lets join what may. The requests and the quotas of `joining` are locked. @returns the requests that have grown */
-export async function storeJoining(tx: Transaction): Promise<number[]> {
+/**
+ * Lets join what may, and settles that unless the whole request is settled afterwards: what it costs goes by what joins, not
+ * by what its requests hold. The requests and the quotas of `joining` are locked.
+ * @returns whether anything has joined
+ */
+export async function storeJoining(
+  ctx: Context,
+  tx: Transaction,
+  { isSettled = true }: { isSettled?: boolean } = {},
+): Promise<boolean> {
   const grown = (await tx.query(sql`SELECT FROM joining LIMIT 1`)).length > 0 ? await takeJoining(tx) : [];
+  const joined = sql`(h.request_id, h.file_id) IN (SELECT request_id, file_id FROM joining WHERE is_taken)`;
+  if (isSettled) await settleHolds(ctx, tx, grown, joined);
   await tx.query(sql`DROP TABLE joining`);
-  return grown;
+  return grown.length > 0;
 }
 
 async function takeJoining(tx: Transaction): Promise<number[]> {
+  await tx.query(sql`ANALYZE joining`);
   // whoever had them locked before may have ended them, let the same files join, or released the paths
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
@@ -142,12 +150,17 @@ async function takeJoining(tx: Transaction): Promise<number[]> {
   await takeWhatFits(tx);
   await storeTaken(tx);
   const grown = await tx.query<{ id: number }>(
-    sql`SELECT DISTINCT request_id AS id FROM joining WHERE is_taken ORDER BY 1`,
+    sql`UPDATE request r SET files_total = r.files_total + t.files, bytes_total = r.bytes_total + t.bytes
+        FROM (SELECT request_id, count(*) AS files, sum(size) AS bytes FROM joining WHERE is_taken GROUP BY 1) t
+        WHERE r.id = t.request_id RETURNING r.id`,
   );
   return grown.map((request) => request.id);
 }
 
-/** What is beyond the limits of a request, from the first of its files on, takes no room from other requests. */
+/**
+ * What would be beyond the limits of a request, if the quota took all of it, takes no room from other requests, from the first
+ * such file on.
+ */
 async function leaveOutBeyond(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -195,21 +208,34 @@ async function storeTaken(tx: Transaction): Promise<void> {
     sql`INSERT INTO hold (request_id, file_id, ordinal, size)
      SELECT request_id, file_id, ordinal, size FROM joining WHERE is_taken`,
   );
+  await noteLeftOut(tx);
+}
+
+/** Only what is new, or has another reason now, is written. */
+async function noteLeftOut(tx: Transaction): Promise<void> {
   await tx.query(
     sql`INSERT INTO awaited_path (request_id, path, ordinal, reason)
-     SELECT request_id, path, ordinal, CASE WHEN is_beyond THEN 'LIMIT' ELSE 'QUOTA_FULL' END::"AwaitedReason"
-     FROM joining WHERE NOT is_taken
-     ON CONFLICT (request_id, path) DO UPDATE SET reason = excluded.reason WHERE awaited_path.reason <> excluded.reason`,
+        SELECT j.request_id, j.path, j.ordinal, t.reason FROM joining j CROSS JOIN LATERAL (
+          SELECT CASE WHEN j.is_beyond THEN 'LIMIT' ELSE 'QUOTA_FULL' END::"AwaitedReason" AS reason
+        ) t
+        WHERE NOT j.is_taken AND NOT EXISTS (
+          SELECT FROM awaited_path a WHERE a.request_id = j.request_id AND a.path = j.path AND a.reason = t.reason)
+        ON CONFLICT (request_id, path) DO UPDATE SET reason = excluded.reason`,
   );
 }
 
 /**
  * Lets the files join a request that it waits for by their paths, as far as there is room for them now.
- * @returns whether it has grown, and is to be settled
+ * @returns whether any has joined
  */
-export async function joinAwaitedOf(ctx: Context, tx: Transaction, requestId: number): Promise<boolean> {
+export async function joinAwaitedOf(
+  ctx: Context,
+  tx: Transaction,
+  requestId: number,
+  options: { isSettled?: boolean } = {},
+): Promise<boolean> {
   const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path WHERE w.request_id = ${requestId}`;
-  return (await joinFiles(ctx, tx, awaited, { isNew: false, requestId })).length > 0;
+  return await joinFiles(ctx, tx, awaited, { ...options, isNew: false, which: sql`r.id = ${requestId}` });
 }
 
 /**
@@ -221,26 +247,49 @@ export async function joinRequest(
   tx: Transaction,
   request: { id: number; pattern: string },
 ): Promise<void> {
-  const hasGrown = await joinAwaitedOf(ctx, tx, request.id);
+  await joinAwaitedOf(ctx, tx, request.id, { isSettled: false });
   if (request.pattern === '') return;
-  if (hasGrown) await recountRequests(tx, [request.id], ctx.now()); // its limits are judged by its counts
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT id FROM tape_file WHERE path LIKE ${likeSubstring(request.pattern)}`,
   );
-  await joinFiles(ctx, tx, sql`SELECT id FROM matching`, { isNew: true, requestId: request.id });
+  await joinFiles(ctx, tx, sql`SELECT id FROM matching`, {
+    isNew: true,
+    which: sql`r.id = ${request.id}`,
+    isSettled: false,
+  });
 }
 
-/** Lets files join that were refused for a full quota or a limit, now that there may be room again. */
+/**
+ * Quotas in which something may join that was left out, or is left out for another reason now: of each live request, the
+ * first path that waits for the quota, and the first that waits for the limit. (What the catalogue did not know joins with
+ * the import that brings it.)
+ */
+const movable = sql`
+  WITH first AS MATERIALIZED (
+    SELECT r.id, r.quota_id, a.reason, f.size, (r.files_total >= r.max_files OR r.bytes_total + f.size > r.max_bytes) IS TRUE AS is_beyond
+    FROM request r CROSS JOIN (VALUES ('LIMIT'::"AwaitedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
+      SELECT a.path, a.reason FROM awaited_path a WHERE a.request_id = r.id AND a.reason = k.reason ORDER BY a.path LIMIT 1
+    ) a JOIN tape_file f ON f.path = a.path
+    WHERE ${isLive}
+  ), next AS (
+    SELECT DISTINCT ON (quota_id) quota_id, size FROM first
+    WHERE reason = 'QUOTA_FULL' AND NOT is_beyond ORDER BY quota_id, id
+  )
+  SELECT quota_id FROM first WHERE reason = 'LIMIT' AND NOT is_beyond
+  UNION SELECT n.quota_id FROM next n JOIN quota q ON q.id = n.quota_id WHERE q.used + n.size <= q.size
+  UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
+    WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
+
+/** Lets files join that were refused for a full quota or a limit, where there is room again; else it writes nothing. */
 export async function joinAwaited(ctx: Context): Promise<void> {
-  const { rowCount } = await ctx.db.pool.query(
-    sql`SELECT FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id
-        WHERE ${isLive} LIMIT 1`,
-  );
-  if (rowCount === 0) return;
+  const { rows } = await ctx.db.pool.query<{ quota_id: number }>(movable);
+  if (rows.length === 0) return;
+  const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
   await transaction(ctx.db.pool, 'joinAwaited', async (tx) => {
     await lockCatalogue(tx, 'shared');
-    const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path`;
-    await settleRequests(ctx, tx, await joinFiles(ctx, tx, awaited, { isNew: false }));
+    const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id
+      WHERE ${isLive} AND ${which}`;
+    await joinFiles(ctx, tx, awaited, { isNew: false, which });
   });
 }

@@ -104,8 +104,7 @@ function changesOf(
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinAwaitedOf(ctx, tx, id));
-  if (hasGrown) await settleRequests(ctx, tx, [id]);
-  else await advanceRequests(ctx, tx, [id]); // a new address may be due its mail
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // a new address may be due its mail
 }
 
 /** @throws InvalidInputError */

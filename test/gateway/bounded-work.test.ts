@@ -1,0 +1,67 @@
+/** What changes costs what has changed, and not what there is. */
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { emptyTables } from '../support/tables.js';
+import { countRows, type Work } from '../support/writes.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+});
+beforeEach(async () => {
+  await emptyTables(app.ctx);
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+});
+afterAll(() => app.close());
+
+const MANY = 400;
+const pathsOf = (folder: string) => Array.from({ length: MANY }, (_, n) => ({ path: `${folder}/${n}` }));
+const only = (done: Work[], name: string) => {
+  const found = done.filter(({ transaction }) => transaction === name);
+  expect(found).toHaveLength(1);
+  return found[0] as Work;
+};
+
+test('a file that joins a standing request costs one row, however many files wait in there', async () => {
+  await addFiles(app.ctx, pathsOf('/standing'));
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/standing' });
+  const done = only(await countRows(() => addFiles(app.ctx, [{ path: '/standing/new' }])), 'importRows');
+  expect(done.written).toMatchObject({ hold: 1, recall: 1, tape_file: 1 });
+  expect(done.written.awaited_path ?? 0).toBe(0);
+});
+
+test('so does one whose place an import changes', async () => {
+  await addFiles(app.ctx, pathsOf('/moved'));
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/moved' });
+  const done = only(await countRows(() => addFiles(app.ctx, [{ path: '/moved/1', position: 10_000n }])), 'importRows');
+  expect(done.written.recall).toBeLessThanOrEqual(2);
+  expect(done.written.hold ?? 0).toBe(0);
+});
+
+test('paths that a full quota keeps out cost nothing while it is full, and join when there is room', async () => {
+  await setQuota(app.ctx, { user: 'alice', size: 2000n });
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/full' });
+  await addFiles(app.ctx, pathsOf('/full'));
+  expect(await countRows(() => joinAwaited(app.ctx))).toEqual([]);
+  await setQuota(app.ctx, { user: 'alice', size: 3000n });
+  const done = only(await countRows(() => joinAwaited(app.ctx)), 'joinAwaited');
+  expect(done.written).toMatchObject({ hold: 1, recall: 1, awaited_path: 1 });
+  expect(await countRows(() => joinAwaited(app.ctx))).toEqual([]);
+  const { rows } = await app.ctx.db.pool.query('SELECT files_total FROM request WHERE id = $1', [id]);
+  expect(rows).toEqual([{ files_total: 3 }]);
+});
+
+test('the end of a large request costs its files, also where PostgreSQL takes the queue for empty', async () => {
+  await addFiles(app.ctx, pathsOf('/ended'));
+  for (const table of ['recall', 'hold']) await app.ctx.db.pool.query(`VACUUM (ANALYZE) ${table}`);
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/ended' });
+  const done = only(await countRows(() => cancelRequest(app.ctx, id)), 'cancelRequest');
+  expect(done.written.recall).toBe(MANY);
+  expect(done.read.recall ?? 0).toBeLessThan(MANY * 10);
+  expect(done.read.hold ?? 0).toBeLessThan(MANY * 10);
+});

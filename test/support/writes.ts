@@ -1,0 +1,43 @@
+/** What transactions really do to tables, told by PostgreSQL: a cost that grows where it need not shows in any environment. */
+import { sql } from '../../src/database/sql.js';
+import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
+
+export interface Work {
+  transaction: string;
+  /** Rows that were inserted, updated or deleted, by table; those that were not touched are left out. */
+  written: Record<string, number>;
+  /** Rows that were read, by any way. */
+  read: Record<string, number>;
+}
+
+/** The transactions of the process while `work` runs, in order of their begin. */
+export async function countRows(work: () => Promise<unknown>): Promise<Work[]> {
+  const seen = new Map<TransactionRun, Work>();
+  // after the first statement, which locks or looks: PostgreSQL still counts what the connection did just before
+  const before = new Map<TransactionRun, Map<string, { written: number; read: number }>>();
+  const stop = observeTransactions({
+    onBegin: (run) => void seen.set(run, { transaction: run.name, written: {}, read: {} }),
+    onStatement: async (run, _statement, ask) => {
+      const done = seen.get(run);
+      if (!done) return; // it began before
+      const rows = await ask<{ table: string; written: number; read: number }>(
+        sql`SELECT relname AS "table", (n_tup_ins + n_tup_upd + n_tup_del)::int AS written,
+              (seq_tup_read + coalesce(idx_tup_fetch, 0))::int AS read
+            FROM pg_stat_xact_user_tables WHERE schemaname = 'public'`,
+      );
+      const base = before.get(run);
+      if (!base) return void before.set(run, new Map(rows.map((row) => [row.table, row])));
+      for (const { table, written, read } of rows) {
+        const first = base.get(table) ?? { written: 0, read: 0 };
+        if (written > first.written) done.written[table] = written - first.written;
+        if (read > first.read) done.read[table] = read - first.read;
+      }
+    },
+  });
+  try {
+    await work();
+  } finally {
+    stop();
+  }
+  return [...seen.values()];
+}
