@@ -94,11 +94,11 @@ test('what is beyond the limit of one request takes no room from the others of i
   expect(await readUsed(app, 'two')).toBe(40);
 });
 
-test('what fits the limit and not the quota is refused for the quota, and the other way round', async () => {
+test('the reason is what keeps a file out as things are: the limit where it is reached, else the quota', async () => {
   await addQuota(app.ctx, 'both', 15n);
   const id = await made(app, { quota: 'both', pattern: '/both/', maxFiles: 3 });
   await files('/both/', { a: 10n, b: 10n, c: 1n, d: 1n });
-  expect(await look(id)).toEqual({ held: ['a'], out: { b: 'QUOTA_FULL', c: 'QUOTA_FULL', d: 'LIMIT' } });
+  expect(await look(id)).toEqual({ held: ['a'], out: { b: 'QUOTA_FULL', c: 'QUOTA_FULL', d: 'QUOTA_FULL' } });
   await addQuota(app.ctx, 'both', 1000n);
   await joinAwaited(app.ctx);
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT' } });

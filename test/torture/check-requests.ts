@@ -37,7 +37,10 @@ function checkHold(hold: HoldFact, file: FileFact | undefined, report: Report): 
   } else report('hold-open', `${name} is ${hold.state}, the file is ${file.stage}`);
 }
 
-/** A pattern takes each file that it matches; a path that is awaited as unknown is not in the catalogue. */
+/**
+ * A pattern takes each file that it matches; a path that is awaited as unknown is not in the catalogue. LIMIT is said where what
+ * the request holds comes to its limit, and not where a full quota keeps files out before that.
+ */
 function checkJoined(facts: Facts, index: Index, request: RequestFact, report: Report): void {
   const awaited = facts.awaited.filter((path) => path.requestId === request.id);
   const holds = [...(index.holdsOf.get(request.id) ?? []), ...(index.releasedOf.get(request.id) ?? [])];

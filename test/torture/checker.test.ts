@@ -240,6 +240,14 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`),
   ],
   [
+    'join-missed',
+    'a path is left out for a limit that is not reached',
+    async ({ run }) => {
+      await run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`);
+      await run('UPDATE request SET max_files = files_total + 1');
+    },
+  ],
+  [
     'request-lost',
     'a request that was answered is not there',
     async ({ outside }) => {

@@ -211,12 +211,17 @@ async function storeTaken(tx: Transaction): Promise<void> {
   await noteLeftOut(tx);
 }
 
-/** Only what is new, or has another reason now, is written. */
+/**
+ * The reason says what keeps a path out as things are: LIMIT where the request has, with what it takes now, as much as its
+ * limits allow; QUOTA_FULL where the quota stops it before that, even if it would come to its limits after it.
+ */
 async function noteLeftOut(tx: Transaction): Promise<void> {
   await tx.query(
     sql`INSERT INTO awaited_path (request_id, path, ordinal, reason)
-        SELECT j.request_id, j.path, j.ordinal, t.reason FROM joining j CROSS JOIN LATERAL (
-          SELECT CASE WHEN j.is_beyond THEN 'LIMIT' ELSE 'QUOTA_FULL' END::"AwaitedReason" AS reason
+        SELECT j.request_id, j.path, j.ordinal, t.reason FROM joining j LEFT JOIN (
+          SELECT request_id FROM joining WHERE NOT is_taken AND NOT is_beyond GROUP BY request_id
+        ) s ON s.request_id = j.request_id CROSS JOIN LATERAL (
+          SELECT CASE WHEN s.request_id IS NULL THEN 'LIMIT' ELSE 'QUOTA_FULL' END::"AwaitedReason" AS reason
         ) t
         WHERE NOT j.is_taken AND NOT EXISTS (
           SELECT FROM awaited_path a WHERE a.request_id = j.request_id AND a.path = j.path AND a.reason = t.reason)
