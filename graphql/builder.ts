@@ -28,6 +28,12 @@ interface SchemaTypes {
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
+const SIZES = `${PAGE_SIZE} unless told, ${MAX_PAGE_SIZE} at most.`;
+const PAGE_CURSOR = {
+  start: 'Of its first edge. An empty page has the cursor it was asked with; null where there was none.',
+  end: 'Of its last edge. An empty page has the cursor it was asked with; null where there was none.',
+};
+
 export const builder = new SchemaBuilder<SchemaTypes>({
   plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
   defaultFieldNullability: false,
@@ -40,9 +46,27 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     maxConnectionSize: MAX_PAGE_SIZE,
   },
   relay: {
+    nodeTypeOptions: { description: 'What has an `id`, by which `node` gives it again.' },
+    idFieldOptions: { description: 'For `node`, and for caches of clients.' },
+    pageInfoTypeOptions: { description: 'Where a page is in its list.' },
+    startCursorFieldOptions: { description: PAGE_CURSOR.start },
+    endCursorFieldOptions: { description: PAGE_CURSOR.end },
+    hasNextPageFieldOptions: { description: 'More comes after it, as far as the page can tell.' },
+    hasPreviousPageFieldOptions: { description: 'More comes before it, as far as the page can tell.' },
+    defaultConnectionTypeOptions: { description: 'A page of a list.' },
+    edgesFieldOptions: { description: 'The page itself, in the order of the list.' },
+    pageInfoFieldOptions: { description: 'Where it is in the list.' },
+    defaultEdgeTypeOptions: { description: 'One of a list, and its place there.' },
+    nodeFieldOptions: { description: 'What stands there.' },
+    cursorFieldOptions: { description: 'Its place, for `after` and `before`; good even when it has left the list.' },
+    firstArgOptions: { description: `So many at most, from the beginning or after \`after\`: ${SIZES}` },
+    lastArgOptions: { description: `So many at most, from the end or before \`before\`: ${SIZES}` },
+    afterArgOptions: { description: 'Only what comes after this cursor.' },
+    beforeArgOptions: { description: 'Only what comes before this cursor.' },
     nodesQueryOptions: false,
     nodeQueryOptions: {
       description: 'Any node by its `id`; null when there is none.',
+      args: { id: { description: 'The `id` of the node.' } },
       resolve: (_root, { id }, _ctx, _info, load) => (isSerial(id) ? load(id) : null),
     },
   },
@@ -60,6 +84,7 @@ function isSerial({ typename, id }: { typename: string; id: string }): boolean {
 }
 
 builder.scalarType('BigInt', {
+  specifiedByURL: 'https://www.w3.org/TR/xmlschema11-2/#long',
   description:
     'A signed integer of 64 bits, in decimal. Sent as a string, since JavaScript rounds numbers beyond 2^53; taken as a ' +
     'string or a number.',
@@ -82,6 +107,7 @@ function show(value: unknown): string {
 }
 
 builder.scalarType('DateTime', {
+  specifiedByURL: 'https://www.rfc-editor.org/rfc/rfc3339',
   description:
     'A time as RFC 3339 writes it. Sent in UTC with a `Z`, with six digits of fraction where they are not zero: ' +
     '`2026-11-20T08:13:39.613601Z`. Taken with any zone and up to six digits; without a zone it is UTC, and a date is ' +
@@ -99,9 +125,9 @@ function readTime(value: unknown): string {
   );
 }
 
-builder.queryType({});
-builder.mutationType({});
-builder.subscriptionType({});
+builder.queryType({ description: 'What can be asked.' });
+builder.mutationType({ description: 'What can be done. What a caller can put right is a member of the result.' });
+builder.subscriptionType({ description: 'What can be watched.' });
 
 /** Arguments of a connection say how many items it reads; nested lists multiply. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {

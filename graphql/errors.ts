@@ -9,42 +9,64 @@ import {
   UnavailableError,
   UnknownUserError,
   UserError,
+  type UserErrorCode,
+  userErrorCodes,
   WrongQuotaError,
 } from '../src/errors.js';
 import { builder } from './builder.js';
 
+const FailureCode = builder.enumType('FailureCode', {
+  description: 'What kind of failure it is; each has a type of its own.',
+  values: Object.fromEntries(
+    Object.entries(userErrorCodes).map(([code, description]) => [code, { description: `${description}.` }]),
+  ) as Record<UserErrorCode, { description: string }>,
+});
+
 const Failure = builder.interfaceRef<UserError>('Failure').implement({
   description: 'What a caller can put right. The message names the thing and both values.',
-  fields: (t) => ({ message: t.exposeString('message'), code: t.exposeString('code') }),
+  fields: (t) => ({
+    message: t.exposeString('message', { description: 'For people: what was expected, and what came.' }),
+    code: t.expose('code', { type: FailureCode, description: 'For programs.' }),
+  }),
 });
 
 builder.objectType(InvalidInputError, {
   name: 'InvalidInput',
+  description: 'A value is missing, malformed or out of range.',
   interfaces: [Failure],
   fields: (t) => ({ field: t.exposeString('field', { description: 'The field of the input that is at fault.' }) }),
 });
 
 builder.objectType(UnknownUserError, {
   name: 'UnknownUser',
+  description: 'There is no quota for the user.',
   interfaces: [Failure],
-  fields: (t) => ({ user: t.exposeString('user') }),
+  fields: (t) => ({ user: t.exposeString('user', { description: 'The user that was named.' }) }),
 });
 
 builder.objectType(QuotaExceededError, {
   name: 'QuotaExceeded',
-  description: 'The files do not fit. All figures are bytes.',
+  description: 'The files do not fit into the quota.',
   interfaces: [Failure],
   fields: (t) => ({
-    user: t.exposeString('user'),
-    size: t.expose('size', { type: 'BigInt' }),
-    used: t.expose('used', { type: 'BigInt' }),
-    requested: t.expose('requested', { type: 'BigInt' }),
-    available: t.expose('available', { type: 'BigInt', description: 'What is left of the quota.' }),
+    user: t.exposeString('user', { description: 'Whose quota it is.' }),
+    size: t.expose('size', { type: 'BigInt', description: 'Of the quota, in bytes.' }),
+    used: t.expose('used', { type: 'BigInt', description: 'Bytes of it that are in use.' }),
+    requested: t.expose('requested', { type: 'BigInt', description: 'Bytes that the files need beside them.' }),
+    available: t.expose('available', { type: 'BigInt', description: 'Bytes that are left of it.' }),
   }),
 });
 
-builder.objectType(WrongQuotaError, { name: 'WrongQuota', interfaces: [Failure] });
-builder.objectType(NotFoundError, { name: 'NotFound', interfaces: [Failure] });
+builder.objectType(WrongQuotaError, {
+  name: 'WrongQuota',
+  description: 'The request belongs to another quota.',
+  interfaces: [Failure],
+});
+builder.objectType(NotFoundError, {
+  name: 'NotFound',
+  description: 'There is no such thing.',
+  interfaces: [Failure],
+});
 
 /** The one border at which errors are masked: what is not the caller's doing is logged whole, and says no more. */
 export function createErrorMask(log: Logger) {

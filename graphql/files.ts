@@ -2,14 +2,20 @@
 import { cancellable } from '../src/cancellable.js';
 import { getFile, listFiles } from '../src/operations/catalogue/files.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
-import { stages } from '../src/stages.js';
+import type { Stage } from '../src/stages.js';
 import { builder, pageComplexity } from './builder.js';
 import { watchFromPlace } from './event-place.js';
 import { isText, readListPage } from './pages.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
-  values: Object.fromEntries(stages.map((stage) => [stage, {}])) as Record<(typeof stages)[number], object>,
+  values: {
+    UNVERIFIED: { description: 'On disk; its tape copy is not confirmed, or the file was changed on disk since.' },
+    ONDISK: { description: 'On disk and on tape.' },
+    ONTAPE: { description: 'On tape alone.' },
+    RESTORING: { description: 'On tape; its recall runs.' },
+    RESTORED: { description: 'On tape, with a copy on a restore disk.' },
+  } satisfies Record<Stage, object>,
 });
 
 builder.prismaNode('TapeFile', {
@@ -19,20 +25,31 @@ builder.prismaNode('TapeFile', {
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Logical path.' }),
     size: t.expose('size', { type: 'BigInt', description: 'Bytes.' }),
-    stage: t.expose('stage', { type: StageType }),
+    stage: t.expose('stage', { type: StageType, description: 'Where it is now.' }),
     verified: t.expose('verified', {
       type: 'DateTime',
       nullable: true,
-      description: 'When the tape copy was last confirmed.',
+      description: 'When the tape copy was last confirmed; null: never.',
     }),
-    checksum: t.exposeString('checksum', { nullable: true }),
-    spotName: t.exposeString('spotName', { nullable: true, description: 'The storage spot it came from.' }),
-    volume: t.relation('volume', { nullable: true }),
-    position: t.expose('position', { type: 'BigInt', nullable: true, description: 'Its place on the volume.' }),
-    disk: t.relation('disk', { nullable: true, description: 'The restore disk that has a copy.' }),
+    checksum: t.exposeString('checksum', {
+      nullable: true,
+      description:
+        'Of the tape copy: `sha256:`, `adler32:` or `md5:` and lower-case hex digits; null where none is known.',
+    }),
+    spotName: t.exposeString('spotName', {
+      nullable: true,
+      description: 'The storage spot it came from; null where none is known.',
+    }),
+    volume: t.relation('volume', { nullable: true, description: 'The volume that has it; null: none is known.' }),
+    position: t.expose('position', {
+      type: 'BigInt',
+      nullable: true,
+      description: 'Its place on the volume: file sequence number or block; null: not known.',
+    }),
+    disk: t.relation('disk', { nullable: true, description: 'The restore disk that has a copy; null: none.' }),
     restoredPath: t.string({
       nullable: true,
-      description: 'Where the restored copy can be read.',
+      description: 'Where the restored copy can be read; null at any other stage than RESTORED.',
       select: { path: true, stage: true, disk: { select: { mountpoint: true } } },
       resolve: (file) => (file.stage === 'RESTORED' && file.disk ? `${file.disk.mountpoint}${file.path}` : null),
     }),
@@ -43,7 +60,8 @@ builder.queryFields((t) => ({
   tapeFile: t.prismaField({
     type: 'TapeFile',
     nullable: true,
-    args: { path: t.arg.string({ required: true }) },
+    description: 'A file by its path; null when the catalogue does not know it.',
+    args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
     resolve: (query, _root, { path }, ctx) => getFile(ctx, path, query),
   }),
   tapeFiles: t.prismaConnection({
@@ -53,7 +71,7 @@ builder.queryFields((t) => ({
     complexity: pageComplexity,
     args: {
       match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
-      stages: t.arg({ type: [StageType] }),
+      stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
     },
     totalCount: (_root, args, ctx) => listFiles(ctx, args).count(),
     resolve: (query, _root, args, ctx) =>
@@ -64,10 +82,10 @@ builder.queryFields((t) => ({
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
   description: 'A file has moved from one stage to another; or, without `from`, is at a stage now.',
   fields: (t) => ({
-    path: t.exposeString('path'),
-    from: t.expose('from', { type: StageType, nullable: true }),
-    to: t.expose('to', { type: StageType }),
-    at: t.expose('at', { type: 'DateTime' }),
+    path: t.exposeString('path', { description: 'Logical path of the file.' }),
+    from: t.expose('from', { type: StageType, nullable: true, description: 'Null: it is at `to` now.' }),
+    to: t.expose('to', { type: StageType, description: 'The stage that it is at since then.' }),
+    at: t.expose('at', { type: 'DateTime', description: 'When it moved; without `from`, when that was looked at.' }),
     eventId: t.expose('eventId', { type: 'BigInt', description: 'Give it as `after` to go on from here.' }),
   }),
 });
@@ -81,7 +99,11 @@ builder.subscriptionFields((t) => ({
       'The present stages of the files of a request, or of those whose path holds `match`, then every change. ' +
       'With neither, the changes of all files. With `after`, the changes since that event, without the present stages; ' +
       'who broke off before all of those had come begins anew instead.',
-    args: { requestId: t.arg.int(), match: t.arg.string(), after: t.arg({ type: 'BigInt' }) },
+    args: {
+      requestId: t.arg.int({ description: 'Only files of this request; the id that REST knows.' }),
+      match: t.arg.string({ description: 'Only files whose path holds it: a plain, case-sensitive substring.' }),
+      after: t.arg({ type: 'BigInt', description: 'The `eventId` of the last message that was seen.' }),
+    },
     subscribe: (_root, args, ctx) =>
       cancellable((signal) =>
         // while the present stages are told, some of them are still missing

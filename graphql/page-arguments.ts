@@ -18,8 +18,13 @@ interface ConnectionShape {
   pageInfo: { startCursor: unknown; endCursor: unknown };
 }
 
-/** Wraps every field that takes `first` and `last`. */
+/** Wraps every field that takes `first` and `last`, and describes `totalCount`, which its makers do not. */
 class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
+  override onOutputFieldConfig(field: PothosOutputFieldConfig<Types>): PothosOutputFieldConfig<Types> {
+    if (field.name !== 'totalCount') return field;
+    return { ...field, description: 'How many there are on all pages; counted only where it is asked for.' };
+  }
+
   override wrapResolve(
     resolver: GraphQLFieldResolver<unknown, Types['Context'], object>,
     { args }: PothosOutputFieldConfig<Types>,

@@ -39,21 +39,24 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'What a drive does just now.',
   fields: (t) => ({
-    name: t.exposeString('name'),
+    name: t.exposeString('name', { description: 'As the engine calls it.' }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'An engine that lives holds it.' }),
     isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its back end is out of service.' }),
-    volume: t.exposeString('volume', { nullable: true, description: 'The name of the volume that it has mounted.' }),
-    filesRunning: t.exposeInt('filesRunning'),
-    bytesRunning: t.expose('bytesRunning', { type: 'BigInt' }),
+    volume: t.exposeString('volume', {
+      nullable: true,
+      description: 'The name of the volume that it has mounted; null: none.',
+    }),
+    filesRunning: t.exposeInt('filesRunning', { description: 'Files that it has in hand.' }),
+    bytesRunning: t.expose('bytesRunning', { type: 'BigInt', description: 'Bytes that it has in hand.' }),
   }),
 });
 
 const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
   description: 'What one user waits for on a volume.',
   fields: (t) => ({
-    user: t.exposeString('user'),
-    files: t.exposeInt('files'),
-    bytes: t.expose('bytes', { type: 'BigInt' }),
+    user: t.exposeString('user', { description: 'Who waits.' }),
+    files: t.exposeInt('files', { description: 'Files that the user waits for there.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
     oldest: t.expose('oldest', { type: 'DateTime', description: 'When the oldest of them was asked for.' }),
     priority: t.exposeInt('priority', { description: 'The highest among them.' }),
   }),
@@ -63,27 +66,49 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   description: 'A volume with work.',
   fields: (t) => ({
     place: t.exposeInt('place', { nullable: true, description: 'From 1 on; null when no drive can come to it.' }),
-    volume: t.exposeString('volume'),
-    medium: t.exposeString('medium'),
-    files: t.exposeInt('files'),
-    bytes: t.expose('bytes', { type: 'BigInt' }),
-    users: t.expose('users', { type: [PlanUserType] }),
-    drive: t.exposeString('drive', { nullable: true, description: 'That has it mounted, or will come to it first.' }),
-    isMounted: t.exposeBoolean('isMounted'),
-    reason: t.exposeString('reason', { nullable: true, description: 'Why it stands there.' }),
-    start: t.field({ type: 'DateTime', nullable: true, resolve: (volume) => timeOrNull(volume.start) }),
-    end: t.field({ type: 'DateTime', nullable: true, resolve: (volume) => timeOrNull(volume.end) }),
+    volume: t.exposeString('volume', { description: 'Its name.' }),
+    medium: t.exposeString('medium', {
+      description: 'The cost model that the plan goes by: `lto-8`, `lto-9` or `linear`.',
+    }),
+    files: t.exposeInt('files', { description: 'Files that wait on it.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
+    users: t.expose('users', { type: [PlanUserType], description: 'Who waits for them.' }),
+    drive: t.exposeString('drive', {
+      nullable: true,
+      description: 'The drive that has it mounted or will come to it first; null: none can.',
+    }),
+    isMounted: t.exposeBoolean('isMounted', { description: 'A drive has it now.' }),
+    reason: t.exposeString('reason', {
+      nullable: true,
+      description: 'For people: why it stands there; null: there is nothing to tell.',
+    }),
+    start: t.field({
+      type: 'DateTime',
+      nullable: true,
+      description: 'When a drive comes to it by the plan; null: none can.',
+      resolve: (volume) => timeOrNull(volume.start),
+    }),
+    end: t.field({
+      type: 'DateTime',
+      nullable: true,
+      description: 'When the last of its files is read by the plan; null: no drive can come to it.',
+      resolve: (volume) => timeOrNull(volume.end),
+    }),
   }),
 });
 
 const PlanType = builder.objectRef<Plan>('Plan').implement({
   description: 'What the drives do and will do, made from the same queue and by the same rules as their choices.',
   fields: (t) => ({
-    at: t.field({ type: 'DateTime', resolve: (plan) => timeOf(plan.now) }),
-    drives: t.expose('drives', { type: [PlanDriveType] }),
-    filesWaiting: t.int({ resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0) }),
+    at: t.field({ type: 'DateTime', description: 'When the plan was made.', resolve: (plan) => timeOf(plan.now) }),
+    drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives of the site.' }),
+    filesWaiting: t.int({
+      description: 'Files that wait on all volumes.',
+      resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
+    }),
     bytesWaiting: t.field({
       type: 'BigInt',
+      description: 'Bytes of these.',
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
     queue: t.connection({
@@ -96,30 +121,46 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
 });
 
 const WaitingReasonType = builder.enumType('WaitingReason', {
+  description: 'Why files wait.',
   values: Object.fromEntries(
-    Object.entries(waitingReasons).map(([reason, description]) => [reason, { description }]),
+    Object.entries(waitingReasons).map(([reason, words]) => [reason, { description: `${words}.` }]),
   ) as Record<keyof typeof waitingReasons, { description: string }>,
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
   description: 'Files of a request that wait on one volume for one reason.',
   fields: (t) => ({
-    volume: t.exposeString('volume', { nullable: true }),
-    place: t.exposeInt('place', { nullable: true, description: 'Of the volume in the queue, from 1 on.' }),
-    reason: t.expose('reason', { type: WaitingReasonType }),
-    explanation: t.exposeString('explanation'),
-    files: t.exposeInt('files'),
-    bytes: t.expose('bytes', { type: 'BigInt' }),
-    nextTry: t.expose('nextTry', { type: 'DateTime', nullable: true }),
+    volume: t.exposeString('volume', {
+      nullable: true,
+      description: 'Its name; null: the catalogue knows no volume of them.',
+    }),
+    place: t.exposeInt('place', {
+      nullable: true,
+      description: 'Of the volume in the queue, from 1 on; null: it has none.',
+    }),
+    reason: t.expose('reason', { type: WaitingReasonType, description: 'Why they wait.' }),
+    explanation: t.exposeString('explanation', {
+      description: 'The same for people, with the words of an operator or of the last error.',
+    }),
+    files: t.exposeInt('files', { description: 'How many.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
+    nextTry: t.expose('nextTry', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'None of them is tried again before; null: at any time.',
+    }),
   }),
 });
 
 const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
   description: 'Where a request stands in the plan.',
   fields: (t) => ({
-    files: t.exposeInt('files'),
-    bytes: t.expose('bytes', { type: 'BigInt' }),
-    place: t.exposeInt('place', { nullable: true, description: 'Of its next volume in the queue, from 1 on.' }),
+    files: t.exposeInt('files', { description: 'Files that wait.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
+    place: t.exposeInt('place', {
+      nullable: true,
+      description: 'Of its next volume in the queue, from 1 on; null: it has none there.',
+    }),
     parts: t.connection({
       type: WaitingPartType,
       description: 'By volume and reason, in order of their places.',
@@ -151,27 +192,37 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
 );
 
 const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
-  description: 'What a request would take. Sizes are bytes.',
+  description: 'What a request would take.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'That the catalogue knows.' }),
-    bytes: t.expose('bytes', { type: 'BigInt' }),
+    files: t.exposeInt('files', { description: 'Files that the catalogue knows.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
     filesUnknown: t.exposeInt('filesUnknown', { description: 'Paths that the catalogue does not know (yet).' }),
-    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of them.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'There already.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt' }),
-    filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Asked for by others already.' }),
-    filesToRecall: t.exposeInt('filesToRecall', { description: 'To come from tape, those on their way included.' }),
-    bytesToRecall: t.expose('bytesToRecall', { type: 'BigInt' }),
-    filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
-      description: 'On no volume that is known: they would fail.',
+    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of these.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there already.' }),
+    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of these.' }),
+    filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Files that others have asked for already.' }),
+    filesToRecall: t.exposeInt('filesToRecall', {
+      description: 'Files to come from tape, those on their way included.',
     }),
-    volumes: t.exposeInt('volumes', { description: 'That hold the files to be recalled.' }),
+    bytesToRecall: t.expose('bytesToRecall', { type: 'BigInt', description: 'Bytes of these.' }),
+    filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
+      description: 'Files on no volume that is known: they would fail.',
+    }),
+    volumes: t.exposeInt('volumes', { description: 'Volumes that hold the files to be recalled.' }),
     mounts: t.exposeInt('mounts', { description: 'Of these, the ones that no drive has mounted.' }),
     volumesSuspended: t.exposeInt('volumesSuspended', { description: 'Of these, the ones out of service.' }),
-    user: t.string({ resolve: ({ quota }) => quota.user }),
-    quotaSize: t.field({ type: 'BigInt', resolve: ({ quota }) => quota.size }),
-    quotaUsed: t.field({ type: 'BigInt', description: 'Before the request.', resolve: ({ quota }) => quota.used }),
-    quotaUsedAfter: t.field({ type: 'BigInt', resolve: ({ quota }) => quota.usedAfter }),
+    user: t.string({ description: 'Whose quota would be charged.', resolve: ({ quota }) => quota.user }),
+    quotaSize: t.field({ type: 'BigInt', description: 'Bytes of the quota.', resolve: ({ quota }) => quota.size }),
+    quotaUsed: t.field({
+      type: 'BigInt',
+      description: 'Bytes in use before the request.',
+      resolve: ({ quota }) => quota.used,
+    }),
+    quotaUsedAfter: t.field({
+      type: 'BigInt',
+      description: 'Bytes in use after it, were it made.',
+      resolve: ({ quota }) => quota.usedAfter,
+    }),
     isEnough: t.exposeBoolean('isEnough', { description: 'The files fit into the quota.' }),
     hasRoom: t.exposeBoolean('hasRoom', {
       description: 'The allocations of the restore disks in service have room for what is to be recalled.',
@@ -189,6 +240,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
 builder.queryFields((t) => ({
   plan: t.field({
     type: PlanType,
+    description: 'The plan as it is now.',
     complexity: PLAN_COMPLEXITY,
     resolve: (_root, _args, ctx) => readPlan(ctx),
   }),
@@ -197,7 +249,7 @@ builder.queryFields((t) => ({
     description: 'What `createRequest` would take with the same input; nothing is stored.',
     complexity: PLAN_COMPLEXITY,
     errors: { types: [InvalidInputError, UnknownUserError], union: { name: 'EstimateRequestResult' } },
-    args: { input: t.arg({ type: CreateRequestInput, required: true }) },
+    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
     resolve: (_root, { input }, ctx) => estimateRequest(ctx, input),
   }),
 }));

@@ -1,16 +1,18 @@
 /** Users and their quotas. */
 import type { Request } from '../src/generated/prisma/client.js';
-import { getQuota } from '../src/operations/quotas/quotas.js';
+import { getQuota, listQuotasByPage } from '../src/operations/quotas/quotas.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
 import { readUsedOf } from '../src/operations/quotas/used.js';
+import { countRequestsOf } from '../src/operations/requests/figures.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull } from './errors.js';
-import { type InnerList, resolveInnerPage } from './pages.js';
-import { RequestType } from './requests.js';
+import { type InnerList, isText, readListPage, resolveInnerPage } from './pages.js';
+import { RequestConnection, RequestType } from './requests.js';
 
 const usedOf = createBatch(readUsedOf);
 const driveSecondsOf = createBatch(readDriveSecondsOf);
+const requestCounts = createBatch(countRequestsOf);
 
 const requests: InnerList<Request> = {
   place: { table: 'request', parent: 'quota_id', key: 'id' },
@@ -27,29 +29,35 @@ builder.prismaNode('Quota', {
   nullable: true,
   description: "A user and the user's allowance.",
   fields: (t) => ({
-    user: t.exposeString('user'),
-    size: t.expose('size', { type: 'BigInt', description: 'Bytes.' }),
+    user: t.exposeString('user', { description: 'Its name.' }),
+    size: t.expose('size', { type: 'BigInt', description: 'Bytes that it may hold at a time.' }),
     used: t.field({
       type: 'BigInt',
       description: 'Bytes that the live requests hold.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
-    email: t.exposeString('email'),
-    notes: t.exposeString('notes'),
+    email: t.exposeString('email', { description: 'Where mail goes that names no address of its own; may be empty.' }),
+    notes: t.exposeString('notes', { description: 'For operators; may be empty.' }),
     weight: t.exposeFloat('weight', { description: 'Who has twice the weight may have twice the drive time.' }),
     driveSeconds: t.float({
-      description: 'Drive time that its recalls have had of late; half of it is forgotten in a day.',
+      description: 'Seconds of drive time that its recalls have had of late; half of it is forgotten in a day.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
     }),
-    requests: t.connection({
-      type: RequestType,
-      description: 'All of them, ended ones too, newest first.',
-      complexity: pageComplexity,
-      select: { id: true },
-      resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, requests, args),
-    }),
+    requests: t.connection(
+      {
+        type: RequestType,
+        description: 'All of them, ended ones too, newest first.',
+        complexity: pageComplexity,
+        select: { id: true },
+        resolve: async ({ id }, args, ctx, info) => {
+          const page = await resolveInnerPage({ ctx, info, parentId: id }, requests, args);
+          return { ...page, totalCount: async () => (await requestCounts(ctx, id)) ?? 0 };
+        },
+      },
+      RequestConnection,
+    ),
   }),
 });
 
@@ -57,7 +65,17 @@ builder.queryFields((t) => ({
   quota: t.prismaField({
     type: 'Quota',
     nullable: true,
-    args: { user: t.arg.string({ required: true }) },
+    description: 'A quota by its user; null when there is none.',
+    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
     resolve: (query, _root, { user }, ctx) => orNull(getQuota(ctx, user, query)),
+  }),
+  quotas: t.prismaConnection({
+    type: 'Quota',
+    cursor: 'user',
+    description: 'All quotas, in order of their users.',
+    complexity: pageComplexity,
+    totalCount: (_root, _args, ctx) => listQuotasByPage(ctx).count(),
+    resolve: (query, _root, _args, ctx) =>
+      readListPage(query, { name: 'user', isKey: isText }, listQuotasByPage(ctx).page),
   }),
 }));

@@ -22,7 +22,7 @@ builder.mutationFields((t) => ({
       types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError],
       union: { name: 'RetryRequestResult' },
     },
-    args: { input: t.arg({ type: RetryRequestInput, required: true }) },
+    args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'Which request.' }) },
     resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await retryRequest(ctx, input), query),
   }),
 }));

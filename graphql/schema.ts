@@ -2,6 +2,7 @@
 import './errors.js';
 import './files.js';
 import './requests.js';
+import './holds.js';
 import './releases.js';
 import './retries.js';
 import './quotas.js';

@@ -17,8 +17,8 @@ import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js'
 const KindType = builder.enumType('SuspensionKind', {
   description: 'What can be taken out of service.',
   values: {
-    [SuspensionKind.VOLUME]: {},
-    [SuspensionKind.DRIVE]: {},
+    [SuspensionKind.VOLUME]: { description: 'Its files wait.' },
+    [SuspensionKind.DRIVE]: { description: 'The other drives go on.' },
     [SuspensionKind.USER]: { description: 'Files that another user waits for too are recalled all the same.' },
     [SuspensionKind.BACKEND]: { description: 'All drives of a tape back end.' },
     [SuspensionKind.DISK]: { description: 'A restore disk: recalls go to the others, or wait.' },
@@ -26,7 +26,7 @@ const KindType = builder.enumType('SuspensionKind', {
 });
 
 const ModeType = builder.enumType('SuspensionMode', {
-  description: 'Nothing new begins in either.',
+  description: 'How something is out of service. Nothing new begins in either.',
   values: {
     [SuspensionMode.HELD]: { description: 'What runs is stopped, and waits again; it does not count as a try.' },
     [SuspensionMode.DRAINING]: { description: 'What runs goes on to its end.' },
@@ -36,11 +36,11 @@ const ModeType = builder.enumType('SuspensionMode', {
 const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
   description: 'Something that is out of service: by an operator, or, what fails, by the engine.',
   fields: (t) => ({
-    kind: t.expose('kind', { type: KindType }),
+    kind: t.expose('kind', { type: KindType, description: 'What it is.' }),
     name: t.exposeString('name', { description: 'Of the volume, drive or back end; the user; the mount point.' }),
-    mode: t.expose('mode', { type: ModeType }),
-    reason: t.exposeString('reason'),
-    since: t.expose('since', { type: 'DateTime' }),
+    mode: t.expose('mode', { type: ModeType, description: 'What became of what ran.' }),
+    reason: t.exposeString('reason', { description: 'For people; may be empty.' }),
+    since: t.expose('since', { type: 'DateTime', description: 'When it was taken out of service.' }),
     nextTry: t.expose('nextTry', {
       type: 'DateTime',
       nullable: true,
@@ -55,7 +55,11 @@ const volumes = byKind('VOLUME');
 const drives = byKind('DRIVE');
 const users = byKind('USER');
 const disks = byKind('DISK');
-const common = { type: SuspensionType, nullable: true, description: 'Null while it is in service.' } as const;
+const common = {
+  type: SuspensionType,
+  nullable: true,
+  description: 'How and why it is out of service; null while it is in service.',
+} as const;
 
 builder.prismaObjectField('Volume', 'suspension', (t) =>
   t.field({ ...common, select: { name: true }, resolve: ({ name }, _args, ctx) => volumes(ctx, name) }),
@@ -96,16 +100,21 @@ function readCursor(cursor: string | undefined): SuspensionKey | undefined {
 }
 
 const SuspendInput = builder.inputType('SuspendInput', {
+  description: 'What is taken out of service, and how.',
   fields: (t) => ({
-    kind: t.field({ type: KindType, required: true }),
+    kind: t.field({ type: KindType, required: true, description: 'What it is.' }),
     name: t.string({ required: true, description: 'Of the volume, drive or back end; the user; the mount point.' }),
-    mode: t.field({ type: ModeType, required: true }),
+    mode: t.field({ type: ModeType, required: true, description: 'What becomes of what runs.' }),
     reason: t.string({ description: 'For people.' }),
   }),
 });
 
 const ResumeInput = builder.inputType('ResumeInput', {
-  fields: (t) => ({ kind: t.field({ type: KindType, required: true }), name: t.string({ required: true }) }),
+  description: 'What is put back into service.',
+  fields: (t) => ({
+    kind: t.field({ type: KindType, required: true, description: 'What it is.' }),
+    name: t.string({ required: true, description: 'Of the volume, drive or back end; the user; the mount point.' }),
+  }),
 });
 
 builder.mutationFields((t) => ({
@@ -113,14 +122,14 @@ builder.mutationFields((t) => ({
     type: SuspensionType,
     description: 'Takes something out of service; a second time changes mode and reason.',
     errors: { types: [InvalidInputError, NotFoundError], union: { name: 'SuspendResult' } },
-    args: { input: t.arg({ type: SuspendInput, required: true }) },
+    args: { input: t.arg({ type: SuspendInput, required: true, description: 'What, and how.' }) },
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
   }),
   resume: t.field({
     type: SuspensionType,
     description: 'Puts something back into service, and gives the suspension that has ended.',
     errors: { types: [InvalidInputError, NotFoundError], union: { name: 'ResumeResult' } },
-    args: { input: t.arg({ type: ResumeInput, required: true }) },
+    args: { input: t.arg({ type: ResumeInput, required: true, description: 'What.' }) },
     resolve: (_root, { input }, ctx) => resume(ctx, input),
   }),
 }));

@@ -1,17 +1,26 @@
 /** Volumes and drives. */
 import { listVolumes } from '../src/operations/catalogue/volumes.js';
-import { listDrives } from '../src/operations/recalls/drives.js';
+import { listDrives, readClaimed } from '../src/operations/recalls/drives.js';
+import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { isInt, isText, readListPage } from './pages.js';
+
+const claimed = createBatch(readClaimed);
 
 builder.prismaNode('Volume', {
   id: { field: 'id' },
   nullable: true,
   description: 'One cartridge.',
   fields: (t) => ({
-    name: t.exposeString('name'),
-    drive: t.relation('drive', { nullable: true, description: 'The drive that has it mounted.' }),
-    filesWaiting: t.relationCount('recalls', { where: { state: 'WAITING' } }),
+    name: t.exposeString('name', { description: 'As the label of the cartridge says.' }),
+    medium: t.exposeString('medium', {
+      description: 'What it is, for the cost model of the plan: `lto-8`, `lto-9`, or `linear` where nobody has said.',
+    }),
+    drive: t.relation('drive', { nullable: true, description: 'The drive that has it mounted; null: none.' }),
+    filesWaiting: t.relationCount('recalls', {
+      where: { state: 'WAITING' },
+      description: 'Files that are still to be read from it.',
+    }),
   }),
 });
 
@@ -20,10 +29,17 @@ builder.prismaNode('Drive', {
   nullable: true,
   description: 'One tape drive, or one unit of concurrency of a back end.',
   fields: (t) => ({
-    name: t.exposeString('name'),
-    volume: t.relation('volume', { nullable: true, description: 'The volume it has mounted.' }),
-    isClaimed: t.boolean({ select: { engineId: true }, resolve: (drive) => drive.engineId !== null }),
-    filesRunning: t.relationCount('recalls', { where: { state: 'RUNNING' } }),
+    name: t.exposeString('name', { description: 'As the engine calls it.' }),
+    volume: t.relation('volume', { nullable: true, description: 'The volume it has mounted; null: none.' }),
+    isClaimed: t.boolean({
+      description: 'An engine that lives holds it.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
+    }),
+    filesRunning: t.relationCount('recalls', {
+      where: { state: 'RUNNING' },
+      description: 'Files that it has in hand.',
+    }),
   }),
 });
 
@@ -31,6 +47,7 @@ builder.queryFields((t) => ({
   volumes: t.prismaConnection({
     type: 'Volume',
     cursor: 'name',
+    description: 'All volumes, in order of their names.',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listVolumes(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx).page),
@@ -38,6 +55,7 @@ builder.queryFields((t) => ({
   drives: t.prismaConnection({
     type: 'Drive',
     cursor: 'id',
+    description: 'All drives, in the order in which they were added.',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),

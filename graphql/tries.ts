@@ -8,9 +8,15 @@ import { setPriority } from '../src/operations/requests/priorities.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { createBatch } from './batch.js';
 import { builder } from './builder.js';
-import { ErrorClassType } from './requests.js';
+import { ErrorClassType } from './holds.js';
 
-const RecallStateType = builder.enumType(RecallState, { name: 'RecallState' });
+const RecallStateType = builder.enumType('RecallState', {
+  description: 'Whether a recall has begun.',
+  values: {
+    [RecallState.WAITING]: { description: 'Not yet, or it is tried again.' },
+    [RecallState.RUNNING]: { description: 'A drive has it in hand.' },
+  },
+});
 
 const tries = createBatch<string, Tries>((ctx, keys) => readTries(ctx, keys.map(holdOf)));
 const triesOf = (ctx: Context, hold: HoldKey) => tries(ctx, keyOf(hold));
@@ -39,13 +45,14 @@ builder.prismaObjectFields('Hold', (t) => ({
   lastErrorClass: t.field({
     type: ErrorClassType,
     nullable: true,
-    description: 'Of the last try, or of the end.',
+    description: 'Of the last try, or of the end; null: nothing has failed.',
     select: { ...key, errorClass: true },
     resolve: async (hold, _args, ctx) => hold.errorClass ?? (await triesOf(ctx, hold))?.errorClass ?? null,
   }),
   lastError: t.string({
     nullable: true,
-    description: 'Why the last try failed, or the next one cannot begin, or why the file was given up.',
+    description:
+      'Why the last try failed, or the next one cannot begin, or why the file was given up; null: nothing has failed.',
     select: { ...key, error: true },
     resolve: async (hold, _args, ctx) => hold.error ?? (await triesOf(ctx, hold))?.error ?? null,
   }),
@@ -65,9 +72,12 @@ builder.prismaObjectField('Request', 'priority', (t) =>
 builder.mutationFields((t) => ({
   setPriority: t.prismaField({
     type: 'Request',
-    description: 'From -1000 to 1000.',
+    description: 'Says which requests go first.',
     errors: { types: [InvalidInputError, NotFoundError], union: { name: 'SetPriorityResult' } },
-    args: { id: t.arg.int({ required: true }), priority: t.arg.int({ required: true }) },
+    args: {
+      id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
+      priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),
+    },
     resolve: async (query, _root, input, ctx) => getRequest(ctx, await setPriority(ctx, input), query),
   }),
 }));

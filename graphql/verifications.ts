@@ -2,21 +2,21 @@
 import { InvalidInputError } from '../src/errors.js';
 import { listVerifications, verifyAgain } from '../src/operations/catalogue/verifications.js';
 import { builder, pageComplexity } from './builder.js';
+import { ErrorClassType } from './holds.js';
 import { isBigInt, readListPage } from './pages.js';
-import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaObject('Verification', {
   description: 'A tape copy that could not be confirmed when it was read back.',
   fields: (t) => ({
-    file: t.relation('file'),
-    attempts: t.exposeInt('attempts'),
-    errorClass: t.expose('errorClass', { type: ErrorClassType }),
+    file: t.relation('file', { description: 'The file whose tape copy it is.' }),
+    attempts: t.exposeInt('attempts', { description: 'Tries that have failed.' }),
+    errorClass: t.expose('errorClass', { type: ErrorClassType, description: 'Of the last try.' }),
     error: t.exposeString('error', { description: 'What was wrong the last time.' }),
     at: t.expose('at', { type: 'DateTime', description: 'When that was.' }),
     nextTry: t.expose('notBefore', {
       type: 'DateTime',
       nullable: true,
-      description: 'Null: it is not tried again by itself.',
+      description: 'Not before this time; null: it is not tried again by itself.',
     }),
   }),
 });
@@ -24,12 +24,13 @@ const VerificationType = builder.prismaObject('Verification', {
 builder.prismaObjectField('TapeFile', 'verification', (t) =>
   t.relation('verification', {
     nullable: true,
-    description: 'Why its tape copy is not confirmed, when reading it back has failed.',
+    description: 'Why its tape copy is not confirmed; null: reading it back has not failed.',
   }),
 );
 
 const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({
-  fields: (t) => ({ files: t.exposeInt('files', { description: 'That are tried again.' }) }),
+  description: 'What `verifyAgain` has done.',
+  fields: (t) => ({ files: t.exposeInt('files', { description: 'Files that are tried again.' }) }),
 });
 
 builder.queryFields((t) => ({
@@ -50,7 +51,12 @@ builder.mutationFields((t) => ({
     type: VerifyAgain,
     description: 'Has the tape copies that could not be confirmed tried again, of files whose path holds `match`.',
     errors: { types: [InvalidInputError], union: { name: 'VerifyAgainResult' } },
-    args: { match: t.arg.string({ required: true }) },
+    args: {
+      match: t.arg.string({
+        required: true,
+        description: 'A plain, case-sensitive substring; an empty one is in all.',
+      }),
+    },
     resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),
   }),
 }));

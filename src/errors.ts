@@ -8,7 +8,7 @@
  */
 
 /** Code and meaning of every error a user can cause. */
-const userErrorCodes = {
+export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
   UNKNOWN_USER: 'there is no quota for the user named',
   QUOTA_EXCEEDED: 'the files asked for do not fit into the quota',

@@ -233,13 +233,14 @@ test('the requests of a quota come newest first, ended ones too', async () => {
   for (let n = 0; n < 5; n++) ids.unshift(await createRequest(app.ctx, { quota: 'tove', pattern: '/t/' }));
   await askData(app, `mutation { cancelRequest(id: ${ids[1]}) { __typename } }`);
   const read = async (args: string) => {
-    const query = `{ quota(user: "tove") { requests(${args}) { edges { cursor node { requestId } } ${PAGE_INFO} } } }`;
+    const query = `{ quota(user: "tove") { requests(${args}) { totalCount edges { cursor node { requestId } } ${PAGE_INFO} } } }`;
     return (await askData<{ quota: { requests: Connection<{ requestId: number }> } }>(app, query)).quota.requests;
   };
   const pages = await readAll((after) => read(`first: 2${after ? `, after: "${after}"` : ''}`));
   expect(pages.flat().map(({ requestId }) => requestId)).toEqual(ids);
   const last = await read('last: 2');
   expect(last.edges.map(({ node }) => node.requestId)).toEqual(ids.slice(-2));
+  expect(last.totalCount).toBe(5);
   const previous = await read(`last: 2, before: "${last.pageInfo.startCursor}"`);
   expect(previous.edges.map(({ node }) => node.requestId)).toEqual(ids.slice(1, 3));
 });

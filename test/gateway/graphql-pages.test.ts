@@ -76,6 +76,15 @@ const lists: Record<string, List> = {
     },
     remove: (name) => sql('DELETE FROM volume WHERE name = $1', [name]),
   },
+  quotas: {
+    query: () => '{ quotas(%',
+    node: 'user',
+    fill: async () => {
+      for (const n of numbers) await addQuota(app.ctx, `000-${n}`, 1n); // before all others
+      return 0;
+    },
+    remove: (user) => sql('UPDATE quota SET removed_at = now() WHERE "user" = $1', [user]),
+  },
   drives: {
     query: () => '{ drives(%',
     node: 'name',

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setMedium } from '../../src/operations/catalogue/media.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
@@ -217,6 +218,43 @@ test('node gives each kind of node by its id, and null for an id that nothing ha
   }
   expect(await askErrors(app, query, { id: 'no id' })).toEqual(['Invalid global ID: no id']);
   expect(await askErrors(app, query, { id: relayId('Hold', 1) })).toEqual(['Hold does not support loading by id']);
+});
+
+test('a drive is claimed while an engine that lives holds it, in whichever list it is', async () => {
+  await app.ctx.db.pool.query(
+    `INSERT INTO drive (name, engine_id, lease_until) SELECT 'drive-' || name, gen_random_uuid(), timezone('utc', now()) + lease::interval
+     FROM (VALUES ('lives', '1 hour'), ('gone', '-1 hour')) AS d (name, lease)`,
+  );
+  const query = '{ plan { drives { name isClaimed } } drives { edges { node { name isClaimed } } } }';
+  interface Lists {
+    plan: { drives: object[] };
+    drives: { edges: { node: object }[] };
+  }
+  const { plan, drives } = await askData<Lists>(app, query);
+  expect(plan.drives).toEqual(drives.edges.map(({ node }) => node));
+  expect(plan.drives).toMatchObject([
+    { name: 'drive-1', isClaimed: false },
+    { name: 'drive-lives', isClaimed: true },
+    { name: 'drive-gone', isClaimed: false },
+  ]);
+});
+
+test('a volume says of which medium it is, and quotas are listed by user', async () => {
+  await addFiles(app.ctx, [{ path: '/medium/1', volume: 'MEDIUM' }]);
+  await setMedium(app.ctx, { medium: 'lto-9', names: ['MEDIUM'] });
+  await addQuota(app.ctx, 'aaa', 7n);
+  interface Lists {
+    volumes: { edges: { node: { name: string; medium: string } }[] };
+    quotas: { totalCount: number; edges: { node: { user: string; size: string; used: string } }[] };
+  }
+  const query = `{ volumes { edges { node { name medium } } } quotas { totalCount edges { node { user size used } } } }`;
+  const { volumes, quotas } = await askData<Lists>(app, query);
+  const media = Object.fromEntries(volumes.edges.map(({ node }) => [node.name, node.medium]));
+  expect([media.MEDIUM, media.NODE01]).toEqual(['lto-9', 'linear']);
+  expect(quotas.edges[0]?.node).toEqual({ user: 'aaa', size: '7', used: '0' });
+  const users = quotas.edges.map(({ node }) => node.user);
+  expect(users).toEqual([...users].sort());
+  expect(quotas.totalCount).toBe(users.length);
 });
 
 test.each([

@@ -2,11 +2,18 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import {
   buildClientSchema,
+  buildSchema,
+  findBreakingChanges,
   type GraphQLSchema,
   getIntrospectionQuery,
   getNamedType,
+  isEnumType,
+  isInputObjectType,
   isInterfaceType,
+  isIntrospectionType,
   isObjectType,
+  isScalarType,
+  isSpecifiedScalarType,
   isUnionType,
 } from 'graphql';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -21,12 +28,76 @@ let schema: GraphQLSchema;
 
 beforeAll(async () => {
   app = await startApp();
-  schema = buildClientSchema(await askData(app, getIntrospectionQuery()));
+  schema = buildClientSchema(await askData(app, getIntrospectionQuery({ specifiedByUrl: true })));
 });
 afterAll(() => app.close());
 
 test('graphql/schema.graphql is the schema that is served; npm run schema prints it', () => {
   expect(readFileSync(path.join(packageRoot, 'graphql/schema.graphql'), 'utf8')).toBe(printSorted(schema));
+});
+
+/** What everything in the schema is for, as text; what says nothing has an empty one. */
+function* describeAll(): Generator<[name: string, description: string]> {
+  for (const type of Object.values(schema.getTypeMap())) {
+    if (isIntrospectionType(type) || isSpecifiedScalarType(type)) continue;
+    // the members of a result say what there is to be said
+    if (!isUnionType(type)) yield [type.name, type.description ?? ''];
+    if (isEnumType(type)) {
+      for (const value of type.getValues()) yield [`${type.name}.${value.name}`, value.description ?? ''];
+    }
+    if (!isObjectType(type) && !isInterfaceType(type) && !isInputObjectType(type)) continue;
+    for (const field of Object.values(type.getFields())) {
+      yield [`${type.name}.${field.name}`, field.description ?? ''];
+      if (!('args' in field)) continue;
+      for (const arg of field.args) yield [`${type.name}.${field.name}(${arg.name}:)`, arg.description ?? ''];
+    }
+  }
+}
+
+test('each type, field, argument and value says what it is for', () => {
+  const all = [...describeAll()];
+  expect(all.length).toBeGreaterThan(400);
+  expect(all.filter(([, description]) => !/^\S.*[.:]$/s.test(description)).map(([name]) => name)).toEqual([]);
+});
+
+test('each scalar of our own says where it is specified', () => {
+  const scalars = Object.values(schema.getTypeMap()).filter(
+    (type) => isScalarType(type) && !isSpecifiedScalarType(type),
+  );
+  expect(scalars.map(String)).toEqual(['BigInt', 'DateTime']);
+  expect(scalars.every((type) => isScalarType(type) && URL.canParse(type.specifiedByURL ?? ''))).toBe(true);
+});
+
+test('a noun has one connection type, and one edge type', () => {
+  const nodes = Object.values(schema.getTypeMap()).flatMap((type) => {
+    const node = isObjectType(type) && type.name.endsWith('Edge') ? type.getFields().node : undefined;
+    return node ? [String(getNamedType(node.type))] : [];
+  });
+  expect(nodes.length).toBeGreaterThan(10);
+  expect(nodes.filter((name, n) => nodes.indexOf(name) !== n)).toEqual([]);
+});
+
+/**
+ * What breaks clients of the last release, and must: `graphql/schema.released.graphql` is its schema. A release takes the
+ * present schema there, and empties this list.
+ */
+const BREAKING = [
+  'AwaitedPath.reason changed type from String! to AwaitedReason!.',
+  'InvalidInput.code changed type from String! to FailureCode!.',
+  'Failure.code changed type from String! to FailureCode!.',
+  'NotFound.code changed type from String! to FailureCode!.',
+  'Quota.requests changed type from QuotaRequestsConnection! to QueryRequestsConnection!.',
+  'QuotaExceeded.code changed type from String! to FailureCode!.',
+  'QuotaRequestsConnection was removed.',
+  'QuotaRequestsConnectionEdge was removed.',
+  'UnknownUser.code changed type from String! to FailureCode!.',
+  'WrongQuota.code changed type from String! to FailureCode!.',
+];
+
+test('what breaks clients of the last release is listed, and nothing else does', () => {
+  const released = buildSchema(readFileSync(path.join(packageRoot, 'graphql/schema.released.graphql'), 'utf8'));
+  const changes = findBreakingChanges(released, schema).map(({ description }) => description);
+  expect(changes.sort()).toEqual([...BREAKING].sort());
 });
 
 test('the commands know each field that is a BigInt, and no other field has its name', () => {

@@ -10,6 +10,7 @@ import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
 import { addSeconds, secondsOf } from '../../time.js';
 import { readShares } from '../quotas/shares.js';
+import { isClaimed } from '../recalls/drives.js';
 import { readQueues } from '../recalls/queue.js';
 
 export interface PlanDrive {
@@ -84,7 +85,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   const { rows } = await ctx.db.pool.query<PlanDrive>(
-    sql`SELECT d.name, coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false) AS "isClaimed",
+    sql`SELECT d.name, ${isClaimed} AS "isClaimed",
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
          AND NOT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend}) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,

@@ -1,8 +1,10 @@
 /** Users and their quotas. */
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 export interface SetQuotaInput {
   user: string;
@@ -37,6 +39,19 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
     create: { user, ...changes },
     update: { ...changes, removedAt: null },
   });
+}
+
+/** Quotas in order of their users: counted, or by the page. */
+export function listQuotasByPage(ctx: Context) {
+  const rows = sql`quota q WHERE q.removed_at IS NULL`;
+  return {
+    count: () => countRows(ctx, rows),
+    page: (page: KeyPage<string>, query: QuotaQuery) =>
+      readPageRows(ctx, { rows, id: sql`q.id`, key: sql`q."user"` }, page, (ids: number[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.quota.findMany({ ...(query as object), where, orderBy: { user: 'asc' } });
+      }),
+  };
 }
 
 type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;

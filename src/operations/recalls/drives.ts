@@ -34,6 +34,17 @@ export function listDrives(ctx: Context) {
   };
 }
 
+/** Whether an engine that lives holds the drive `d`: one that is gone holds it no longer than its lease. */
+export const isClaimed = sql`coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false)`;
+
+/** By the ids of the drives. */
+export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; isClaimed: boolean }>(
+    sql`SELECT d.id, ${isClaimed} AS "isClaimed" FROM drive d WHERE d.id = ANY(${ids}::int[])`,
+  );
+  return new Map(rows.map((drive) => [drive.id, drive.isClaimed]));
+}
+
 /** Makes sure that there are drives 1 to `count`. */
 export async function ensureDrives(ctx: Context, count: number): Promise<void> {
   await ctx.db.pool.query(

@@ -42,3 +42,11 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
   );
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
 }
+
+/** Requests of quotas, ended ones too, by the ids of the quotas. */
+export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; count: number }>(
+    sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,
+  );
+  return new Map(rows.map(({ id, count }) => [id, count]));
+}
