@@ -62,6 +62,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   markCleared: ['request'],
   removeNext: ['file', 'disk'],
   forgetDisk: ['disk'],
+  removeLeft: ['file'],
   // the catalogue
   importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],

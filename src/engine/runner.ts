@@ -16,6 +16,7 @@ import { expireRequests } from '../operations/requests/ends.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { FailingDisks } from './disk/failures.js';
+import { removeLeftBehind } from './disk/left-behind.js';
 import { removeUnheld } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
@@ -134,6 +135,7 @@ function listPasses(
   const repair = async () => {
     await returnOrphans(ctx);
     await joinAwaited(ctx);
+    await removeLeftBehind(ctx, stop);
   };
   return [
     { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },

@@ -315,8 +315,9 @@ test('a copy that was changed by hand stays, and is UNVERIFIED once nobody holds
 test('other bytes in a copy of the same size and time are found by --checksums, and by nothing else', async () => {
   const { id, contents } = await restore('/damaged/a');
   writeFileSync(place('/damaged/a'), Buffer.alloc(1000));
-  const { mtimeNs } = lstatSync(place('/damaged/a'), { bigint: true });
-  await sql('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', ['/damaged/a', mtimeNs]);
+  const { mtimeNs, ctimeNs } = lstatSync(place('/damaged/a'), { bigint: true });
+  const note = 'UPDATE tape_file SET disk_mtime_ns = $2, disk_ctime_ns = $3 WHERE path = $1';
+  await sql(note, ['/damaged/a', mtimeNs, ctimeNs]);
   expect(await doctor()).toMatchObject({ code: 0, findings: [] });
   const { rows } = await sql('SELECT checksum FROM tape_file WHERE path = $1', ['/damaged/a']);
   const zeros = 'sha256:541b3e9daa09b20bf85fa273e5cbd3e80185aa4ec298e765db87742b70138a53';
@@ -332,12 +333,21 @@ test('other bytes in a copy of the same size and time are found by --checksums, 
   await cancel(app, id);
 });
 
-test('files that Tapegate left are removed; files of others, and those of other bytes, stay', async () => {
-  const contents = await tape('/left/copy', '/left/other', '/left/deep/copy');
+test('files that Tapegate is known to have left are removed; files of others, of whatever bytes, stay', async () => {
+  const contents = await tape('/left/copy', '/left/other', '/left/deep/copy', '/left/own');
   await withEngine(app, backend, async () => {}); // nothing of earlier tests is left to be removed
   mkdirSync(place('/left/deep'), { recursive: true });
   writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
   writeFileSync(place('/left/deep/copy'), contents.get('/left/deep/copy') ?? '');
+  writeFileSync(place('/left/own'), contents.get('/left/own') ?? '');
+  for (const file of ['/left/copy', '/left/deep/copy']) {
+    const { ino, mtimeNs } = lstatSync(place(file), { bigint: true });
+    await sql(
+      `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns)
+       SELECT f.id, k.id, 1, 1, f.size, $2, $3 FROM tape_file f, restore_disk k WHERE f.path = $1 AND k.mountpoint = $4`,
+      [file, ino, mtimeNs, app.restoreDir],
+    );
+  }
   writeFileSync(place('/left/other'), 'other bytes');
   writeFileSync(place('/left/foreign'), 'foreign');
   writeFileSync(place('/left/.tapegate-999999-1-3.part'), 'half');
@@ -349,6 +359,7 @@ test('files that Tapegate left are removed; files of others, and those of other 
   });
   const stay = [
     orphan('/left/other', '11 bytes'),
+    orphan('/left/own', '1000 bytes'),
     { kind: 'unknown-file', thing: place('/left/foreign'), expected: 'a path of the catalogue', found: 'a file' },
   ];
   const go = [
@@ -371,6 +382,7 @@ test('files that Tapegate left are removed; files of others, and those of other 
   const again = await doctor('--repair');
   expect(sorted(again.findings)).toEqual(sorted(as(stay, false)));
   expect(existsSync(place('/left/deep'))).toBe(false);
+  expect(readFileSync(place('/left/own'))).toEqual(Buffer.from(contents.get('/left/own') ?? ''));
   expect(readFileSync(place('/left/foreign'), 'utf8')).toBe('foreign');
   expect(readFileSync(place('/left/other'), 'utf8')).toBe('other bytes');
   rmSync(place('/left'), { recursive: true });

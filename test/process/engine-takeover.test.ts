@@ -1,3 +1,5 @@
+import { statSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { startEngine } from '../../src/engine/runner.js';
@@ -125,6 +127,36 @@ test('an engine that lost its lease changes nothing any more, while another one 
   await cancel(app, id);
   expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(2);
   expect(listTree(app.restoreDir)).not.toContain('lease'); // they are the copies that the other one put there
+});
+
+test('an engine whose clocks stood still writes nothing any more, and overwrites no copy of the one after it', async () => {
+  const files = Array.from({ length: 40 }, (_, n) => ({
+    path: `/paused/${n}`,
+    volume: 'PAUSED',
+    position: BigInt(n + 1),
+  }));
+  const contents = await addTaped(app.ctx, backend, files);
+  const reads = holdSecondRead();
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/paused/' });
+  const slow = await startEngine(app.ctx, backend, { drainMs: 0, leaseSeconds: 600 });
+  await reads.begun();
+  // by its own clock its lease holds for ten minutes
+  await app.ctx.db.pool.query(`UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
+  Object.assign(backend, hooks);
+  const other = await startEngine(app.ctx, backend, { drainMs: 0 });
+  await waitForState(app, id, 'COMPLETED');
+  const inodes = () => files.map((file) => statSync(path.join(app.restoreDir, file.path)).ino);
+  const before = inodes();
+  backend.log.length = 0;
+  reads.open();
+  await waitFor('the slow one to notice', async () => backend.log.some((entry) => entry.what === 'unmount'));
+  await slow.stop();
+  await other.stop();
+  expect(inodes()).toEqual(before);
+  expect(parts()).toEqual([]);
+  for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
+  await cancel(app, id);
+  expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(40);
 });
 
 test('an engine that may have lost its lease begins no further file', async () => {

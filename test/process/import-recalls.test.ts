@@ -1,7 +1,5 @@
 /** Imports that move or renew files while these are recalled: the bytes are those of what the catalogue says last. */
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
@@ -9,7 +7,7 @@ import { giveBackDrive, setMount } from '../../src/operations/recalls/drives.js'
 import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { claim, idOf, measure, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { claim, dieAfterPlacing, idOf, measure, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { lock } from '../support/locks.js';
@@ -211,14 +209,6 @@ function countStatements() {
   };
 }
 
-/** Does what an engine does up to the moment at which it puts the file in place, and leaves the rest undone. */
-async function dieAfterPlacing(file: string, bytes: Uint8Array): Promise<void> {
-  expect((await startByHand(app, await claim(app), [file])).map((recall) => recall.path)).toEqual([file]);
-  const place = path.join(app.restoreDir, file);
-  mkdirSync(path.dirname(place), { recursive: true });
-  writeFileSync(place, bytes);
-}
-
 test.each([
   ['is renewed', (bytes: Uint8Array) => checksumOf(bytes)],
   ['is moved without a checksum', () => null],
@@ -227,7 +217,7 @@ test.each([
   const [old, now] = tapeTwo({ volume: `L ${what}`, position: 1n }, { volume: `L ${what}`, position: 2n });
   await importRows(app.ctx, [rowOf(file, old, checksum(old.bytes))]);
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
-  await dieAfterPlacing(file, old.bytes);
+  await dieAfterPlacing(app, file, old.bytes);
   await importRows(app.ctx, [rowOf(file, now, checksum(now.bytes))]);
   const before = await readDisks(app);
   expect(before.reserved).toBe(1000n);
@@ -244,7 +234,7 @@ test('nobody waits any more for a version that an import has replaced: its copy 
   const [old, now] = tapeTwo({ volume: 'GONE', position: 1n }, { volume: 'GONE', position: 2n });
   await importRows(app.ctx, [rowOf(file, old)]);
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
-  await dieAfterPlacing(file, old.bytes);
+  await dieAfterPlacing(app, file, old.bytes);
   await importRows(app.ctx, [rowOf(file, now)]);
   await cancel(app, id);
   const { used } = await readDisks(app);

@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import {
+  type BigIntStats,
   existsSync,
   mkdirSync,
   readFileSync,
@@ -12,6 +13,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
@@ -162,14 +164,23 @@ test('a path that leads out, put into the catalogue past all checks, fails as PO
   await cancel(app, id);
 });
 
-test('the same bytes at the place, left by an engine that was killed, are taken for the file', async () => {
+test("a user's own file with the same bytes is not taken for the file: it stays as it is, also at the end", async () => {
   const bytes = Buffer.from('the very same');
-  writeFileSync(place('same'), bytes);
+  writeFileSync(place('same'), bytes, { mode: 0o600 });
+  const before = statSync(place('same'), { bigint: true });
   await addTaped(app.ctx, backend, [{ path: '/same', volume: 'SAME', bytes }]);
-  const id = await makeRequest(app, { quota: 'alice', files: ['/same'] });
-  await waitForState(app, id, 'COMPLETED');
+  const id = await makeRequest(app, { quota: 'alice', files: ['/same'], retention: addSeconds(clock.now(), 9999) });
+  const { holds } = await waitForState(app, id, 'PARTIAL');
+  expect(holds).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file stands at') }]);
+  clock.advance(10_000);
+  await ring(app, 'event');
+  await waitForState(app, id, 'EXPIRED');
+  expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
   expect(readFileSync(place('same'))).toEqual(bytes);
+  expect(pickStats(statSync(place('same'), { bigint: true }))).toEqual(pickStats(before));
 });
+
+const pickStats = ({ ino, uid, mode, mtimeNs, ctimeNs }: BigIntStats) => ({ ino, uid, mode, mtimeNs, ctimeNs });
 
 test('names as odd and as long as a disk takes them are restored under these very names', async () => {
   const names = [
@@ -216,8 +227,8 @@ test('a copy whose folder was moved out and replaced by a link is left alone and
 test('what an engine was about to remove when it was killed is removed by the next one', async () => {
   const { id } = await request('/aside/deep/a', '/aside/gone/a');
   await waitForState(app, id, 'COMPLETED');
-  const { mtimeNs } = statSync(place('aside/deep/a'), { bigint: true });
-  renameSync(place('aside/deep/a'), place(`aside/deep/.tapegate-removed-${mtimeNs}.part`));
+  const { ino, mtimeNs } = statSync(place('aside/deep/a'), { bigint: true });
+  renameSync(place('aside/deep/a'), place(`aside/deep/.tapegate-removed-${ino}-${mtimeNs}.part`));
   rmSync(place('aside/gone/a'));
   clock.advance(10_000);
   await ring(app, 'event');

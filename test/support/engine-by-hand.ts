@@ -1,8 +1,10 @@
 /** An app without an engine, the steps of an engine one by one, to stop between any two of them, and one for a while. */
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { DiskGauge } from '../../src/engine/disk/space.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
+import { noteReady } from '../../src/operations/recalls/confirm.js';
 import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/operations/recalls/drives.js';
 import { type RunningRecall, startRecalls } from '../../src/operations/recalls/starts.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
@@ -44,6 +46,19 @@ export async function startByHand(app: TestApp, lease: Lease, files: readonly st
   );
   await setMount(app.ctx, lease, rows[0]?.volumeId ?? null);
   return await startRecalls(app.ctx, lease, { fileIds: rows.map((row) => row.id), measure });
+}
+
+/** Does what an engine does up to the moment at which it has put the file in place, and leaves the rest undone. */
+export async function dieAfterPlacing(app: TestApp, file: string, bytes: Uint8Array): Promise<void> {
+  const lease = await claim(app);
+  const [started] = await startByHand(app, lease, [file]);
+  if (started?.path !== file) throw new Error(`the recall of ${file} cannot start`);
+  const place = path.join(app.restoreDir, file);
+  mkdirSync(path.dirname(place), { recursive: true });
+  writeFileSync(place, bytes);
+  const { ino, mtimeNs } = statSync(place, { bigint: true });
+  const ready = await noteReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);
+  if (ready.size !== 1) throw new Error(`the copy of ${file} cannot be noted`);
 }
 
 /** An engine works until `work` is done. */

@@ -28,6 +28,9 @@ export function checkCopies(facts: Facts, index: Index, report: Report): void {
       report('copy-unknown', `a file stands at ${place}, and the catalogue has no copy there: it is ${stage}`);
     }
   }
+  for (const { fileId, diskId } of facts.leftBehind) {
+    report('copy-unseen', `what a recall of file ${fileId} left on disk ${diskId} was not looked at since`);
+  }
   checkHeld(facts, index, report);
   checkDoubted(facts, index, report);
   checkDisks(facts, report);
@@ -49,6 +52,8 @@ function checkCopy(facts: Facts, file: FileFact, place: string, copy: Copy | und
   }
   if (copy.mtimeNs !== file.mtimeNs) {
     report('copy-time', `${name}, and ${place} was modified at ${copy.mtimeNs}, not at ${file.mtimeNs}`);
+  } else if (copy.ino !== file.ino) {
+    report('copy-inode', `${name}, and ${place} has inode ${copy.ino}, not ${file.ino}`);
   }
 }
 

@@ -75,7 +75,7 @@ interface Soil {
   moveGone(...moves: string[]): Promise<void>;
   outside: { -readonly [Name in keyof Outside]: Outside[Name] };
   /** Takes what stands at a place in the restore area away, and puts other bytes there; undone afterwards. */
-  replace(file: string, bytes?: Uint8Array): Promise<{ mtimeNs: bigint }>;
+  replace(file: string, bytes?: Uint8Array): Promise<{ ino: bigint; mtimeNs: bigint }>;
 }
 
 const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
@@ -116,7 +116,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       const wasThere = await lstat(place).catch(() => undefined);
       if (wasThere) renameSync(place, aside);
       undo.push(() => (wasThere ? renameSync(aside, place) : rmSync(place, { force: true })));
-      if (!bytes) return { mtimeNs: 0n };
+      if (!bytes) return { ino: 0n, mtimeNs: 0n };
       writeFileSync(place, bytes);
       return await lstat(place, { bigint: true });
     },
@@ -314,9 +314,24 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     async ({ run, replace }) => {
       const bytes = bytesOf('/s/a');
       bytes[500] = (bytes[500] ?? 0) ^ 1;
-      const { mtimeNs } = await replace('/s/a', bytes);
+      const { ino, mtimeNs } = await replace('/s/a', bytes);
+      await run(`UPDATE tape_file SET disk_ino = ${ino}, disk_mtime_ns = ${mtimeNs} WHERE path = '/s/a'`);
+    },
+  ],
+  [
+    'copy-inode',
+    'a restored file is another one with the same bytes and time',
+    async ({ run, replace }) => {
+      const { mtimeNs } = await replace('/s/a', bytesOf('/s/a'));
       await run(`UPDATE tape_file SET disk_mtime_ns = ${mtimeNs} WHERE path = '/s/a'`);
     },
+  ],
+  [
+    'copy-unseen',
+    'what a recall left on a disk was not looked at',
+    ({ run }) =>
+      run(`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size)
+        SELECT id, 1, 1, 1, size FROM tape_file WHERE path = '/s/gone'`),
   ],
   ['copy-time', 'a restored file was written again', ({ replace }) => replace('/s/a', bytesOf('/s/a'))],
   [
@@ -351,9 +366,10 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'file-unheld',
     'a restored file is held by an ended request only',
     async ({ run, moveGone, replace }) => {
-      const { mtimeNs } = await replace('/s/gone', backend.volumes.get('V00001')?.get(4n));
+      const { ino, mtimeNs } = await replace('/s/gone', backend.volumes.get('V00001')?.get(4n));
       await run(
-        `UPDATE tape_file SET stage = 'RESTORED', disk_id = 1, disk_mtime_ns = ${mtimeNs} WHERE path = '/s/gone'`,
+        `UPDATE tape_file SET stage = 'RESTORED', disk_id = 1, disk_ino = ${ino}, disk_mtime_ns = ${mtimeNs}
+         WHERE path = '/s/gone'`,
       );
       await run('UPDATE restore_disk SET used = used + 1000');
       await moveGone('TA', 'AR');

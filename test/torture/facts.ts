@@ -56,6 +56,7 @@ export interface FileFact {
   size: bigint;
   stage: Stage;
   diskId: number | null;
+  ino: bigint | null;
   mtimeNs: bigint | null;
   verified: string | null;
   /** The catalogue says where on tape it is, and which checksum it has there. */
@@ -105,6 +106,7 @@ export interface Stored {
   /** Of tape copies that could not be confirmed. */
   verifications: { fileId: bigint; error: string; isTriedAgain: boolean }[];
   recalls: { fileId: bigint; state: RecallState; size: bigint; diskId: number | null }[];
+  leftBehind: { fileId: bigint; diskId: number }[];
   disks: DiskFact[];
   quotas: { user: string; size: bigint; used: bigint }[];
   notifications: NotificationFact[];
@@ -159,7 +161,7 @@ async function readStored(query: Query): Promise<Stored> {
     ),
     awaited: await query('SELECT request_id AS "requestId", path, reason FROM awaited_path ORDER BY request_id, path'),
     files: await query(
-      `SELECT id, path, size, stage, disk_id AS "diskId", disk_mtime_ns AS "mtimeNs", verified,
+      `SELECT id, path, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
          volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable"
        FROM tape_file ORDER BY id`,
     ),
@@ -167,6 +169,7 @@ async function readStored(query: Query): Promise<Stored> {
       `SELECT file_id AS "fileId", error, not_before IS NOT NULL AS "isTriedAgain" FROM verification ORDER BY file_id`,
     ),
     recalls: await query('SELECT file_id AS "fileId", state, size, disk_id AS "diskId" FROM recall ORDER BY file_id'),
+    leftBehind: await query('SELECT file_id AS "fileId", disk_id AS "diskId" FROM left_behind ORDER BY id'),
     disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),
     quotas: await query('SELECT "user", size, used FROM quota ORDER BY id'),
     notifications: await query(

@@ -33,6 +33,8 @@ const work = async () => {
   engine = await startEngine({ ...app.ctx, config: { ...app.ctx.config, drives: 1 } }, backend, { drainMs: 200 });
 };
 
+const traits = { ino: 1n, mtimeNs: 1n, ctimeNs: null, checksum: null };
+
 test('a connection that breaks between two queries fails the next one, and nothing else', async () => {
   const client = await app.ctx.db.pool.connect();
   const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
@@ -120,7 +122,7 @@ test('a request hears of a recall that begins and ends while it is made', async 
   const started = await startByHand(app, lease, [first]);
   // events are written in the order in which they are about to be: the end of the recall, then the request
   const unlockEvents = await lock(app, 'SELECT pg_advisory_xact_lock(1413563205, 1)');
-  const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
+  const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
   await waitForBlocked(app, 1 + started.length);
   await unlock();
   await waitForBlocked(app, 1 + started.length);
@@ -141,7 +143,7 @@ test('a file leaves the disk when its only request was made and cancelled while 
   await cancel(app, first);
   // who ends the recall has looked for requests, and waits for the file; a request may still look at it
   const unlockFile = await lock(app, `SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);
-  const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', mtimeNs: 1n }]);
+  const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
   await waitForBlocked(app, 1);
   const brief = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
   const unlockHold = await lock(app, `SELECT FROM hold WHERE request_id = ${brief} FOR UPDATE`);

@@ -11,6 +11,7 @@ export interface Copy {
   /** Below the mount point, which is the logical path of a restored file. */
   path: string;
   size: bigint;
+  ino: bigint;
   mtimeNs: bigint;
   /** Null for what is no plain file. */
   sha256: string | null;
@@ -38,7 +39,7 @@ async function readCopy(mountpoint: string, below: string): Promise<Copy> {
   const file = path.join(mountpoint, below);
   const stats = await lstat(file, { bigint: true });
   const sha256 = stats.isFile() ? await hashFile(file) : null;
-  return { mountpoint, path: below, size: stats.size, mtimeNs: stats.mtimeNs, sha256 };
+  return { mountpoint, path: below, size: stats.size, ino: stats.ino, mtimeNs: stats.mtimeNs, sha256 };
 }
 
 async function hashFile(file: string): Promise<string> {

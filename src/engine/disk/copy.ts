@@ -1,30 +1,63 @@
 /** A copy in the restore area: put in place, looked at, compared with how it was left, and removed. */
-import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
+import { type BigIntStats, linkSync, lstatSync, renameSync } from 'node:fs';
 import { lstat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { checksumOf } from '../checksum.js';
-import { lstatPath, renamePath } from './descriptors.js';
+import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { type CopyPlace, type Folder, removeEmptyFolders, withCopy } from './restore-area.js';
 
-/** A copy as it was left. */
+/** A copy as it was left, on the disk that has its disk's marker. */
 export interface LeftCopy extends CopyPlace {
   /** Bytes. */
   size: bigint;
-  /** Modification time in nanoseconds; null where it is not known, and no copy is like that. */
+  /** Null where an older version has put it there. */
+  ino: bigint | null;
+  /** In nanoseconds; null where it is not known, and no copy is like that. */
   mtimeNs: bigint | null;
+  /** In nanoseconds; null where it is not known: the checksum decides. */
+  ctimeNs: bigint | null;
+  /** Of its bytes; null where it is not known. */
+  copyChecksum: string | null;
 }
 
-/** What stands at the place of a file: nothing, a plain file, or something that no restore may touch. */
-export async function inspect(folder: Folder, name: string): Promise<'nothing' | 'file' | 'other'> {
-  const stats = await lstatPath(path.join(folder.at, name)).catch(ignoreMissing);
-  if (!stats) return 'nothing';
-  return stats.isFile() ? 'file' : 'other';
+/**
+ * Gives a partial file its name, and refuses whatever stands there already: a link, unlike a rename, replaces nothing, at
+ * whatever moment this process may stand still. Where a file system has no links, the place is looked at and the file
+ * renamed in one go: that replaces what somebody else puts there between these two calls, but nothing of Tapegate's,
+ * since whoever takes over the drive removes the partial file first.
+ * @throws an error with the code EEXIST where something stands there, ENOENT where the partial file has gone
+ */
+export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
+  const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
+    renameToNothing(from, to);
+    return;
+  }
+  await unlinkPath(from);
 }
 
-/** Gives a partial file its name, in one step. What stands there already is replaced: `inspect` it before. */
-export async function putInPlace(folder: Folder, partial: string, name: string): Promise<void> {
-  await renamePath(path.join(folder.at, partial), path.join(folder.at, name));
+/** What file systems without links say. */
+const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
+
+function renameToNothing(from: string, to: string): void {
+  if (lstatSync(to, { throwIfNoEntry: false })) {
+    throw Object.assign(new Error(`something stands at ${to}`), { code: 'EEXIST' });
+  }
+  renameSync(from, to);
+}
+
+/** The inode as it is noted: the database has no unsigned numbers. */
+export function inodeOf({ ino }: BigIntStats): bigint {
+  return BigInt.asIntN(64, ino);
+}
+
+/** What stands in an open folder; undefined for nothing. */
+export async function lookInto(folder: Folder, name: string): Promise<BigIntStats | undefined> {
+  return await lstatPath(path.join(folder.at, name), { bigint: true }).catch(ignoreMissing);
 }
 
 /**
@@ -48,24 +81,27 @@ export async function readChecksum(place: CopyPlace, like: string): Promise<stri
  * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
  */
 export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
-  return await findState(copy, async (file) => compareStats(copy, await lstat(file, { bigint: true })));
+  return await findState(copy, async (file) => ((await recognise(copy, file)) ? 'same' : 'changed'));
 }
 
 /**
  * Removes a copy that is as it was left, and the folders that are empty then. A changed one is left alone.
+ * @returns what it was found to be
  * @throws TapeError TRANSIENT when the disk is not there
  */
-export async function removeCopy(copy: LeftCopy): Promise<void> {
+export async function removeCopy(copy: LeftCopy): Promise<CopyState> {
   const state = await findState(copy, async (file, folder) => {
-    const aside = path.join(folder.at, `.tapegate-removed-${copy.mtimeNs}.part`);
+    const aside = path.join(folder.at, `.tapegate-removed-${copy.ino ?? 0n}-${copy.mtimeNs}.part`);
     try {
-      return takeAway(copy, file, aside);
+      const stats = await recognise(copy, file);
+      return stats && takeAway(stats, file, aside) ? 'same' : 'changed';
     } finally {
       await unlink(aside).catch(ignoreMissing); // also what a process killed here has left
     }
   });
   // also of one that is gone: a process killed in between has left its folders
   if (state !== 'changed') await removeEmptyFolders(copy);
+  return state;
 }
 
 /** Removes a file of the restore area that is no noted copy, and the folders that are empty then. */
@@ -74,7 +110,7 @@ export async function removeFile(place: CopyPlace): Promise<void> {
   await removeEmptyFolders(place);
 }
 
-type CopyState = 'same' | 'changed' | 'missing';
+export type CopyState = 'same' | 'changed' | 'missing';
 
 async function findState(
   copy: LeftCopy,
@@ -89,18 +125,37 @@ async function findState(
   }
 }
 
-/**
- * Looked at and moved in one go: a process that stands still in between, loses its locks with the database, and awakes
- * when a new copy is in place would take that one. Moved and not removed, since removing a large file takes its time.
- */
-function takeAway(copy: LeftCopy, file: string, aside: string): CopyState {
-  const state = compareStats(copy, lstatSync(file, { bigint: true }));
-  if (state === 'same') renameSync(file, aside);
-  return state;
+/** By its inode, size and time of modification only. Not by the device: a mount may give it another number each time. */
+export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+  const hasInode = copy.ino === null || copy.ino === inodeOf(stats);
+  return stats.isFile() && hasInode && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
 }
 
-function compareStats(copy: LeftCopy, stats: BigIntStats): CopyState {
-  return stats.isFile() && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs ? 'same' : 'changed';
+/**
+ * @returns what is known of the file where it is the copy; undefined where it is another one, or has other bytes: times of
+ *   modification can be set, and a changed group or mode changes no byte
+ */
+async function recognise(copy: LeftCopy, file: string): Promise<BigIntStats | undefined> {
+  const stats = await lstat(file, { bigint: true });
+  if (!isKnownBy(copy, stats)) return undefined;
+  const isInDoubt = copy.ino !== null && copy.ctimeNs !== stats.ctimeNs;
+  if (!isInDoubt || copy.copyChecksum === null) return stats;
+  return (await checksumOf(file, copy.copyChecksum)) === copy.copyChecksum ? stats : undefined;
+}
+
+/**
+ * Looked at and moved in one go: a process that stands still in between, loses its locks with the database, and awakes
+ * when a new copy is in place would take that one, and gives it back. Moved and not removed, since removing a large file
+ * takes its time.
+ * @param known the file, as it was recognised
+ */
+function takeAway(known: BigIntStats, file: string, aside: string): boolean {
+  const stats = lstatSync(file, { bigint: true });
+  if (stats.ino !== known.ino || stats.ctimeNs !== known.ctimeNs) return false;
+  renameSync(file, aside);
+  if (lstatSync(aside, { bigint: true }).ino === known.ino) return true;
+  linkSync(aside, file);
+  return false;
 }
 
 function ignoreMissing(error: unknown): undefined {

@@ -11,4 +11,5 @@ export const syncFile = promisify(fs.fsync);
 export const statFile = promisify(fs.fstat);
 export const closeFile = promisify(fs.close);
 export const lstatPath = promisify(fs.lstat);
-export const renamePath = promisify(fs.rename);
+export const linkPath = promisify(fs.link);
+export const unlinkPath = promisify(fs.unlink);

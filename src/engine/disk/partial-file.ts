@@ -6,6 +6,7 @@ import { constants } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
+import { inodeOf } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
 
@@ -30,12 +31,17 @@ export function parsePartialName(name: string): PartialOwner | undefined {
     : undefined;
 }
 
-/** Removes a partial file beside the place of its copy, where there is one. A folder that cannot be had holds up nothing. */
+/**
+ * Removes a partial file beside the place of its copy, where there is one. Where something else is in the way of its
+ * folder there is none.
+ * @throws TapeError TRANSIENT when the disk is not there, and what else keeps it from being removed
+ */
 export async function removePartial(place: CopyPlace, name: string): Promise<void> {
   try {
     await withCopy(place, (_file, folder) => unlink(path.join(folder.at, name)));
   } catch (error) {
-    if (codeOf(error) !== 'ENOENT' && !(error instanceof TapeError)) throw error;
+    const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
+    if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
   }
 }
 
@@ -95,21 +101,24 @@ export class PartialFile {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Waits for the writes, syncs and closes. @returns the modification time in nanoseconds */
-  async finish(): Promise<bigint> {
+  /** Waits for the writes, syncs and closes. @returns what the file is known by from now on */
+  async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
     await this.written;
     const fd = await this.opening;
     await syncFile(fd);
-    const { mtimeNs } = await statFile(fd, { bigint: true });
+    const stats = await statFile(fd, { bigint: true });
     await this.close();
-    return mtimeNs;
+    return { ino: inodeOf(stats), mtimeNs: stats.mtimeNs };
   }
 
-  /** Removes the file, as far as that is possible now; the next try on the same drive begins with removing it. */
-  async discard(): Promise<void> {
+  /** Removes the file. @returns false when that is not possible now */
+  async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // told by `write` or `finish`
     await this.close().catch(() => {}); // never opened, or told by `finish`
-    await unlink(this.file).catch(() => {});
+    return await unlink(this.file).then(
+      () => true,
+      (error: unknown) => codeOf(error) === 'ENOENT',
+    );
   }
 
   /** Once only: the number of a closed descriptor may soon be that of another file. */

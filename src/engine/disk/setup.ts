@@ -7,6 +7,7 @@ import { sampleCopies } from '../../operations/disks/copies.js';
 import { type DiskRow, ensureDisk, listDisks, setDisk } from '../../operations/disks/disks.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
+import { isKnownBy } from './copy.js';
 import { findRoot, removeMarker, rootOf, writeMarker } from './marker.js';
 import { readFileSystem } from './space.js';
 
@@ -76,7 +77,7 @@ async function adopt(ctx: Context, { id, mountpoint }: DiskRow): Promise<string 
     const found = await Promise.all(
       copies.map(async (copy) => {
         const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // not there
-        return stats !== undefined && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
+        return stats !== undefined && isKnownBy(copy, stats);
       }),
     );
     if (copies.length > 0 && !found.includes(true)) {

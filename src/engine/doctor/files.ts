@@ -4,6 +4,7 @@ import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
+import { readLeftOn } from '../../operations/disks/left-behind.js';
 import {
   type PlaceNote,
   type RunningPart,
@@ -12,7 +13,7 @@ import {
   withLockedFile,
 } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
-import { lookAt, readChecksum, removeFile } from '../disk/copy.js';
+import { isKnownBy, lookAt, removeFile } from '../disk/copy.js';
 import type { MarkedDisk } from '../disk/marker.js';
 import { parsePartialName } from '../disk/partial-file.js';
 import type { CopyPlace } from '../disk/restore-area.js';
@@ -110,24 +111,22 @@ function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
   );
 }
 
-/** Stands where a copy of the file would, and is none that is noted. */
+/**
+ * Stands where a copy of the file would, and is none that is noted. It may be somebody's own, whatever its bytes: only what
+ * is known to have been left by a recall is removed.
+ */
 async function* examineOrphan(
   ctx: Context,
   exam: Examination,
   place: CopyPlace,
-  { fileId, checksum }: PlaceNote,
+  { fileId }: PlaceNote,
 ): AsyncGenerator<Finding> {
-  const before = await findStats(place);
-  if (!before) return;
-  const hasTheBytes =
-    exam.repair && before.isFile() && checksum !== null && (await readChecksum(place, checksum)) === checksum;
+  const left = exam.repair ? await readLeftOn(ctx, { ...place, fileId }) : [];
   const fault = await withLockedFile(ctx, fileId, async (note) => {
     const stats = note && !isExpected(note, place) ? await findStats(place) : undefined;
     if (!note || !stats) return undefined;
-    const isSame = stats.ino === before.ino && stats.size === before.size && stats.mtimeNs === before.mtimeNs;
-    const isTheCopy = hasTheBytes && isSame && note.checksum === checksum && stats.size === note.size;
-    const isOnTape = note.stage === 'ONTAPE' || note.stage === 'RESTORED';
-    return { note, stats, isRepaired: isTheCopy && isOnTape && (await tryRemove(ctx, place)) };
+    const copy = left.find(({ ino, ...it }) => ino !== null && isKnownBy({ ...it, ino, ...UNTOLD }, stats));
+    return { note, stats, isRepaired: copy !== undefined && (await tryRemove(ctx, place)) };
   });
   if (!fault) return;
   const { note, stats, isRepaired } = fault;
@@ -136,6 +135,9 @@ async function* examineOrphan(
   const found = stats.isFile() ? `${stats.size} bytes` : 'no plain file';
   yield { kind: 'orphan-copy', thing: place.mountpoint + place.path, expected, found, isRepaired };
 }
+
+/** Of what was left behind only inode, size and time of modification are known. */
+const UNTOLD = { ctimeNs: null, copyChecksum: null };
 
 /** @returns false when it could not be removed, which holds up nothing else */
 async function tryRemove(ctx: Context, place: CopyPlace): Promise<boolean> {

@@ -11,8 +11,9 @@ import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
+import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
-import { beginCopy, finishCopy, outcomeOf, readInto, toReturned } from './recall.js';
+import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, UnseenError } from './recall.js';
 import { Reports } from './reports.js';
 
 /** Recalls that were started together. */
@@ -58,6 +59,7 @@ class BatchRun {
   private readonly volume: MountedVolume;
   private readonly work: BatchWork;
   private readonly folders = new OpenFolders();
+  private readonly confirmations: Confirmations;
   private readonly reports: Reports;
   /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
   private readonly finishing: Promise<void>[] = [];
@@ -69,6 +71,7 @@ class BatchRun {
     this.lease = lease;
     this.volume = volume;
     this.work = work;
+    this.confirmations = new Confirmations(ctx, lease);
     this.reports = new Reports(this.folders, work.report);
   }
 
@@ -85,10 +88,11 @@ class BatchRun {
     try {
       signal.throwIfAborted();
       const folder = await ofDisk(this.folders.open(recall));
-      const copy = beginCopy(this.lease, recall, { folder, budget: this.work.budget });
+      const { budget } = this.work;
+      const copy = await beginCopy(this.lease, this.confirmations, recall, { folder, budget });
       const checksum = await readInto(copy, this.volume, recall, signal);
       this.finishing.push(
-        finishCopy(this.lease, recall, copy, checksum).then((outcome) => {
+        finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).then((outcome) => {
           this.work.disks.succeeded(recall.diskId);
           end(outcome);
         }, fail),
@@ -99,8 +103,13 @@ class BatchRun {
   }
 
   /** How a recall ends that has failed. Never rejects. */
-  private async judge(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
-    if (signal.aborted) return toReturned(recall);
+  private async judge(recall: RunningRecall, thrown: unknown, signal: AbortSignal): Promise<RecallOutcome> {
+    if (!(thrown instanceof UnseenError)) return await this.judgeReason(recall, thrown, signal);
+    return { ...(await this.judgeReason(recall, thrown.cause, signal)), isUnseen: true };
+  }
+
+  private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
+    if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
     if (error instanceof VolumeError) {
       this.failure = error;
       return toReturned(recall);

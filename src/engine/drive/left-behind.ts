@@ -1,14 +1,15 @@
 /**
  * Puts in order what an earlier holder of a drive left. Partial files go first, so that one that only slept cannot put
- * a file in place any more; what is in place by then is taken as restored, and the rest is queued again.
+ * a file in place any more; what is in place by then, and was noted before, is taken as restored, and the rest is queued
+ * again. What cannot be looked at now is noted, and left to a pass (engine/disk/left-behind.ts).
  */
 import { lstat } from 'node:fs/promises';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/repair.js';
-import { secondsOf } from '../../time.js';
 import { checksumOf } from '../checksum.js';
+import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { partialName, removePartial } from '../disk/partial-file.js';
 import { withCopy } from '../disk/restore-area.js';
@@ -16,18 +17,20 @@ import type { HeldLease } from './lease.js';
 
 /** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
+  const before = await readLeftBehind(ctx, lease);
+  const looks = new Looks(ctx, disks, before);
+  const cleared = new Set<bigint>();
+  for (const recall of before) {
+    const name = partialName({ ...lease, ...recall });
+    if (await looks.take(recall, () => removePartial(recall, name))) cleared.add(recall.fileId);
+  }
+  // read again: from here on nothing is put in place any more, and whatever was is noted
   const left = await readLeftBehind(ctx, lease);
-  const failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
   const ended: { epoch: bigint; outcome: RecallOutcome }[] = [];
   for (const recall of left) {
-    let outcome: RecallOutcome = { fileId: recall.fileId, kind: 'returned' };
-    try {
-      if (!failing.has(recall.diskId)) outcome = (await ofDisk(findLeft(lease, recall))) ?? outcome;
-    } catch (error) {
-      // a disk that is away or read-only must not keep the drive from working
-      if ((await disks.blame(recall, error)) !== undefined) failing.add(recall.diskId);
-      else ctx.log.error({ path: recall.path }, `what a dead engine left cannot be looked at: ${messageOf(error)}`);
-    }
+    const look = await looks.take(recall, () => findFinished(recall));
+    const isUnseen = look === undefined || !cleared.has(recall.fileId);
+    const outcome = look?.found ?? { fileId: recall.fileId, kind: 'returned', isUnseen };
     ended.push({ epoch: recall.epoch, outcome });
   }
   await endLeftBehind(ctx, lease, ended);
@@ -35,34 +38,49 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
   ctx.log.warn({ drive: lease.driveName, count: left.length }, 'recalls of an engine that is gone are put in order');
 }
 
-async function findLeft(lease: HeldLease, recall: LeftBehind): Promise<RecallOutcome | undefined> {
-  await removePartial(recall, partialName({ ...lease, ...recall }));
-  return await findFinished(recall);
+/** Looks at disks, and not any more at one that fails: it must not keep the drive from working. */
+class Looks {
+  private readonly ctx: Context;
+  private readonly disks: FailingDisks;
+  private readonly failing: Set<number>;
+
+  constructor(ctx: Context, disks: FailingDisks, left: readonly LeftBehind[]) {
+    this.ctx = ctx;
+    this.disks = disks;
+    this.failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
+  }
+
+  /** @returns what was found; undefined where it cannot be looked at */
+  async take<T>(recall: LeftBehind, look: () => Promise<T>): Promise<{ found: T } | undefined> {
+    if (this.failing.has(recall.diskId)) return undefined;
+    try {
+      return { found: await ofDisk(look()) };
+    } catch (error) {
+      if ((await this.disks.blame(recall, error)) !== undefined) this.failing.add(recall.diskId);
+      else
+        this.ctx.log.error({ path: recall.path }, `what a dead engine left cannot be looked at: ${messageOf(error)}`);
+      return undefined;
+    }
+  }
 }
 
 /**
  * The file may have been put in place just before its engine died. Queued again it might be put on another disk, or nobody
- * might wait for it any more, and what stands here would stay for ever.
+ * might wait for it any more, and what stands here would stay for ever. What was not noted is somebody else's.
  */
 async function findFinished(left: LeftBehind): Promise<RecallOutcome | undefined> {
+  const { fileId, ino, mtimeNs, checksum } = left;
+  if (ino === null || mtimeNs === null) return undefined;
   try {
     return await withCopy(left, async (file, folder) => {
       const stats = await lstat(file, { bigint: true });
-      if (!stats.isFile() || stats.size !== left.size || !(await isOurs(left, file, stats.mtimeNs))) return undefined;
+      if (!isKnownBy({ ...left, ctimeNs: null, copyChecksum: null }, stats)) return undefined;
+      if (checksum !== null && (await checksumOf(file, checksum)) !== checksum) return undefined;
       await folder.handle.sync(); // its engine may not have come to that
-      return { fileId: left.fileId, kind: 'restored', mtimeNs: stats.mtimeNs };
+      return { fileId, kind: 'restored', ino, mtimeNs, ctimeNs: stats.ctimeNs, checksum };
     });
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
     throw error;
   }
-}
-
-/** File systems date a file by a clock that may be a little behind. */
-const CLOCK_SECONDS = 1;
-
-/** Without a checksum the time tells: what stood there before the recall began is somebody else's. */
-async function isOurs(left: LeftBehind, file: string, mtimeNs: bigint): Promise<boolean> {
-  if (left.checksum !== null) return (await checksumOf(file, left.checksum)) === left.checksum;
-  return Number(mtimeNs) / 1e9 >= secondsOf(left.startedAt) - CLOCK_SECONDS;
 }

@@ -6,19 +6,24 @@
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { TapeError } from '../../errors.js';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { readLeftOn } from '../../operations/disks/left-behind.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
-import { checksumOf } from '../checksum.js';
-import { inspect, putInPlace } from '../disk/copy.js';
+import { inodeOf, lookInto, putInPlace } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
+import { removeLeftCopy } from '../disk/left-behind.js';
 import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
 import type { Folder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
+import type { Confirmations } from './confirmations.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, describeEnd, pauseSeconds } from './retry.js';
+
+/** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
+export class UnseenError extends Error {}
 
 /** A copy that is being made, beside its place. */
 export interface CopyInHand {
@@ -27,14 +32,15 @@ export interface CopyInHand {
   file: PartialFile;
 }
 
-/** @throws Error when the lease is lost */
-export function beginCopy(
+/** @throws NotHeldError when the drive is somebody else's by now */
+export async function beginCopy(
   lease: HeldLease,
+  confirmations: Confirmations,
   recall: RunningRecall,
   { folder, budget }: { folder: Folder; budget: Budget },
-): CopyInHand {
+): Promise<CopyInHand> {
   // who has stood still must not begin a partial file when others have looked for what it left already
-  lease.confirm();
+  await confirmations.confirmOpening();
   const partial = partialName({ ...lease, fileId: recall.fileId });
   return { folder, partial, file: new PartialFile(folder, partial, budget) };
 }
@@ -60,42 +66,68 @@ export async function readInto(
       },
     });
   } catch (error) {
-    await copy.file.discard();
-    throw error;
+    throw await giveUp(copy, error);
   }
 }
 
 /**
  * Syncs a copy that was read and puts it in its place, which lasts once the folder is synced as well. The copy is removed
  * when it throws.
+ *
+ * What the copy is known by is noted first, together with the question whether the drive is still ours. Whoever stands
+ * still after that overwrites nothing: the next holder of the drive has removed the partial file, and what stands in the
+ * place is not replaced.
  */
 export async function finishCopy(
-  lease: HeldLease,
+  ctx: Context,
+  confirmations: Confirmations,
   recall: RunningRecall,
-  copy: CopyInHand,
-  checksum: string,
+  { copy, checksum }: { copy: CopyInHand; checksum: string },
 ): Promise<RecallOutcome> {
-  const name = path.basename(recall.path);
   try {
-    const mtimeNs = await ofDisk(copy.file.finish());
-    await ofDisk(refuseOther(recall, copy.folder, checksum));
-    // who has stood still must not put anything in place when the file may be another engine's already
-    lease.confirm();
-    await ofDisk(putInPlace(copy.folder, copy.partial, name));
-    return { fileId: recall.fileId, kind: 'restored', mtimeNs };
+    const { ino, mtimeNs } = await ofDisk(copy.file.finish());
+    await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
+    await takePlace(ctx, recall, copy, ino);
+    const inPlace = await lookInto(copy.folder, path.basename(recall.path));
+    const ctimeNs = inPlace && inodeOf(inPlace) === ino ? inPlace.ctimeNs : null;
+    return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum };
   } catch (error) {
-    await copy.file.discard();
-    throw error;
+    throw await giveUp(copy, error);
   }
 }
 
-/** The same bytes may stand there, put by an engine that was killed before it could say so; anything else stays. */
-async function refuseOther(recall: RunningRecall, folder: Folder, checksum: string): Promise<void> {
+/** @returns what is to be thrown */
+async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
+  const isGone = await copy.file.discard();
+  return isGone || error instanceof UnseenError ? error : new UnseenError(messageOf(error), { cause: error });
+}
+
+/** @throws TapeError POLICY where somebody else's file stands there, whatever its bytes */
+async function takePlace(ctx: Context, recall: RunningRecall, copy: CopyInHand, ino: bigint): Promise<void> {
   const name = path.basename(recall.path);
-  const found = await inspect(folder, name);
-  if (found === 'nothing') return;
-  if (found === 'file' && (await checksumOf(path.join(folder.at, name), checksum)) === checksum) return;
-  throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await ofDisk(putInPlace(copy.folder, copy.partial, name));
+    } catch (error) {
+      const found = await lookInto(copy.folder, name).catch(() => {
+        throw new UnseenError(messageOf(error), { cause: error });
+      });
+      // it is there: a network file system may say that it is not, or the partial file could not be removed any more
+      if (found && inodeOf(found) === ino) return;
+      if (codeOf(error) !== 'EEXIST') throw error;
+    }
+    if (attempt === 2 || !(await removeEarlier(ctx, recall))) {
+      throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
+    }
+  }
+}
+
+/** An earlier try may have come so far, and its end was not seen. @returns whether that was what stood there */
+async function removeEarlier(ctx: Context, recall: RunningRecall): Promise<boolean> {
+  for (const left of await readLeftOn(ctx, recall)) {
+    if ((await ofDisk(removeLeftCopy(left))) === 'same') return true;
+  }
+  return false;
 }
 
 /** How a recall ends that could not be done: to be tried again after a pause, or failed for good. Told to the log. */

@@ -142,7 +142,7 @@ class Visit {
 
   private async giveBackAhead(): Promise<void> {
     const unread = await this.starts.takeBack();
-    if (unread) this.outcomes.report(unread.map(toReturned));
+    if (unread) this.outcomes.report(unread.map((recall) => toReturned(recall)));
   }
 
   /** A volume that fails again and again is taken out of service; until then all of its files wait for the next mount. */

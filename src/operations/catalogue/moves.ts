@@ -1,13 +1,35 @@
 /** The one function that moves files from stage to stage. */
-import { empty, sql } from '../../database/sql.js';
+import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { recordMoves } from '../../events.js';
 import type { Move } from '../../stages.js';
 
-/** The copy that a file has in the restore area from a move on. */
-export interface NewCopy {
-  diskId: number;
+/** What a copy in the restore area is known by, beside its size; of the file's inode and in nanoseconds. */
+export interface CopyTraits {
+  ino: bigint;
   mtimeNs: bigint;
+  /** Null where it is not known. */
+  ctimeNs: bigint | null;
+  /** Of its bytes; null where it is not known. */
+  checksum: string | null;
+}
+
+/** The copy that a file has in the restore area from a move on. */
+export interface NewCopy extends CopyTraits {
+  diskId: number;
+}
+
+/** Sets what is noted of the copy of a file, from a row `m` of `newCopies`. */
+export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
+  disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
+
+/** Files with their new copies, as rows `m`. @param copies of each file, or none at all */
+export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
+  const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
+  const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
+  const checksums = copies.map((copy) => copy.checksum);
+  return sql`unnest(${fileIds}::bigint[], ${diskIds}::int[], ${inos}::bigint[], ${mtimes}::bigint[], ${ctimes}::bigint[],
+    ${checksums}::text[]) AS m (id, disk_id, ino, mtime_ns, ctime_ns, checksum)`;
 }
 
 /**
@@ -23,11 +45,9 @@ export async function moveFiles(
   copies?: readonly NewCopy[],
 ): Promise<bigint[]> {
   if (fileIds.length === 0) return [];
-  const [diskIds, mtimes] = [copies?.map((copy) => copy.diskId) ?? [], copies?.map((copy) => copy.mtimeNs) ?? []];
-  const note = copies ? sql`, disk_id = m.disk_id, disk_mtime_ns = m.mtime_ns` : empty;
+  const note = copies ? sql`, ${noteCopy}` : empty;
   const rows = await tx.query<{ id: bigint }>(
-    sql`UPDATE tape_file f SET stage = ${move.to} ${note}
-        FROM unnest(${fileIds}::bigint[], ${diskIds}::int[], ${mtimes}::bigint[]) AS m (id, disk_id, mtime_ns)
+    sql`UPDATE tape_file f SET stage = ${move.to} ${note} FROM ${newCopies(fileIds, copies ?? [])}
         WHERE f.id = m.id AND f.stage = ${move.from} RETURNING f.id`,
   );
   const moved = rows.map((row) => row.id);

@@ -26,7 +26,7 @@ export const placeOfFile = sql`volume_id = f.volume_id, position = f.position, s
 
 /** The part of an update that puts the recall `c` of the file `f` back into the queue. */
 export const waitingAgain = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
-  checksum = NULL, ${placeOfFile}`;
+  checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${placeOfFile}`;
 
 /** The recall `c` has another place or size than its file `f`. */
 export const isMisplaced = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;

@@ -13,13 +13,16 @@ export interface NotedCopy {
   stage: Stage;
   diskId: number;
   mountpoint: string;
-  /** Modification time it was left with, in nanoseconds. */
+  /** What it is known by: inode, times of modification and change (nanoseconds), and the checksum of its bytes. */
+  ino: bigint | null;
   mtimeNs: bigint | null;
+  ctimeNs: bigint | null;
+  copyChecksum: string | null;
 }
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
 export const copyColumns = sql`f.id AS "fileId", f.path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
-  f.disk_mtime_ns AS "mtimeNs"`;
+  f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum"`;
 
 /** Some of the copies of restored files on a disk. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {

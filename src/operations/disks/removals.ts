@@ -145,7 +145,8 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
           SELECT f.id, f.disk_id, f.size FROM tape_file f
           WHERE f.id = ANY(${fileIds}::bigint[]) AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'
         ), forgotten AS (
-          UPDATE tape_file f SET disk_id = NULL, disk_mtime_ns = NULL FROM copy WHERE f.id = copy.id
+          UPDATE tape_file f SET disk_id = NULL, disk_ino = NULL, disk_mtime_ns = NULL, disk_ctime_ns = NULL,
+            disk_checksum = NULL FROM copy WHERE f.id = copy.id
         ), locked AS (
           SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM copy) ORDER BY k.id ${locking.disk}
         )

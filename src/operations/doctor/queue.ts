@@ -5,6 +5,7 @@ import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
+import { noteLeftBehind } from '../disks/left-behind.js';
 import { isOrphan, returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
 import { dropRecalls } from '../requests/ends.js';
@@ -32,6 +33,8 @@ export const recallLost: FaultKind = {
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairLost', async (tx) => {
       await lockHolders(tx, keys);
+      // nobody looks at what these may have left
+      await noteLeftBehind(tx, sql`c.file_id = ANY(${keys}::bigint[]) AND ${isLost}`);
       const returned = await tx.query<{ fileId: bigint; size: bigint; diskId: number | null }>(
         sql`UPDATE recall c SET ${waitingAgain}
             FROM recall old JOIN tape_file f ON f.id = old.file_id LEFT JOIN drive d ON d.id = old.drive_id

@@ -8,17 +8,18 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
-import { moveFiles, type NewCopy } from '../catalogue/moves.js';
+import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
 import { isSamePlace, isSameVersion, waitingAgain } from '../catalogue/versions.js';
 import { isLive, isUnheld, isWaiting } from '../conditions.js';
+import { noteLeftBehind } from '../disks/left-behind.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
 import type { Lease } from './drives.js';
 
-/** How a running recall ended. */
-export type RecallOutcome = { fileId: bigint } & (
-  | { kind: 'restored'; mtimeNs: bigint }
+/** How a running recall ended. `isUnseen`: what it may have left on its disk could not be looked at. */
+export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
+  | ({ kind: 'restored' } & CopyTraits)
   /** For good. */
   | { kind: 'failed'; errorClass: ErrorClass; error: string }
   /** To be tried again, not before the time given. */
@@ -62,6 +63,7 @@ export async function finishRecalls(
     await lockHolders(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
     const judged = await judgeOutcomes(ctx, tx, lease, outcomes);
+    await noteUnseen(tx, lease, outcomes);
     const reservations = await endRecalls(tx, lease, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
     const written = judged.filter((outcome) => ended.has(outcome.fileId));
@@ -109,7 +111,7 @@ async function placeFinished(
 ): Promise<bigint[]> {
   const toCopy = (outcome: Restored) => {
     const recall = ended.get(outcome.fileId);
-    return recall ? [{ fileId: outcome.fileId, mtimeNs: outcome.mtimeNs, diskId: recall.diskId }] : [];
+    return recall ? [{ ...outcome, diskId: recall.diskId }] : [];
   };
   const copies = outcomes.flatMap((outcome) => (outcome.kind === 'restored' ? toCopy(outcome) : []));
   const stale = outcomes.flatMap((outcome) =>
@@ -139,13 +141,8 @@ async function noteCopies(
   const moved = new Set(await moveFiles(tx, fileIds, move, copies));
   const others = copies.filter((copy) => !moved.has(copy.fileId));
   if (others.length === 0) return;
-  const [ids, diskIds] = [others.map((c) => c.fileId), others.map((c) => c.diskId)];
-  const mtimes = others.map((c) => c.mtimeNs);
-  await tx.query(
-    sql`UPDATE tape_file f SET disk_id = r.disk_id, disk_mtime_ns = r.mtime_ns
-        FROM unnest(${ids}::bigint[], ${diskIds}::int[], ${mtimes}::bigint[]) AS r (id, disk_id, mtime_ns)
-        WHERE f.id = r.id`,
-  );
+  const ids = others.map((copy) => copy.fileId);
+  await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(ids, others)} WHERE f.id = m.id`);
 }
 
 /** What those who hold the file are told; nothing while it is still to be recalled. */
@@ -187,6 +184,17 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judg
   );
   const back = outcomes.filter((outcome) => !isOver(outcome));
   return back.length === 0 ? gone : [...gone, ...(await requeue(tx, lease, back))];
+}
+
+/** Before the recalls forget what they were about to put in place. */
+async function noteUnseen(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<void> {
+  const unseen = outcomes.filter((outcome) => outcome.isUnseen);
+  if (unseen.length === 0) return;
+  const fileIds = unseen.map((outcome) => outcome.fileId);
+  await noteLeftBehind(
+    tx,
+    sql`c.file_id = ANY(${fileIds}::bigint[]) AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}`,
+  );
 }
 
 /** The place is that of the file; what is read as another version has all of its tries before it. */

@@ -19,13 +19,16 @@ export interface LeftBehind {
   /** The disk is out of service for failing: it is not to be looked at. */
   isFailing: boolean;
   epoch: bigint;
-  startedAt: string;
+  /** What it was about to put in place, when it had come to that. */
+  ino: bigint | null;
+  mtimeNs: bigint | null;
 }
 
 /** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.checksum, d.mountpoint, c.epoch, c.started_at AS "startedAt", c.disk_id AS "diskId",
+    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.checksum, d.mountpoint, c.epoch, c.disk_id AS "diskId",
+       c.copy_ino AS ino, c.copy_mtime_ns AS "mtimeNs",
        EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,

@@ -1,0 +1,73 @@
+/**
+ * What recalls may have left on disks, and what nobody could look at: their disk was away when their engine was gone, or
+ * failed when they ended. It is kept by what the copy is known by, so that no file of somebody else's is taken for it, and
+ * removed by a pass.
+ */
+
+import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+
+export interface LeftBehind {
+  id: bigint;
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  diskId: number;
+  mountpoint: string;
+  /** Of the recall: they make the name of its partial file. */
+  driveId: number;
+  epoch: bigint;
+  /** What its copy is known by; null: none was about to be put in place. */
+  ino: bigint | null;
+  mtimeNs: bigint | null;
+}
+
+/** @param which a condition on the recall `c` and its drive `d`; those that do not run have left nothing */
+export async function noteLeftBehind(tx: Transaction, which: Sql): Promise<void> {
+  await tx.query(
+    sql`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns)
+        SELECT c.file_id, c.disk_id, c.drive_id, c.epoch, c.size, c.copy_ino, c.copy_mtime_ns
+        FROM recall c LEFT JOIN drive d ON d.id = c.drive_id
+        WHERE c.state = 'RUNNING' AND c.disk_id IS NOT NULL AND c.drive_id IS NOT NULL AND c.epoch IS NOT NULL AND ${which}`,
+  );
+}
+
+const leftColumns = sql`l.id, l.file_id AS "fileId", f.path, l.size, l.disk_id AS "diskId", k.mountpoint,
+  l.drive_id AS "driveId", l.epoch, l.ino, l.mtime_ns AS "mtimeNs"`;
+
+const leftRows = sql`left_behind l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
+
+/** What may be left of a file on a disk. */
+export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: number }): Promise<LeftBehind[]> {
+  const { rows } = await ctx.db.pool.query<LeftBehind>(
+    sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.file_id = ${place.fileId} AND l.disk_id = ${place.diskId} ORDER BY l.id`,
+  );
+  return rows;
+}
+
+/**
+ * Has what is left behind looked at and removed, a page at a time. The files stay locked meanwhile. A copy that is noted
+ * by now is left where it is, and so is one that is just being put there: it may have the inode of one that has gone.
+ * @param remove tells whether nothing is left; calling it again must be safe
+ */
+export async function removeLeft(
+  ctx: Context,
+  page: { after: bigint; limit: number },
+  remove: (left: LeftBehind) => Promise<boolean>,
+): Promise<{ seen: number; removed: number; last: bigint | undefined }> {
+  return await transaction(ctx.db.pool, 'removeLeft', async (tx) => {
+    const rows = await tx.query<LeftBehind & { isNoted: boolean }>(
+      sql`SELECT ${leftColumns}, coalesce(f.disk_id = l.disk_id AND f.disk_ino = l.ino, false) AS "isNoted" FROM ${leftRows}
+          WHERE l.id > ${page.after} AND f.stage <> 'RESTORING'
+            AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = l.disk_id) ORDER BY l.id LIMIT ${page.limit} ${locking.freeFile}`,
+    );
+    const over: bigint[] = [];
+    for (const { isNoted, ...left } of rows) {
+      if (await remove(isNoted ? { ...left, ino: null } : left)) over.push(left.id);
+    }
+    if (over.length > 0) await tx.query(sql`DELETE FROM left_behind WHERE id = ANY(${over}::bigint[])`);
+    return { seen: rows.length, removed: over.length, last: rows.at(-1)?.id };
+  });
+}
