@@ -105,9 +105,14 @@ const limitTokens: Plugin = {
       try {
         return parse(source, { maxTokens: MAX_TOKENS });
       } catch (error) {
-        if (!(error instanceof RangeError)) throw error;
-        throw new GraphQLError('the query is nested too deeply'); // the parser ran out of stack
+        // a parser that runs out of stack has met a query that is nested too deeply
+        const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
+        // Yoga adds this for its own requests alone, and keeps what others have met for them as it is
+        if (fault instanceof GraphQLError) Object.assign(fault.extensions, PARSE_FAILED);
+        throw fault;
       }
     });
   },
 };
+
+const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };

@@ -150,6 +150,18 @@ const INVALID = [
   ['a variable that is missing', { query: 'query ($id: Int!) { request(id: $id) { state } }' }, /"\$id"/],
 ] as const;
 
+test.each(['{', '{ 1a }', '[', '{ a(b: '])(
+  'the query %j is refused with 400, whoever has asked it before',
+  async (query) => {
+    const ask = (accept: string) =>
+      send(app, '/graphql', { headers: { ...JSON_TYPE, Accept: accept }, body: { query } });
+    const errors = [expect.objectContaining({ extensions: { code: 'GRAPHQL_PARSE_FAILED' } })];
+    expect((await ask('text/event-stream')).status).toBe(200);
+    for (const status of [400, 400]) expect(await ask(RESPONSE)).toMatchObject({ status, body: { errors } });
+    expect(await ask('application/json')).toMatchObject({ status: 200, body: { errors } });
+  },
+);
+
 describe.each(INVALID)('%s', (_name, body, says) => {
   const errors = [expect.objectContaining({ message: expect.stringMatching(says) })];
 
