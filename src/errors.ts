@@ -153,6 +153,15 @@ export function codeOf(error: unknown): string | undefined {
   return typeof code === 'string' ? code : undefined;
 }
 
+/** Of a process, or of its host, that has too many files open. */
+const EXHAUSTED = ['EMFILE', 'ENFILE'];
+
+/** Whether something failed for a reason that says nothing of the file, the volume or the disk that was to be used. */
+export function isExhausted(error: unknown): boolean {
+  if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
+  return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
+}
+
 /** The text of anything thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -103,6 +103,32 @@ test.each<[ErrorClass, number]>([
   expect(countReads(volume, 1n)).toBe(1);
 });
 
+const tooManyFiles = () => Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' });
+
+test.each([
+  ['by itself', tooManyFiles],
+  ['as the back end tells it', () => new TapeError('TRANSIENT', 'it cannot be read', { cause: tooManyFiles() })],
+])('that too many files are open is no try of a file, nor of its volume: %s', async (name, error) => {
+  const volume = `OPEN-${name.length}`;
+  await addTaped(app.ctx, backend, [{ path: `/${volume}/1`, volume, position: 1n }]);
+  // more often than a file is tried, and a volume is mounted
+  let [mounts, reads] = [0, 0];
+  backend.onMount = async () => {
+    if (mounts++ < 12) throw error();
+  };
+  backend.onRead = async (_volume, _position, bytes) => {
+    if (reads++ < 12) throw error();
+    return bytes;
+  };
+  const id = await makeRequest(app, { ...alice, patterns: `/${volume}/` });
+  expect(outcomes(await waitThroughPauses(app, clock, id, 'COMPLETED'))).toEqual({
+    [`/${volume}/1`]: ['ON_DISK', null, null],
+  });
+  expect([mounts >= 13, reads]).toEqual([true, 13]);
+  const { rows } = await app.ctx.db.pool.query('SELECT reason FROM suspension WHERE name = $1', [volume]);
+  expect(rows).toEqual([]);
+});
+
 test('an error that passes delays its own file and nothing else', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/passes/1', volume: 'PASSES', position: 1n },

@@ -113,6 +113,20 @@ test('an error of the back end is shown with its class; an import that corrects 
   await waitFor('the confirmation', async () => (await readStage(app, '/gone/1')) === 'D');
 });
 
+test('that too many files are open is no try of a copy', async () => {
+  const read = backend.onRead;
+  backend.onRead = async (volume, position, bytes) => {
+    const error = Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' });
+    if (volume === 'OPEN') throw new TapeError('TRANSIENT', 'it cannot be read', { cause: error });
+    return await read(volume, position, bytes);
+  };
+  await addUnconfirmed([{ path: '/open/1', volume: 'OPEN' }]);
+  const failure = await waitFor('the failure', async () => (await viewFile('/open/1')).verification ?? undefined);
+  backend.onRead = read;
+  expect(failure).toMatchObject({ attempts: 0, errorClass: 'TRANSIENT', nextTry: expect.any(String) });
+  await waitFor('the confirmation', async () => (await readStage(app, '/open/1')) === 'D');
+});
+
 test('what was confirmed before, has no checksum or no place is left as it is', async () => {
   const rest = { volume: 'GOOD', stage: 'UNVERIFIED' as const };
   await addFiles(app.ctx, [

@@ -6,7 +6,7 @@ import { constants } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, type ErrorClass, messageOf, TapeError } from '../../errors.js';
+import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../../errors.js';
 import {
   type FailingDisk,
   holdDisk,
@@ -55,6 +55,7 @@ export async function ofDisk<T>(call: Promise<T>): Promise<T> {
 }
 
 function mayBeDisk(error: unknown): boolean {
+  if (isExhausted(error)) return false; // whatever it was that could not be opened
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);

@@ -6,7 +6,7 @@
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
 import { readLeftOn } from '../../operations/disks/left-behind.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
@@ -20,7 +20,7 @@ import type { Folder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
 import type { Confirmations } from './confirmations.js';
 import type { HeldLease } from './lease.js';
-import { classifyError, describeEnd, pauseSeconds } from './retry.js';
+import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
 
 /** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
 export class UnseenError extends Error {}
@@ -133,6 +133,11 @@ async function removeEarlier(ctx: Context, recall: RunningRecall): Promise<boole
 /** How a recall ends that could not be done: to be tried again after a pause, or failed for good. Told to the log. */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
+  if (isExhausted(thrown)) {
+    ctx.log.warn({ path: recall.path }, `recall put off: ${error}`);
+    const notBefore = addSeconds(ctx.now(), EXHAUSTED_PAUSE_SECONDS);
+    return { fileId: recall.fileId, kind: 'postponed', errorClass, error, notBefore };
+  }
   const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
   ctx.log.warn({ path: recall.path, errorClass, attempts: recall.attempts + 1, pause }, `recall failed: ${error}`);
   return pause === undefined

@@ -31,6 +31,9 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
+/** Where too many files are open, which is no try of any of them. */
+export const EXHAUSTED_PAUSE_SECONDS = 5;
+
 /** Tries in all that an error of the class is worth. */
 export function maxTries(errorClass: ErrorClass): number {
   return RULES[errorClass].maxAttempts;

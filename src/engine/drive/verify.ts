@@ -3,6 +3,7 @@
  * catalogue says of it. Recalls go first: it stops after the file in hand as soon as one waits.
  */
 import type { Context } from '../../context.js';
+import { isExhausted } from '../../errors.js';
 import {
   endVerification,
   findUnconfirmed,
@@ -18,7 +19,7 @@ import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { type Mismatch, readChecked } from '../tape-copy.js';
 import type { HeldLease } from './lease.js';
-import { classifyError, pauseSeconds } from './retry.js';
+import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
 
 const PAGE = 100;
 
@@ -79,7 +80,11 @@ function tellMismatch({ kind, found, expected }: Mismatch): string {
 /** What is to be shown of a copy that is not confirmed, and when it is tried again. Told to the log. */
 function failureOf(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const pause = pauseSeconds(errorClass, copy.attempts, Math.random());
-  ctx.log.warn({ path: copy.path, errorClass, attempts: copy.attempts + 1, pause }, `not confirmed: ${error}`);
-  return { errorClass, error, notBefore: pause === undefined ? undefined : addSeconds(ctx.now(), pause) };
+  const isTry = !isExhausted(thrown);
+  const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
+  ctx.log.warn(
+    { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },
+    `not confirmed: ${error}`,
+  );
+  return { errorClass, error, isTry, notBefore: pause === undefined ? undefined : addSeconds(ctx.now(), pause) };
 }

@@ -4,11 +4,11 @@
  * count begins anew.
  */
 
-import type { ErrorClass } from '../../errors.js';
+import { type ErrorClass, isExhausted } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { addSeconds, isBefore } from '../../time.js';
-import { classifyError, maxTries, pauseSeconds } from './retry.js';
+import { classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /** Mounts that may fail one after another; more where the class of the error is tried more often. */
 const MAX_MOUNTS = 3;
@@ -74,6 +74,11 @@ export class VolumeFailures {
   /** It could not be mounted, or not be read on. */
   failed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
+    if (isExhausted(thrown)) {
+      const notBefore = addSeconds(at.now, EXHAUSTED_PAUSE_SECONDS);
+      this.pauses.set(volume, notBefore);
+      return { errorClass, error, notBefore, holdReason: undefined };
+    }
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
     this.succeeded(volume); // the count begins anew, unless it goes on here

@@ -68,6 +68,8 @@ export async function readUnconfirmed(
 export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
+  /** Whether it says anything of the copy. */
+  isTry: boolean;
   /** Undefined: it is not tried again by itself. */
   notBefore: string | undefined;
 }
@@ -90,8 +92,8 @@ export async function endVerification(
     if (same.length === 0) return;
     if (failure) {
       await tx.query(
-        sql`INSERT INTO verification (file_id, attempts, error_class, error, at, not_before) VALUES (${copy.fileId}, 1, ${failure.errorClass}, ${failure.error}, ${ctx.now()}, ${failure.notBefore ?? null})
-         ON CONFLICT (file_id) DO UPDATE SET attempts = verification.attempts + 1, error_class = excluded.error_class,
+        sql`INSERT INTO verification (file_id, attempts, error_class, error, at, not_before) VALUES (${copy.fileId}, ${Number(failure.isTry)}, ${failure.errorClass}, ${failure.error}, ${ctx.now()}, ${failure.notBefore ?? null})
+         ON CONFLICT (file_id) DO UPDATE SET attempts = verification.attempts + excluded.attempts, error_class = excluded.error_class,
            error = excluded.error, at = excluded.at, not_before = excluded.not_before`,
       );
       return;

@@ -24,8 +24,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | { kind: 'failed'; errorClass: ErrorClass; error: string }
   /** To be tried again, not before the time given. */
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
-  /** What it was to be read from or put on has failed, which is no try of the file: it waits, and says why. */
-  | { kind: 'postponed'; errorClass: ErrorClass; error: string }
+  /** What has failed is not the file, which counts as no try of it: it waits, and says why. */
+  | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
   /** Not tried: back into the queue as it was. */
   | { kind: 'returned' }
 );
@@ -204,7 +204,7 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
   const isOther = back.map((outcome) => outcome.kind === 'superseded');
   const fileIds = back.map((outcome) => outcome.fileId);
   const [classes, errors] = [told.map((o) => o?.errorClass ?? null), told.map((o) => o?.error ?? null)];
-  const notBefore = back.map((o) => ('notBefore' in o ? o.notBefore : null));
+  const notBefore = back.map((o) => ('notBefore' in o ? (o.notBefore ?? null) : null));
   const queued = await tx.query<Reservation>(
     sql`UPDATE recall c SET ${waitingAgain}, not_before = b.not_before,
           attempts = CASE WHEN b.is_other THEN 0 ELSE c.attempts + b.is_try::int END,
