@@ -45,7 +45,7 @@ async function watch(world: World, { query, id }: { query: string; id?: number }
         state = event.state ?? '';
         if (signal.aborted) return;
       }
-      // a gateway that leaves says the same
+      // by what was told, so that one who is told too early that it is complete misses what follows
       mine.isOver = FINISHED.includes(state);
     } catch {
       // the gateway or its database is away
