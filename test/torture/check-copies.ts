@@ -46,8 +46,10 @@ function checkCopy(facts: Facts, file: FileFact, place: string, copy: Copy | und
     report('copy-missing', `${name}, and nothing stands at ${place}`);
     return;
   }
-  const source = facts.outside.sources.get(file.path);
-  if (copy.sha256 === null || copy.sha256 !== source?.sha256) {
+  const versions = facts.outside.versions.get(file.path) ?? [];
+  const moved = versions.find(({ volume, position }) => volume === file.volume && position === file.position);
+  const { sha256 } = moved ?? facts.outside.sources.get(file.path) ?? { sha256: undefined };
+  if (copy.sha256 === null || copy.sha256 !== sha256) {
     report('copy-bytes', `${name}, and ${place} has ${copy.size} bytes that are not those of the archive`);
   }
   if (copy.mtimeNs !== file.mtimeNs) {

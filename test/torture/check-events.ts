@@ -5,7 +5,7 @@ import type { Facts, ProgressEventFact, RequestFact, StageEventFact } from './fa
 import type { Report } from './violations.js';
 
 export function checkEvents(facts: Facts, index: Index, report: Report): void {
-  const taken = facts.stageEvents.filter((event) => event.from === 'ONDISK' && event.to === 'ONTAPE');
+  const taken = facts.stageEvents.filter((event) => isTaken(event, facts, index));
   const progress = groupBy(facts.progressEvents, (event) => event.requestId);
   for (const request of facts.requests) {
     const events = progress.get(request.id) ?? [];
@@ -19,10 +19,17 @@ export function checkEvents(facts: Facts, index: Index, report: Report): void {
   for (const { id } of facts.unnumbered) report('event-unnumbered', `nobody is told of the event with the id ${id}`);
 }
 
+/** The primary copy was taken away, or the copy is that of an older version, or of a file that was touched and has gone. */
+function isTaken({ from, to, fileId }: StageEventFact, facts: Facts, index: Index): boolean {
+  if (to !== 'ONTAPE') return false;
+  if (from === 'ONDISK' || from === 'UNVERIFIED') return true;
+  return from === 'RESTORED' && facts.outside.versions.has(index.files.get(fileId)?.path ?? '');
+}
+
 /**
  * What is on disk or has failed grows within one life of a request. A life ends with EXPIRED or CANCELLED, or in one step
- * with its revival, when nobody had noticed its end. A file may leave only as its primary copy does (`taken`), or when the
- * request lets it go, and has as many files less.
+ * with its revival, when nobody had noticed its end. A file may leave only with its copy (`taken`), or when the request lets
+ * it go, and has as many files less.
  */
 function checkProgress(
   requestId: number,

@@ -13,6 +13,7 @@ export function checkRequests(facts: Facts, index: Index, report: Report): void 
     checkCounts(request, holds, report);
     checkState(request, report);
     checkTimes(request, report);
+    checkClock(facts, request, report);
     if (!request.isReleased && !isLive(request)) {
       report('request-unreleased', `request ${request.id} has ended as ${request.state} and is not released`);
     }
@@ -112,6 +113,16 @@ function checkTimes(request: RequestFact, report: Report): void {
   if (!isLive(request)) return;
   if (request.filesOnDisk > 0 && lastFiles === null) fault('is done, and has no last file');
   if (start !== null && end === null) fault(`is done, started at ${start}, and has not ended`);
+}
+
+/** However wrong the clocks of the engines were. */
+function checkClock({ now }: Facts, request: RequestFact, report: Report): void {
+  const { id, state, retention, requestDate, start, end, firstFiles, lastFiles } = request;
+  if (state === 'EXPIRED' && isBefore(now, retention)) {
+    report('request-early', `request ${id} is EXPIRED at ${now}, and is to be kept until ${retention}`);
+  }
+  const future = [requestDate, start, end, firstFiles, lastFiles].find((time) => time !== null && isBefore(now, time));
+  if (future) report('request-times', `request ${id} has the time ${future}, and it is ${now}`);
 }
 
 function checkQuotas(facts: Facts, index: Index, report: Report): void {

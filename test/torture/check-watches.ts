@@ -19,6 +19,7 @@ export function checkWatches(facts: Facts, report: Report): void {
 /** @param ids of the events that there are, in order */
 function checkWatch(watch: Watch, ids: readonly bigint[], report: Report): void {
   const name = watch.requestId === undefined ? 'who watched all files' : `who watched request ${watch.requestId}`;
+  if (watch.isCut) report('watch-cut', `${name} was told that it was over, and it was not`);
   const told = new Set(watch.told);
   const last = watch.told.at(-1) ?? 0n;
   // a request may have been revived since it had finished

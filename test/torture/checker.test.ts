@@ -109,6 +109,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       revivals: new Map(),
       watches: [],
       miswritten: new Set(),
+      versions: new Map(),
     },
     replace: async (file, bytes) => {
       const place = path.join(app.restoreDir, file);
@@ -163,7 +164,7 @@ async function readEventIds({ run }: Soil, requestId?: number): Promise<bigint[]
 /** Has somebody watch who is told what `change` makes of the events that there are. */
 async function plantWatch(soil: Soil, change: (ids: bigint[]) => bigint[], requestId?: number): Promise<void> {
   const told = change(await readEventIds(soil, requestId));
-  soil.outside.watches = [{ requestId, told, isOver: false }];
+  soil.outside.watches = [{ requestId, told, isOver: false, isCut: false }];
 }
 
 /** By what is planted; each is the only fault then. */
@@ -245,6 +246,37 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     async ({ run }) => {
       await run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`);
       await run('UPDATE request SET max_files = files_total + 1');
+    },
+  ],
+  [
+    'request-early',
+    'a request has expired days before its retention',
+    async ({ run, tell }) => {
+      await run(
+        `UPDATE request SET state = 'EXPIRED', retention = now() + interval '3 days' WHERE id = ${ids.cancelled}`,
+      );
+      await tell(ids.cancelled);
+    },
+  ],
+  [
+    'request-times',
+    'a request has its last file in a year to come',
+    ({ run }) => run(setComplete(`last_files_on_disk = now() + interval '1 year'`)),
+  ],
+  [
+    'copy-bytes',
+    'a file that was moved has the bytes of its old place',
+    async ({ outside }) => {
+      const place = { volume: 'V00001', position: 1n, sha256: '0'.repeat(64) };
+      outside.versions = new Map([['/s/a', [place]]]);
+    },
+  ],
+  [
+    'watch-cut',
+    'a watch is completed while the request goes on',
+    async (soil) => {
+      await plantWatch(soil, (told) => told, ids.complete);
+      for (const watch of soil.outside.watches) watch.isCut = true;
     },
   ],
   [
@@ -504,10 +536,10 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
 
 test('a settled system has no violation', async () => {
   const found = await findPlanted(async (soil) => {
-    const all = { requestId: undefined, told: await readEventIds(soil), isOver: false };
+    const all = { requestId: undefined, told: await readEventIds(soil), isOver: false, isCut: false };
     const told = await readEventIds(soil, ids.cancelled);
     // it was complete, and was cancelled after that
-    soil.outside.watches = [all, { requestId: ids.cancelled, told: told.slice(0, -1), isOver: true }];
+    soil.outside.watches = [all, { requestId: ids.cancelled, told: told.slice(0, -1), isOver: true, isCut: false }];
   });
   expect(found).toEqual([]);
 });

@@ -1,8 +1,14 @@
 /** Trouble on the restore disks: no room, and people who change what they were given. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { appendFile, open, rm, unlink, utimes, writeFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { tellOnTape } from './copies.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
+
+/** Longer than the lease of an engine, as the case may be. */
+const SPOILT_MS = { low: 500, high: 8000 };
 
 const BALLAST_PIECE = Buffer.alloc(1024 * 1024);
 
@@ -17,6 +23,45 @@ export async function takeRoom(world: World, random: Random): Promise<void> {
 
 export async function dropBallast(world: World): Promise<void> {
   for (const { ballast } of world.disks) if (ballast) await rm(ballast, { force: true });
+}
+
+/** A disk takes no writes for a while, or answers nobody: what is on its way waits in the kernel. */
+export async function spoilDisk(world: World, random: Random): Promise<void> {
+  const fileSystem = world.disks.find((disk) => disk.fileSystem !== undefined)?.fileSystem;
+  const forMs = random.integer(SPOILT_MS.low, SPOILT_MS.high);
+  const [spoil, mend] = random.pick(SPOILS);
+  if (fileSystem === undefined || !(await run(spoil, fileSystem))) return;
+  try {
+    world.counts.hangs++;
+    await sleep(forMs);
+  } finally {
+    await run(mend, fileSystem);
+  }
+}
+
+/** Each with what ends it. Nothing may be open for writing when a file system becomes read-only: then it does not. */
+const SPOILS: readonly (readonly [string[], string[]])[] = [
+  [
+    ['mount', '-o', 'remount,ro'],
+    ['mount', '-o', 'remount,rw'],
+  ],
+  [
+    ['fsfreeze', '--freeze'],
+    ['fsfreeze', '--unfreeze'],
+  ],
+];
+
+/** @returns whether it went well */
+async function run([command = '', ...args]: readonly string[], fileSystem: string): Promise<boolean> {
+  const [code] = (await once(spawn(command, [...args, fileSystem], { stdio: 'ignore' }), 'exit')) as [number | null];
+  return code === 0;
+}
+
+/** Of a disk that may be spoilt just now: a trouble that hangs with it keeps nobody else. */
+export async function mendDisks(world: World): Promise<void> {
+  for (const { fileSystem } of world.disks) {
+    if (fileSystem !== undefined) for (const [, mend] of SPOILS) await run(mend, fileSystem);
+  }
 }
 
 interface Restored {

@@ -61,6 +61,9 @@ export interface FileFact {
   verified: string | null;
   /** The catalogue says where on tape it is, and which checksum it has there. */
   isReadable: boolean;
+  /** Its place on tape. */
+  volume: string | null;
+  position: bigint | null;
 }
 
 export interface DiskFact {
@@ -99,6 +102,8 @@ export interface ProgressEventFact {
 }
 
 export interface Stored {
+  /** By the clock of the database. */
+  now: string;
   requests: RequestFact[];
   holds: HoldFact[];
   awaited: { requestId: number; path: string; reason: AwaitedReason }[];
@@ -131,6 +136,8 @@ export interface Outside {
   watches: readonly Watch[];
   /** Paths of tape copies that were registered with a checksum that they do not have. */
   miswritten: ReadonlySet<string>;
+  /** Of files that were moved or replaced, by path: what stands at each of the places they have had since. */
+  versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
 }
 
 export interface Facts extends Stored {
@@ -145,7 +152,9 @@ export async function readFacts(query: Query, outside: Outside): Promise<Facts> 
 }
 
 async function readStored(query: Query): Promise<Stored> {
+  const [{ now } = { now: '' }] = await query<{ now: string }>("SELECT timezone('utc', clock_timestamp()) AS now");
   return {
+    now,
     requests: await query(
       `SELECT r.id, q."user", r.pattern, r.state, r.request_date AS "requestDate", r.retention,
          r.notify_on_first_file AS first, r.notify_on_last_file AS last, r.tapestore_request_start AS start,
@@ -162,8 +171,9 @@ async function readStored(query: Query): Promise<Stored> {
     awaited: await query('SELECT request_id AS "requestId", path, reason FROM awaited_path ORDER BY request_id, path'),
     files: await query(
       `SELECT id, path, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
-         volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable"
-       FROM tape_file ORDER BY id`,
+         volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable",
+         (SELECT v.name FROM volume v WHERE v.id = f.volume_id) AS volume, position
+       FROM tape_file f ORDER BY id`,
     ),
     verifications: await query(
       `SELECT file_id AS "fileId", error, not_before IS NOT NULL AS "isTriedAgain" FROM verification ORDER BY file_id`,

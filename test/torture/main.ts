@@ -42,6 +42,8 @@ console.log(
     `${counts.kills} kills`,
     `${counts.stops} stops`,
     `${counts.databaseRestarts} restarts of PostgreSQL`,
+    `${counts.hangs} hangs`,
+    `${counts.moves} files moved or replaced`,
     `${counts.requests} requests`,
     `${restored} files restored`,
     `${facts.outside.mails.length} mails`,

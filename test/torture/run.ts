@@ -85,12 +85,13 @@ async function dump(dir: string, { facts, violations }: Verdict): Promise<void> 
     touched: [...outside.touched],
     revivals: [...outside.revivals],
     watches: outside.watches,
+    versions: [...outside.versions],
   };
   const text = JSON.stringify(plain, null, 1);
   await writeFile(path.join(dir, 'facts.json'), text);
 }
 
 function describe(counts: Counts): string {
-  const { kills, stops, databaseRestarts, requests, refusals, unanswered } = counts;
-  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
+  const { kills, stops, databaseRestarts, hangs, moves, requests, refusals, unanswered } = counts;
+  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
 }

@@ -1,8 +1,9 @@
 /** Makes the world of a torture, and takes all of it away again. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { archiveTree } from '../../src/engine/archive.js';
@@ -12,7 +13,7 @@ import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { type MoodyMail, startMail } from './mail.js';
-import { cliFile, engineFile, type Kept, keepRunning } from './processes.js';
+import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
 import type { TortureOptions } from './run.js';
 import { smallDisk, startSweeper } from './sweeping.js';
@@ -25,6 +26,10 @@ const QUOTAS = [1000, 100, 20, 5];
 /** An engine takes drives up to its number, so that each engine has some and all of them want the first ones. */
 const DRIVES = [2, 4, 6];
 const SMALL_DISK_BYTES = 16n * 1024n * 1024n;
+/** Of the file system itself. */
+const IMAGE_OVERHEAD_BYTES = 2n * 1024n * 1024n;
+/** Wall clocks of engines: one of four is wrong until the engine starts anew. */
+const CLOCK_OFFSETS = [0, 0, 0, 0, 0, 0, 6 * 24 * 3600, -6 * 24 * 3600];
 const CLOSE_MS = 10_000;
 
 export interface Ready {
@@ -82,6 +87,8 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
         kills: 0,
         stops: 0,
         databaseRestarts: 0,
+        hangs: 0,
+        moves: 0,
         requests: 0,
         refusals: 0,
         unanswered: 0,
@@ -94,6 +101,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       revivals: new Map(),
       watches: [],
       miswritten: new Set(),
+      versions: new Map(),
     };
     return { world, dir, tearDown };
   } catch (error) {
@@ -102,7 +110,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   }
 }
 
-/** Two folders, and where mounting is allowed a small disk that can really fill up. */
+/** Two folders, and where mounting is allowed a small disk that can really fill up, and fail. */
 function makeDisks(dir: string): RestoreDisk[] {
   const small = smallDisk(dir);
   const disks: RestoreDisk[] = [
@@ -110,15 +118,29 @@ function makeDisks(dir: string): RestoreDisk[] {
     { mountpoint: path.join(dir, 'restore-2') },
   ];
   mkdirSync(small);
-  const options = ['-t', 'tmpfs', '-o', `size=${SMALL_DISK_BYTES},mode=755`, 'tapegate-torture', small];
-  // fails for who is not root, and in some containers
-  const isMounted = spawnSync('mount', options, { stdio: 'ignore' }).status === 0;
-  if (isMounted) {
+  if (mountImage(dir, small) || mountMemory(small)) {
     const ballast = path.join(small, 'ballast');
-    disks.push({ mountpoint: path.join(small, 'restore'), capacity: SMALL_DISK_BYTES, ballast });
+    disks.push({ mountpoint: path.join(small, 'restore'), capacity: SMALL_DISK_BYTES, ballast, fileSystem: small });
   }
   for (const { mountpoint } of disks) mkdirSync(mountpoint);
   return disks;
+}
+
+/** One that can be frozen. @returns false for who is not root, and in some containers */
+function mountImage(dir: string, at: string): boolean {
+  const image = path.join(dir, 'small.ext4');
+  writeFileSync(image, '');
+  truncateSync(image, Number(SMALL_DISK_BYTES + IMAGE_OVERHEAD_BYTES));
+  const isMade = run('mkfs.ext4', ['-q', '-F', '-m', '0', '-O', '^has_journal', image]);
+  return isMade && run('mount', ['-o', 'loop', image, at]);
+}
+
+function mountMemory(at: string): boolean {
+  return run('mount', ['-t', 'tmpfs', '-o', `size=${SMALL_DISK_BYTES},mode=755`, 'tapegate-torture', at]);
+}
+
+function run(command: string, args: readonly string[]): boolean {
+  return spawnSync(command, args, { stdio: 'ignore' }).status === 0;
 }
 
 interface Archive {
@@ -169,11 +191,12 @@ function startProcesses(
     const own = random.fork();
     return keepRunning({
       name: `engine-${index + 1}`,
-      args: [engineFile],
+      args: ['--import', pathToFileURL(clockFile).href, engineFile],
       env: () => ({
         DATA_DIR: dataDir,
         DRIVES: String(drives),
         SMTP_URL: mail.url,
+        CLOCK_OFFSET_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),
       }),
       logDir,

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import { messageOf } from '../../src/errors.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { check } from './checker.js';
-import { dropBallast } from './disk-trouble.js';
+import { dropBallast, mendDisks } from './disk-trouble.js';
 import { askDoctor } from './doctor.js';
 import { type Facts, readFacts } from './facts.js';
 import { CALM_FILE } from './faults.js';
@@ -28,6 +28,7 @@ export async function calmDown(world: World): Promise<void> {
   world.mail.mood.lostAnswers = 0;
   await world.mail.comeBack();
   for (const kept of [world.gateway, ...world.engines]) kept.goOn();
+  await mendDisks(world);
   await dropBallast(world);
   await persist(async () => {
     await resumeAll(world);
@@ -118,8 +119,17 @@ async function readWorld(world: World): Promise<Facts> {
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
-    const { sources, mail, touched, acknowledged, revivals, watches, miswritten } = world;
-    return await readFacts(query, { sources, mails: mail.mails, touched, acknowledged, revivals, watches, miswritten });
+    const { sources, mail, touched, acknowledged, revivals, watches, miswritten, versions } = world;
+    return await readFacts(query, {
+      sources,
+      mails: mail.mails,
+      touched,
+      acknowledged,
+      revivals,
+      watches,
+      miswritten,
+      versions,
+    });
   } finally {
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
     client.release();

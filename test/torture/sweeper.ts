@@ -15,6 +15,8 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal
 const [dir = ''] = process.argv.slice(2);
 let words = '';
 for await (const chunk of process.stdin) words += chunk;
+// what waits in the kernel for a frozen file system cannot be ended
+spawnSync('fsfreeze', ['--unfreeze', smallDisk(dir)], { stdio: 'ignore' });
 await endProcesses();
 spawnSync('umount', ['-l', smallDisk(dir)], { stdio: 'ignore' }); // does nothing where nothing is mounted
 if (!words.includes(KEEP)) rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
@@ -24,7 +26,10 @@ async function endProcesses(): Promise<void> {
   for (let looks = 0; ; looks++) {
     const found = findProcesses();
     if (found.length === 0) return;
-    for (const { pid, isOurs } of found) end(pid, isOurs || looks > PATIENCE ? 'SIGKILL' : 'SIGQUIT');
+    for (const { pid, isOurs } of found) {
+      end(pid, isOurs || looks > PATIENCE ? 'SIGKILL' : 'SIGQUIT');
+      end(pid, 'SIGCONT'); // it may have been stopped
+    }
     await sleep(LOOK_MS);
   }
 }

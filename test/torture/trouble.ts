@@ -1,12 +1,13 @@
 /** Everything that goes wrong: processes, database, mail, disks, and hands in the restore area. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { registerCopies, takeFromDisk } from './copies.js';
-import { signalDatabase } from './database.js';
-import { dropBallast, takeRoom, touchCopy } from './disk-trouble.js';
+import { hangDatabase, signalDatabase } from './database.js';
+import { dropBallast, spoilDisk, takeRoom, touchCopy } from './disk-trouble.js';
 import { archiveLate } from './late.js';
 import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain } from './operators.js';
 import type { Kept } from './processes.js';
 import { pickWeighted, type Random } from './random.js';
+import { moveFiles } from './renewals.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 1800 };
@@ -16,6 +17,7 @@ const LOOK_MS = 50;
 const MAX_LOOKS = 60;
 /** Longer than the lease of an engine. */
 const STILL_MS = { low: 2500, high: 5000 };
+const HANG_MS = { low: 500, high: 8000 };
 const MAIL_AWAY_MS = { low: 1000, high: 8000 };
 
 export interface TroubleLimits {
@@ -47,14 +49,17 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [6, async (world) => killDatabase(world)],
   [2, async (world) => void stopDatabase(world, 'SIGINT')],
   [2, async (world) => void stopDatabase(world, 'SIGTERM')],
+  [4, hangForAWhile],
   [14, (world, random) => standStill(world, random, random.pick(world.engines))],
   [2, (world, random) => standStill(world, random, world.gateway)],
+  [4, async (world) => void world.gateway.signal('SIGTERM')],
   [4, async (world, random) => void random.pick(world.engines).signal('SIGTERM')],
   [4, leaveMail],
   [4, async (world, random) => annoyMail(world, random)],
   [6, resizeDisk],
   [5, (world, random) => takeRoom(world, random)],
   [3, (world) => dropBallast(world)],
+  [4, spoilDisk],
   [8, (world, random) => touchCopy(world, random)],
   [4, resizeQuota],
   [4, suspendOne],
@@ -63,6 +68,7 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [2, verifyAgain],
   [8, (world, random) => archiveLate(world, random)],
   [4, registerCopies],
+  [10, moveFiles],
   [4, takeFromDisk],
 ];
 
@@ -78,6 +84,10 @@ function stopDatabase(world: World, signal: NodeJS.Signals): boolean {
 
 function killDatabase(world: World): void {
   if (stopDatabase(world, 'SIGKILL')) world.counts.kills++;
+}
+
+async function hangForAWhile(world: World, random: Random): Promise<void> {
+  if (await hangDatabase(world.dataDir, random.integer(HANG_MS.low, HANG_MS.high))) world.counts.hangs++;
 }
 
 /** Often it dies as soon as it has awoken, when it does not know yet what it has lost. */

@@ -12,6 +12,8 @@ export interface Watch {
   told: bigint[];
   /** The gateway has said that nothing more will come. */
   isOver: boolean;
+  /** It has said so before the request had finished. */
+  isCut: boolean;
 }
 
 const MAX_WATCHED = 8;
@@ -34,19 +36,20 @@ export function watchRequest(world: World, id: number, signal: AbortSignal): voi
 }
 
 async function watch(world: World, { query, id }: { query: string; id?: number }, signal: AbortSignal): Promise<void> {
-  const mine: Watch = { requestId: id, told: [], isOver: false };
+  const mine: Watch = { requestId: id, told: [], isOver: false, isCut: false };
   world.watches.push(mine);
+  let state = '';
   while (!signal.aborted && !mine.isOver) {
     try {
       const after = mine.told.at(-1) ?? 0n;
-      let state = '';
       for await (const { event } of follow<Told>(urlOf(world) ?? '', query, { id, after })) {
         mine.told.push(event.eventId);
-        state = event.state ?? '';
+        state = event.state ?? state;
         if (signal.aborted) return;
       }
       // by what was told, so that one who is told too early that it is complete misses what follows
       mine.isOver = FINISHED.includes(state);
+      mine.isCut ||= !mine.isOver;
     } catch {
       // the gateway or its database is away
     }

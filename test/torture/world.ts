@@ -12,12 +12,22 @@ export interface LateTree {
   isArchived: boolean;
 }
 
+/** A place on tape that a file has, or had, and the bytes there. */
+export interface Version {
+  volume: string;
+  position: bigint;
+  size: bigint;
+  sha256: string;
+}
+
 export interface RestoreDisk {
   mountpoint: string;
   /** Bytes that really fit; undefined: as many as anybody will need. */
   capacity?: bigint;
   /** A place on the same file system, outside the restore area, where bytes can take room away. */
   ballast?: string;
+  /** Where that file system is mounted. */
+  fileSystem?: string;
 }
 
 export interface Counts {
@@ -25,6 +35,10 @@ export interface Counts {
   /** Processes that stood still for longer than a lease. */
   stops: number;
   databaseRestarts: number;
+  /** Of the database, a disk or the clock of an engine that were wrong for a while. */
+  hangs: number;
+  /** Files that were moved to another volume, or replaced. */
+  moves: number;
   requests: number;
   refusals: number;
   /** Calls that nobody answered. */
@@ -56,6 +70,7 @@ export interface World {
   revivals: Map<number, number>;
   watches: Watch[];
   miswritten: Set<string>;
+  versions: Map<string, Version[]>;
 }
 
 /** Bytes of a volume and the most that a file may have. */

@@ -1,0 +1,92 @@
+/**
+ * An operator who moves files to other volumes and replaces some by new versions, whatever is recalled just then. What stood at
+ * the place before is often overwritten, as on a volume that is used again.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { createBackend } from '../../src/tape/index.js';
+import { isMovable, kept } from './copies.js';
+import type { Random } from './random.js';
+import type { Version, World } from './world.js';
+
+const VERSION_BYTES = { low: 1000, high: 200_000 };
+const WRITTEN_AGAIN = 0.5;
+const WITHOUT_CHECKSUM = 0.2;
+const RENEWED = 0.4;
+
+interface Placed {
+  path: string;
+  size: bigint;
+  volume: string;
+  position: bigint;
+}
+
+/** Moves one to three files, or gives them new bytes of the same size or another one, in one import. */
+export async function moveFiles(world: World, random: Random): Promise<void> {
+  const { rows } = await world.ctx.db.pool.query<Placed>(
+    `SELECT f.path, f.size, f.position, v.name AS volume FROM tape_file f JOIN volume v ON v.id = f.volume_id
+     WHERE f.position IS NOT NULL AND f.path LIKE '/data/%' ORDER BY f.id`,
+  );
+  const files = random.sample(
+    rows.filter((file) => isMovable(file.path)),
+    random.integer(1, 3),
+  );
+  const volume = `MV${String(random.integer(0, 999_999)).padStart(6, '0')}`;
+  const moves: { from: Placed; to: Version; hasChecksum: boolean }[] = [];
+  for (const from of files) {
+    const to = await writeVersion(world, random, { from, volume, position: BigInt(moves.length + 1) });
+    moves.push({ from, to, hasChecksum: !random.chance(WITHOUT_CHECKSUM) });
+  }
+  // before it is sent: the answer may be lost, and the change not
+  for (const { from, to } of moves) world.versions.set(from.path, [...(world.versions.get(from.path) ?? []), to]);
+  await importRows(
+    world.ctx,
+    moves.map(({ from, to: { size, position, sha256 }, hasChecksum }, index) => {
+      const checksum = hasChecksum ? `sha256:${sha256}` : null;
+      return { ...kept, line: index + 1, path: from.path, size, stage: null, volume, position, checksum };
+    }),
+  );
+  world.counts.moves += moves.length;
+  for (const { from } of moves) if (random.chance(WRITTEN_AGAIN)) await writeAgain(world, from);
+}
+
+/** The bytes of the file as it is now, or new ones, at a place of their own. */
+async function writeVersion(
+  world: World,
+  random: Random,
+  { from, volume, position }: { from: Placed; volume: string; position: bigint },
+): Promise<Version> {
+  const backend = createBackend('directory', { dataDir: world.dataDir });
+  const signal = new AbortController().signal;
+  const isSameSize = random.chance(0.5);
+  const newSize = isSameSize ? Number(from.size) : random.integer(VERSION_BYTES.low, VERSION_BYTES.high);
+  const bytes = random.chance(RENEWED) ? randomBytes(newSize) : await readWhole(world, from);
+  await backend.write(volume, position, one(bytes), signal);
+  await backend.sync?.(volume, signal);
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
+  return { volume, position, size: BigInt(bytes.length), sha256 };
+}
+
+async function readWhole(world: World, { volume, position }: Placed): Promise<Buffer> {
+  const backend = createBackend('directory', { dataDir: world.dataDir });
+  const signal = new AbortController().signal;
+  const mounted = await backend.mount(volume, 'hand', signal);
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of mounted.read(position, signal)) chunks.push(chunk.slice());
+  await mounted.unmount();
+  return Buffer.concat(chunks);
+}
+
+async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+/** As many bytes, and none of them right. */
+async function writeAgain(world: World, { volume, position, size }: Placed): Promise<void> {
+  await writeFile(
+    path.join(world.dataDir, 'library', volume, String(position).padStart(8, '0')),
+    randomBytes(Number(size)),
+  );
+}
