@@ -1,6 +1,8 @@
 /** The plan: drives, the queue by volume, where a request stands in it, and what one would take. */
+import { cancellable } from '../src/cancellable.js';
 import { InvalidInputError, UnknownUserError } from '../src/errors.js';
 import type { EndRange } from '../src/operations/plan/end-of-parts.js';
+import { type RequestEnd, watchEnd } from '../src/operations/plan/ends.js';
 import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
 import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, readPlan } from '../src/operations/plan/plan.js';
 import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';
@@ -30,7 +32,7 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
     }),
     latest: t.field({
       type: 'DateTime',
-      description: 'If all took twice as long as planned.',
+      description: 'What nine of ten requests keep when many ask at once, with all that comes after them.',
       resolve: (range) => timeOf(range.latest),
     }),
   }),
@@ -251,5 +253,30 @@ builder.queryFields((t) => ({
     errors: { types: [InvalidInputError, UnknownUserError], union: { name: 'EstimateRequestResult' } },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
     resolve: (_root, { input }, ctx) => estimateRequest(ctx, input),
+  }),
+}));
+
+const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
+  description: 'When a request will be done, as far as it can be told.',
+  fields: (t) => ({
+    requestId: t.exposeInt('requestId', { description: 'The id that REST knows.' }),
+    at: t.expose('at', { type: 'DateTime', description: 'When this was told.' }),
+    end: t.expose('end', {
+      type: EndRangeType,
+      nullable: true,
+      description:
+        'Null when it cannot be told: something is out of service, no engine works, or nothing is left to wait for.',
+    }),
+  }),
+});
+
+builder.subscriptionFields((t) => ({
+  requestEnd: t.field({
+    type: RequestEndType,
+    description:
+      'When a request will be done: the range at once, and again when the plan has left it. Completes when the request has finished.',
+    args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
+    subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
+    resolve: (end) => end,
   }),
 }));

@@ -2,13 +2,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ask, type Page } from './client.js';
 import { CommandError } from './failure.js';
+import type { EndRange } from './times.js';
 
 /** What the plan says of a request that waits. */
 export interface WaitingView {
   /** A drive reads some of it. */
   isReading: boolean;
-  /** It can be told when it will be done. */
-  hasEnd: boolean;
+  /** When it will be done; null when that cannot be told. */
+  end: EndRange | null;
   /** What keeps it, for people. */
   reason: string | undefined;
 }
@@ -23,7 +24,7 @@ interface PartNode {
 const GOING = ['READING', 'MOUNTED', 'QUEUED'];
 
 const WAITING = `query ($id: Int!) { request(id: $id) { waiting {
-  end { planned } parts(first: 100) { edges { node { volume reason explanation } } pageInfo { hasNextPage endCursor } }
+  end { earliest planned latest } parts(first: 100) { edges { node { volume reason explanation } } pageInfo { hasNextPage endCursor } }
 } } }`;
 
 /** Asked so often: reading the plan looks at the whole queue. */
@@ -46,7 +47,7 @@ export async function followWaiting(
 }
 
 async function readWaiting(url: string, id: number): Promise<WaitingView | undefined> {
-  type Answer = { request: { waiting: { end: object | null; parts: Page<PartNode> } | null } | null };
+  type Answer = { request: { waiting: { end: EndRange | null; parts: Page<PartNode> } | null } | null };
   const { request } = await ask<Answer>(url, WAITING, { id });
   if (!request?.waiting) return undefined;
   const { end, parts } = request.waiting;
@@ -55,7 +56,7 @@ async function readWaiting(url: string, id: number): Promise<WaitingView | undef
   const volume = kept?.volume ? `${kept.volume}: ` : '';
   return {
     isReading: nodes.some(({ reason }) => reason === 'READING'),
-    hasEnd: end !== null,
+    end,
     reason: kept && `${volume}${kept.explanation}`,
   };
 }

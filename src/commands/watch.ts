@@ -9,7 +9,7 @@ import { CommandError, exitCodes } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { nullOption, type PathsOptions, pathsOption, printPaths, tellPlaces } from './places.js';
-import { formatDuration, secondsBetween } from './times.js';
+import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
 import { followWaiting, type WaitingView } from './waiting.js';
 
 export function registerWatch(program: Command): void {
@@ -65,6 +65,7 @@ export async function watchRequest(url: string, id: number, options: OutputOptio
   const tell = (waiting: WaitingView | undefined) => {
     if (!view || !last || FINISHED.includes(last.state)) return;
     view.waiting = waiting;
+    tellEnd(view, waiting?.end ?? null);
     draw(bar, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
@@ -102,6 +103,23 @@ interface View {
   first: Progress;
   isDrawn: boolean;
   waiting?: WaitingView | undefined;
+  /** The range that was told last. */
+  told?: EndRange;
+}
+
+/** What is done sooner is watched rather than planned with. */
+const WORTH_TELLING_SECONDS = 60;
+
+/** A line above the bar: the range that the plan gives, and another one when the plan has left that. */
+function tellEnd(view: View, end: EndRange | null): void {
+  const now = new Date().toISOString();
+  if (!end || secondsBetween(now, end.planned) < WORTH_TELLING_SECONDS) return;
+  const { told } = view;
+  if (told && secondsBetween(told.earliest, end.planned) >= 0 && secondsBetween(end.planned, told.latest) >= 0) return;
+  view.told = end;
+  const text = formatEnd(now, end);
+  if (process.stderr.isTTY) process.stderr.write('\r\x1b[K'); // the bar is drawn anew below
+  noteLine(told ? `the plan has moved: ${text}` : text);
 }
 
 /** Until the request has finished. A server that was there once is looked for again: the engine goes on meanwhile. */
@@ -165,8 +183,8 @@ const MAX_REASON = 80;
 
 /** How long it takes at the rate so far; where the plan knows that it does not go on, or when it ends, why. */
 function formatLeft(now: Progress, left: number | undefined, waiting: WaitingView | undefined): string {
-  const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.hasEnd);
-  if (waiting?.reason !== undefined && (isKept || !waiting.hasEnd)) {
+  const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
+  if (waiting?.reason !== undefined && (isKept || !waiting.end)) {
     const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
     return waiting.isReading ? `reads; ${reason}` : `waits; ${reason}`;
   }

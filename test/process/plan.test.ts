@@ -8,9 +8,11 @@ import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { holdReads } from '../support/held-reads.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { openClient, subscribe } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const GB = 10n ** 9n;
@@ -268,6 +270,36 @@ describe('while an engine works', () => {
     await waitFor('the file', async () => (await viewRequest(app, id)).state === 'COMPLETED');
     expect(await readWaiting(app, id)).toBeNull();
   });
+});
+
+test('who watches when a request will be done is told the range, and again when the plan has left it', async () => {
+  const backend = createMemoryBackend();
+  const reads = holdReads(backend);
+  const app = await startApp({ backend, config: { drives: 1 } });
+  try {
+    await addQuota(app.ctx, 'ann', GB);
+    await addTaped(app.ctx, backend, [
+      { path: '/end/first', volume: 'E1', position: 1n },
+      { path: '/end/second', volume: 'E2', position: 1n },
+    ]);
+    await makeRequest(app, { quota: 'ann', files: ['/end/first'] });
+    await reads.begun();
+    const id = await makeRequest(app, { quota: 'ann', files: ['/end/second'] });
+    const query = 'subscription ($id: Int!) { requestEnd(id: $id) { requestId at end { earliest planned latest } } }';
+    const client = openClient(app, false);
+    const stream = subscribe<{ requestEnd: { end: Waiting['end'] } }>(client, { query, variables: { id } });
+    const next = async () => (await stream.next()).value?.data?.requestEnd;
+    expect(await next()).toMatchObject({ requestId: id, end: { planned: expect.any(String) } });
+    await suspend(app.ctx, { kind: 'VOLUME', name: 'E2', mode: 'HELD', reason: 'cleaned' });
+    expect(await next()).toMatchObject({ requestId: id, end: null });
+    await resume(app.ctx, { kind: 'VOLUME', name: 'E2' });
+    expect(await next()).toMatchObject({ requestId: id, end: { planned: expect.any(String) } });
+    reads.open();
+    const last = await stream.next(); // that nothing is left to wait for, or the end already
+    expect(last.done || (await stream.next()).done).toBe(true);
+  } finally {
+    await app.close();
+  }
 });
 
 test('volumes are given a medium, all or none, and a medium that is not known is refused', async () => {
