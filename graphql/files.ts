@@ -49,9 +49,23 @@ builder.prismaNode('TapeFile', {
     disk: t.relation('disk', { nullable: true, description: 'The restore disk that has a copy; null: none.' }),
     restoredPath: t.string({
       nullable: true,
-      description: 'Where the restored copy can be read; null at any other stage than RESTORED.',
-      select: { path: true, stage: true, disk: { select: { mountpoint: true } } },
-      resolve: (file) => (file.stage === 'RESTORED' && file.disk ? `${file.disk.mountpoint}${file.path}` : null),
+      description:
+        'Where the restored copy can be read, also one that was changed by hand since; null where there is none.',
+      select: {
+        path: true,
+        stage: true,
+        disk: { select: { mountpoint: true } },
+        changedDisk: { select: { mountpoint: true } },
+      },
+      resolve: ({ path, stage, disk, changedDisk }) => {
+        const place = stage === 'UNVERIFIED' ? changedDisk : stage === 'RESTORED' ? disk : null;
+        return place ? `${place.mountpoint}${path}` : null;
+      },
+    }),
+    isAtPrimaryPlace: t.boolean({
+      description: 'It is on disk where it was archived from, and has no copy in the restore area.',
+      select: { stage: true, changedDiskId: true },
+      resolve: ({ stage, changedDiskId }) => stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null),
     }),
   }),
 });

@@ -202,6 +202,10 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of these.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there already.' }),
     bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of these.' }),
+    filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
+      description: 'Of the files on disk, the ones at their primary place: no restore disk has them.',
+    }),
+    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', { type: 'BigInt', description: 'Bytes of these.' }),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Files that others have asked for already.' }),
     filesToRecall: t.exposeInt('filesToRecall', {
       description: 'Files to come from tape, those on their way included.',

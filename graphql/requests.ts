@@ -10,7 +10,12 @@ import {
 import { RequestState } from '../src/generated/prisma/enums.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';
-import { countAwaited, countReleased, readMountpoints } from '../src/operations/requests/figures.js';
+import {
+  countAtPrimaryPlace,
+  countAwaited,
+  countReleased,
+  readMountpoints,
+} from '../src/operations/requests/figures.js';
 import { listRequests } from '../src/operations/requests/lists.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { updateRequest } from '../src/operations/requests/update.js';
@@ -34,6 +39,7 @@ const RequestStateType = builder.enumType('RequestState', {
 });
 const awaitedCounts = createBatch(countAwaited);
 const releasedCounts = createBatch(countReleased);
+const primaryCounts = createBatch(countAtPrimaryPlace);
 const mountpointsOf = createBatch(readMountpoints);
 
 export const RequestType = builder.prismaNode('Request', {
@@ -115,6 +121,11 @@ builder.prismaObjectFields('Request', (t) => ({
     description: "Files that were beyond the request's own limits when they appeared.",
     select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
+  }),
+  filesAtPrimaryPlace: t.int({
+    description: 'Of the files that are there, those at their primary place: no restore disk has them.',
+    select: { id: true },
+    resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
   }),
   filesReleased: t.int({
     description: 'Files that were let go before the end of the request; no other count has them.',

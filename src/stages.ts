@@ -43,6 +43,12 @@ export const moves = [
     by: 'engine, import, doctor',
     why: 'nobody holds it any more, its version is stale, or its copy has gone',
   },
+  {
+    from: 'UNVERIFIED',
+    to: 'ONTAPE',
+    by: 'engine, doctor',
+    why: 'its copy in the restore area, which was changed by hand, has gone',
+  },
   { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
   { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];

@@ -4,6 +4,7 @@
 export const integerFields: ReadonlySet<string> = new Set([
   'available',
   'bytes',
+  'bytesAtPrimaryPlace',
   'bytesOnDisk',
   'bytesRunning',
   'bytesToRecall',

@@ -4,6 +4,7 @@ import { ask, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
 import { describeNoMatch, describeUnknown } from './missing.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
+import { atPrimaryPlace } from './places.js';
 import { type EndRange, formatEnd } from './times.js';
 
 /** The `CreateRequestInput` of GraphQL, as far as its pattern is of interest here. */
@@ -17,6 +18,7 @@ interface EstimateNode {
   hasRoom: boolean;
   filesOnDisk: number;
   bytesOnDisk: bigint;
+  filesAtPrimaryPlace: number;
   filesOnTheirWay: number;
   filesToRecall: number;
   bytesToRecall: bigint;
@@ -34,7 +36,8 @@ interface EstimateNode {
 
 const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequest(input: $input) {
   ... on Estimate {
-    files bytes filesUnknown unknownPaths hasRoom filesOnDisk bytesOnDisk filesOnTheirWay filesToRecall bytesToRecall filesWithoutPlace
+    files bytes filesUnknown unknownPaths hasRoom filesOnDisk bytesOnDisk filesAtPrimaryPlace filesOnTheirWay
+    filesToRecall bytesToRecall filesWithoutPlace
     volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough end { earliest planned latest }
   }
   ... on Failure { message }
@@ -72,7 +75,7 @@ function formatEstimate(now: string, estimate: EstimateNode): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
-    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}`,
+    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPlace(estimate.filesAtPrimaryPlace)}`,
     `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${volumes} volumes; ${estimate.mounts} to be mounted`,
   ];
   if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);

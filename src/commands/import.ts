@@ -2,6 +2,7 @@
 import { open } from 'node:fs/promises';
 import type { Command } from 'commander';
 import type { Config } from '../config.js';
+import type { ImportResult } from '../operations/catalogue/import-incoming.js';
 import { readEnvironment, withContext } from './context.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -20,6 +21,19 @@ async function importFile(config: Config, file: string, options: OutputOptions):
   const result = await withContext(config, (ctx) =>
     importRows(ctx, readRows(handle?.createReadStream() ?? process.stdin)),
   );
-  if (options.json) printJson(result);
-  else printLine(`${result.added} files added, ${result.updated} updated`);
+  if (options.json) return printJson(result);
+  printLine(`${result.added} files added, ${result.updated} updated`);
+  for (const line of tellWithoutStage(result)) printLine(line);
+}
+
+/** A row that leaves the stage out may mean a file that is on tape: what became of it is said. */
+function tellWithoutStage({ addedWithoutStage, knownWithoutStage }: ImportResult): string[] {
+  const lines: string[] = [];
+  if (addedWithoutStage > 0) {
+    lines.push(
+      `${addedWithoutStage} new files without a stage are U: on disk at their primary place, and not recalled`,
+    );
+  }
+  if (knownWithoutStage > 0) lines.push(`${knownWithoutStage} known files without a stage stay at the one they had`);
+  return lines;
 }

@@ -53,6 +53,11 @@ export async function printPaths(url: string, id: number, options: PathsOptions)
   for await (const { edges } of pages) for (const { node } of edges) printPath(placeOf(node.file), options);
 }
 
+/** The end of a line that counts files on disk: some of them are on no restore disk, which nothing else of it says. */
+export function atPrimaryPlace(files: number): string {
+  return files === 0 ? '' : `, ${files} of them at their primary place`;
+}
+
 /** Says below which directories restored files are. */
 export function printPlaces(restoredBelow: readonly string[]): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);

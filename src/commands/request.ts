@@ -7,7 +7,7 @@ import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { nullOption, type PathsOptions, pathsOption, printPlaces } from './places.js';
+import { atPrimaryPlace, nullOption, type PathsOptions, pathsOption, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';
 
 export function registerRequest(program: Command): void {
@@ -86,11 +86,12 @@ interface CreatedNode {
   filesUnknown: number;
   retention: string;
   restoredBelow: string[];
+  filesAtPrimaryPlace: number;
 }
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
   createRequest(input: $input) {
-    ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow }
+    ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow filesAtPrimaryPlace }
     ... on Failure { message }
   }
 }`;
@@ -110,7 +111,7 @@ async function createRequest(url: string, input: object, options: RequestOptions
     const unknown = request.filesUnknown > 0 ? `, ${request.filesUnknown} paths unknown to the catalogue` : '';
     const tell = options.printPaths ? noteLine : printLine;
     tell(
-      `request ${request.requestId}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}${unknown}, kept until ${request.retention}`,
+      `request ${request.requestId}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${request.retention}`,
     );
   }
   if (!options.json && !options.watch && !options.printPaths) printPlaces(request.restoredBelow);

@@ -6,7 +6,7 @@ import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { findMissing } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
-import { nullOption, type PathsOptions, pathsOption, printPaths } from './places.js';
+import { atPrimaryPlace, nullOption, type PathsOptions, pathsOption, printPaths } from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 
@@ -58,11 +58,12 @@ interface RequestNode {
   bytesTotal: bigint;
   bytesOnDisk: bigint;
   restoredBelow: string[];
+  filesAtPrimaryPlace: number;
 }
 
 const REQUEST = `query ($id: Int!) { request(id: $id) {
   requestId quota { user suspension { mode reason } } state label priority requestDate retention
-  filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk restoredBelow
+  filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk restoredBelow filesAtPrimaryPlace
 } }`;
 
 const HOLDS = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id) {
@@ -107,7 +108,7 @@ function printRequest(request: RequestNode): void {
     ['UNTIL', formatTime(request.retention)],
     [
       'ON DISK',
-      `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}`,
+      `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
     ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
     ['FAILED', `${request.filesFailed} files`],

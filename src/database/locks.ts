@@ -11,7 +11,7 @@
  *   A letter of the outbox is locked by whoever sends it, and by nobody else.
  * - Two that make the same path wait for each other by its unique index: imports only, all of them in order of the paths, and
  *   before they take the catalogue's lock.
- * - Settling requests looks at the files that they wait for, FOR SHARE. The doctor's repairs and the pass for orphans do so
+ * - Settling requests looks at the files that they wait for, FOR SHARE. The doctor's repairs and the passes for orphans and for changed copies do so
  *   after they have locked other files, so that two of these may wait in a circle; PostgreSQL ends one, which is run again.
  * - A single statement outside of a transaction locks rows of one kind, or does not wait.
  */
@@ -59,6 +59,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   removeQuota: ['quota'],
   // the restore area; recalls that wait for room are woken without waiting for any
   letGo: ['file', 'disk'],
+  settleChanged: ['request', 'file', 'recall'],
   markCleared: ['request'],
   removeNext: ['file', 'disk'],
   forgetDisk: ['disk'],

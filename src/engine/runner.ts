@@ -15,6 +15,7 @@ import { failUnplaced } from '../operations/recalls/repair.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import type { TapeBackend } from '../tape/backend.js';
+import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
 import { removeUnheld } from './disk/removal.js';
@@ -142,6 +143,7 @@ function listPasses(
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: expire },
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
+    { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },

@@ -126,7 +126,7 @@ test('what was changed by hand in the restore area is left alone and becomes UNV
   expect(readFileSync(place('/elsewhere'))).toHaveLength(1000);
 
   const again = await makeRequest(app, { quota: 'alice', files: ['/hand/rewritten'] });
-  expect(await viewRequest(app, again)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 1 });
+  expect(await waitForState(app, again, 'COMPLETED')).toMatchObject({ filesOnDisk: 1 });
   expect(readFileSync(place('/hand/rewritten'), 'utf8')).toBe('x'.repeat(1000));
 });
 

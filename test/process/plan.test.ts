@@ -146,7 +146,7 @@ describe('while no engine works', () => {
       code: 0,
       lines: [
         'files       4, 5.00 GB',
-        'on disk     1, 1.00 GB',
+        'on disk     1, 1.00 GB, 1 of them at their primary place',
         'from tape   2, 3.00 GB, on 2 volumes; 2 to be mounted',
         'no place    1: on no volume that is known',
         'quota       ann: 0 bytes used, then 5.00 GB of 100 GB',

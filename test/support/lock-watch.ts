@@ -29,6 +29,7 @@ const lockedAgain: Record<string, readonly Lock[]> = {
   importRows: ['file'], // when the requests are settled
   returnOrphans: ['request', 'file'], // when they are settled: the one case in which the files may be others
   returnMissing: ['request', 'file'],
+  settleChanged: ['request', 'file'],
   repairAhead: ['file'],
 };
 

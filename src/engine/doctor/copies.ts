@@ -1,10 +1,12 @@
 /** Noted copies are compared with what stands in their places. */
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
+import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
 import { letGo } from '../../operations/disks/removals.js';
 import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults } from '../../operations/doctor/findings.js';
+import { isThere } from '../disk/changed.js';
 import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
 import { removeUnheld } from '../disk/removal.js';
 import type { Examination } from './examination.js';
@@ -25,6 +27,7 @@ export async function* examineCopies(ctx: Context, exam: Examination): AsyncGene
     after = copies.at(-1)?.fileId ?? after;
   }
   yield* examineLeaving(ctx, exam);
+  yield* examineChanged(ctx, exam);
 }
 
 interface CopyFault {
@@ -141,6 +144,32 @@ async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<
     after = copies.at(-1)?.fileId ?? after;
   }
 }
+
+/** Copies that were changed by hand and left alone, and have gone: their files are on tape, and nowhere else. */
+async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
+  for (let after = 0n; ; ) {
+    const copies = await readChanged(ctx, { isWanted: false, after, limit: PAGE });
+    const gone: ChangedCopy[] = [];
+    for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
+      const [thing, expected] = [`${copy.mountpoint}${copy.path}`, CHANGED];
+      try {
+        if (!(await isThere(copy))) gone.push(copy);
+      } catch (error) {
+        yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
+      }
+    }
+    const ids = gone.map(({ fileId }) => fileId);
+    const mended = new Set(exam.repair ? await settleChanged(ctx, { there: [], gone: ids }) : []);
+    for (const { mountpoint, path: file, fileId } of gone) {
+      const thing = `${mountpoint}${file}`;
+      yield { kind: 'copy-missing', thing, expected: CHANGED, found: 'nothing', isRepaired: mended.has(fileId) };
+    }
+    if (copies.length < PAGE) return;
+    after = copies.at(-1)?.fileId ?? after;
+  }
+}
+
+const CHANGED = 'a copy that was changed by hand, its file being UNVERIFIED';
 
 /** Restored files that nobody holds leave as they do when a request ends. */
 export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {

@@ -4,7 +4,7 @@ import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database
 import { join, raw, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { type Move, type Stage, stageLetters } from '../../stages.js';
-import { isLive, isWaiting } from '../conditions.js';
+import { isChanged, isLive, isWaiting } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
@@ -39,7 +39,7 @@ export async function applyIncoming(ctx: Context, tx: Transaction): Promise<Impo
     changed,
     sql`h.request_id = ANY(${changed}::int[]) AND h.file_id IN (SELECT id FROM known)`,
   );
-  return { added, updated };
+  return { added, updated, ...(await countWithoutStage(tx)) };
 }
 
 /** @returns how many files are new; their ids are in the temporary table `fresh`, and the rows of the others in `old` */
@@ -62,6 +62,15 @@ async function addFresh(tx: Transaction): Promise<number> {
         SELECT count(*) FROM added`,
   );
   return Number(added?.count ?? 0);
+}
+
+/** What became of rows that say nothing of the stage is told, since a new file without one counts as on disk. */
+async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {
+  const [row] = await tx.query<{ fresh: number; known: number }>(
+    sql`SELECT count(*) FILTER (WHERE o.line IS NULL)::int AS fresh, count(o.line)::int AS known
+        FROM incoming i LEFT JOIN old o ON o.line = i.line WHERE i.stage IS NULL`,
+  );
+  return { addedWithoutStage: row?.fresh ?? 0, knownWithoutStage: row?.known ?? 0 };
 }
 
 /** What is on tape is moved by the engine alone: a row that names another of these says nothing new. */
@@ -123,7 +132,9 @@ async function updateKnown(tx: Transaction): Promise<number> {
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
   // what was wrong with a copy of which the catalogue said something else is of no interest any more
-  await tx.query(sql`DELETE FROM verification w USING old o WHERE w.file_id = o.id`);
+  await tx.query(
+    sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
+  );
   return Number(updated?.count ?? 0);
 }
 
@@ -241,7 +252,8 @@ async function followChanges(tx: Transaction): Promise<number[]> {
           SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta,
             CASE WHEN f.stage = 'ONTAPE' AND h.state = 'ON_DISK' THEN 'WAITING' ELSE h.state END AS state
           FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
-          WHERE (f.size <> h.size OR (f.stage = 'ONTAPE' AND h.state = 'ON_DISK'))
+          WHERE (f.size <> h.size OR (f.stage = 'ONTAPE' AND h.state = 'ON_DISK')
+            OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED'))
         ), held AS (
           UPDATE hold h SET size = c.size, state = c.state::"HoldState" FROM changed c
           WHERE h.request_id = c.request_id AND h.file_id = c.file_id

@@ -26,6 +26,9 @@ export class ImportError extends Error {
 export interface ImportResult {
   added: number;
   updated: number;
+  /** Rows without a stage: new files, which are UNVERIFIED and so at their primary place, and known ones, which stay as they were. */
+  addedWithoutStage: number;
+  knownWithoutStage: number;
 }
 
 /** Rows, or what is wrong with them. */

@@ -46,8 +46,10 @@ export async function moveFiles(
 ): Promise<bigint[]> {
   if (fileIds.length === 0) return [];
   const note = copies ? sql`, ${noteCopy}` : empty;
+  // it belongs to UNVERIFIED: from there on something else stands for the file
+  const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(
-    sql`UPDATE tape_file f SET stage = ${move.to} ${note} FROM ${newCopies(fileIds, copies ?? [])}
+    sql`UPDATE tape_file f SET stage = ${move.to} ${note} ${forget} FROM ${newCopies(fileIds, copies ?? [])}
         WHERE f.id = m.id AND f.stage = ${move.from} RETURNING f.id`,
   );
   const moved = rows.map((row) => row.id);

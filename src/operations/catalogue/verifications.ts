@@ -15,8 +15,12 @@ import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { moveFiles } from './moves.js';
 
-/** `f` is the file. One that has been confirmed before was changed on disk since: reading its tape copy proves nothing. */
-const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND f.position IS NOT NULL`;
+/**
+ * `f` is the file. One that has been confirmed before, or whose copy in the restore area is another, was changed on disk
+ * since: reading its tape copy proves nothing.
+ */
+const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND f.position IS NOT NULL
+  AND f.changed_disk_id IS NULL`;
 
 function isDueAt(now: string): Sql {
   return sql`NOT EXISTS (SELECT FROM verification w
@@ -126,7 +130,7 @@ export async function verifyAgain(ctx: Context, input: { match: string }): Promi
   const match = checkPattern('match', input.match);
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM verification w USING tape_file f
-     WHERE f.id = w.file_id AND f.path LIKE ${likeSubstring(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL`,
+     WHERE f.id = w.file_id AND f.path LIKE ${likeSubstring(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`,
   );
   return rowCount ?? 0;
 }

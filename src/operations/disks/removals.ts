@@ -82,10 +82,16 @@ export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed:
     const pick = (ids: bigint[]) => ids.filter((id) => unheld.has(id));
     const unchanged = await moveFiles(tx, pick(files.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
     const changed = await moveFiles(tx, pick(files.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
+    await noteChanged(tx, changed);
     await forgetCopies(tx, changed);
     await keepUnverified(ctx, tx, changed);
     return [...unchanged, ...changed];
   });
+}
+
+/** Before the copies are forgotten: what stands there now stands for the files, as long as it is there. */
+async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
 }
 
 /** What was changed by hand is another file than the one on tape: no reading of the tape copy confirms it. */

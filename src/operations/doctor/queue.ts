@@ -5,6 +5,7 @@ import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
+import { isChanged } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { isOrphan, returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
@@ -155,7 +156,7 @@ const holdAhead: FaultKind = {
     }),
 };
 
-/** Comes first: the repairs of others settle whole requests, which would mend it without a word. */
+/** A changed copy is looked at first, by an engine. Comes first: the repairs of others settle whole requests, which would mend it without a word. */
 export const holdUnserved: FaultKind = {
   kind: 'hold-without-recall',
   find: (
@@ -164,7 +165,8 @@ export const holdUnserved: FaultKind = {
   ) => sql`SELECT f.id AS key, f.path AS thing, 'a recall, since ' || ${requestNames} || ' wait' AS expected,
       'none, and the file is ' || f.stage AS found
     FROM live_hold h JOIN tape_file f ON f.id = h.file_id
-    WHERE h.file_id > ${after} AND h.state = 'WAITING' AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = h.file_id)
+    WHERE h.file_id > ${after} AND h.state = 'WAITING' AND NOT ${isChanged}
+      AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = h.file_id)
     GROUP BY f.id ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairUnserved', async (tx) => {

@@ -7,6 +7,7 @@ import { UnknownUserError } from '../../errors.js';
 import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
+import { isAtPrimaryPlace } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { likeSubstring } from '../match.js';
 import { readUsed } from '../quotas/used.js';
@@ -27,6 +28,9 @@ export interface Estimate {
   /** There already: they cost the tape nothing. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
+  /** Of these, the ones at their primary place: no restore disk has them. */
+  filesAtPrimaryPlace: number;
+  bytesAtPrimaryPlace: bigint;
   /** Others have asked for them, so that they cost the tape nothing more. */
   filesOnTheirWay: number;
   /** To be brought back from tape, those on their way included. */
@@ -54,6 +58,7 @@ interface Group {
   isMounted: boolean;
   isSuspended: boolean;
   isOnDisk: boolean;
+  isAtPrimaryPlace: boolean;
   isOnItsWay: boolean;
   hasPlace: boolean;
   files: number;
@@ -74,6 +79,7 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
   const all = sum(groups);
   checkWithin(limits, all);
   const onDisk = sum(groups.filter((group) => group.isOnDisk));
+  const atPrimaryPlace = sum(groups.filter((group) => group.isAtPrimaryPlace));
   const onTape = groups.filter((group) => !group.isOnDisk);
   const placed = onTape.filter((group) => group.hasPlace);
   const toRecall = sum(placed);
@@ -88,6 +94,8 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
     unknownPaths,
     filesOnDisk: onDisk.files,
     bytesOnDisk: onDisk.bytes,
+    filesAtPrimaryPlace: atPrimaryPlace.files,
+    bytesAtPrimaryPlace: atPrimaryPlace.bytes,
     filesOnTheirWay: sum(onTape.filter((group) => group.isOnItsWay)).files,
     filesToRecall: toRecall.files,
     bytesToRecall: toRecall.bytes,
@@ -118,9 +126,10 @@ async function readGroups(
           EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
         FROM (
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
+            ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
             c.file_id IS NOT NULL AS "isOnItsWay", f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
             count(*)::int AS files, sum(f.size)::bigint AS bytes
-          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4
+          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
   const unknown = await snapshot.query<{ path: string }>(

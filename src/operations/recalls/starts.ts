@@ -8,7 +8,7 @@ import { onDiskStages, type Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
-import { isWaiting } from '../conditions.js';
+import { isChanged, isWaiting } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -162,17 +162,21 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
   await tx.query(sql`UPDATE recall SET not_before = ${notBefore} WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Drops recalls of files that are on disk after all, which satisfies their holds. */
+/** Drops recalls of files that are on disk after all, which satisfies their holds; changed copies are looked for first. */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
     await lockHolders(tx, fileIds);
-    const idle = await tx.query<{ fileId: bigint }>(
+    const idle = await tx.query<{ fileId: bigint; isChanged: boolean }>(
       sql`DELETE FROM recall c USING tape_file f
           WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id
-            AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId"`,
+            AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId", ${isChanged} AS "isChanged"`,
     );
-    await markHolds(ctx, tx, idle);
+    await markHolds(
+      ctx,
+      tx,
+      idle.filter((file) => !file.isChanged).map(({ fileId }) => ({ fileId })),
+    );
   });
 }
 

@@ -2,6 +2,7 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { isAtPrimaryPlace } from '../conditions.js';
 
 export interface AwaitedCounts {
   /** Paths that the catalogue does not know. */
@@ -32,12 +33,22 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
+/** How many files of requests are at their primary place, by the ids of the requests; those without any are left out. */
+export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; files: number }>(
+    sql`SELECT h.request_id AS id, count(*)::int AS files FROM hold h JOIN tape_file f ON f.id = h.file_id
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
+  );
+  return new Map(rows.map(({ id, files }) => [id, files]));
+}
+
 /** Mount points of the restore disks that have files of requests, by the ids of the requests; those without are left out. */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
-        FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.disk_id
-        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND f.stage = 'RESTORED'
+        FROM hold h JOIN tape_file f ON f.id = h.file_id
+          JOIN restore_disk k ON k.id = CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK'
         GROUP BY h.request_id`,
   );
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));

@@ -10,12 +10,13 @@ import { lockFiles, locking, lockRecalls, lockRequests } from '../../database/lo
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
-import { isLive } from '../conditions.js';
+import { isChanged, isLive } from '../conditions.js';
 import { advanceRequests, recountRequests } from './progress.js';
 
 /**
  * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
- * where it is on tape. Counts, states and mail follow. The requests are locked. Calling twice is safe.
+ * where it is on tape. What stands only as a changed copy is waited for without one, until an engine has looked whether
+ * that is there (disks/changed.ts). Counts, states and mail follow. The requests are locked. Calling twice is safe.
  */
 export async function settleRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   if (requestIds.length === 0) return;
@@ -65,6 +66,7 @@ async function serveHolds(
     sql`WITH satisfied AS (
           UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
           WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY(${onDiskStages}::"Stage"[])
+            AND NOT ${isChanged}
           RETURNING h.request_id, h.size
         ) SELECT request_id AS "requestId", count(*)::int AS files, sum(size)::bigint AS bytes FROM satisfied GROUP BY 1`,
   );
@@ -73,7 +75,7 @@ async function serveHolds(
     sql`INSERT INTO recall (file_id, volume_id, position, size, created_at)
         SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp
         FROM hold h JOIN tape_file f ON f.id = h.file_id
-        WHERE ${which} AND h.state = 'WAITING'
+        WHERE ${which} AND h.state = 'WAITING' AND NOT ${isChanged}
         ORDER BY f.id
         ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
   );

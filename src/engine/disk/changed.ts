@@ -1,0 +1,44 @@
+/**
+ * Looks for copies that were changed by hand: their files count as on disk only while these are there. A copy that cannot
+ * be looked at now holds up nothing else, and is looked for again by a later pass.
+ */
+import type { Context } from '../../context.js';
+import { messageOf, TapeError } from '../../errors.js';
+import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
+import { lookAt } from './copy.js';
+
+const PAGE = 200;
+
+/** Those that requests wait for are taken as there, or have their files recalled. */
+export async function lookForChanged(ctx: Context, stop: AbortSignal): Promise<void> {
+  for (let after = 0n; !stop.aborted; ) {
+    const copies = await readChanged(ctx, { isWanted: true, after, limit: PAGE });
+    const states = await Promise.all(copies.map((copy) => lookFor(ctx, copy)));
+    const pick = (wanted: string) => copies.filter((_, n) => states[n] === wanted).map(({ fileId }) => fileId);
+    await settleChanged(ctx, { there: pick('there'), gone: pick('gone') });
+    if (copies.length < PAGE) return;
+    after = copies.at(-1)?.fileId ?? after;
+  }
+}
+
+async function lookFor(ctx: Context, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
+  try {
+    return (await isThere(copy)) ? 'there' : 'gone';
+  } catch (error) {
+    ctx.log.error({ path: copy.path }, `a copy that was changed by hand cannot be looked at: ${messageOf(error)}`);
+    return 'unknown';
+  }
+}
+
+/**
+ * Is there a plain file in the place of the copy, whatever its bytes?
+ * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
+ */
+export async function isThere(copy: ChangedCopy): Promise<boolean> {
+  try {
+    return (await lookAt(copy))?.isFile() ?? false;
+  } catch (error) {
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return false; // something has taken the place of its folder
+    throw error;
+  }
+}

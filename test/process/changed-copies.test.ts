@@ -1,0 +1,130 @@
+/** Copies in the restore area that were changed by hand: their files count as on disk only while these are there. */
+import { appendFileSync, existsSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
+import type { Finding } from '../../src/operations/doctor/findings.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import type { TestApp } from '../support/app.js';
+import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { addTaped, buildRow } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+
+let app: TestApp;
+const backend = createMemoryBackend();
+let volumes = 0;
+
+beforeAll(async () => {
+  app = await startIdleApp();
+});
+afterEach(() => {
+  backend.log.length = 0;
+});
+afterAll(async () => {
+  expect(await findIllegalMoves(app)).toEqual([]);
+  await app.close();
+});
+
+const place = (file: string) => path.join(app.restoreDir, file);
+const ask = (file: string) => makeRequest(app, { quota: 'alice', files: [file] });
+const stateOf = async (id: number) => (await viewRequest(app, id)).state;
+
+/** Restores a file, has its copy changed by hand, and ends its request. @returns the bytes on tape */
+async function changeByHand(file: string): Promise<Buffer> {
+  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `CHANGED${++volumes}` }]);
+  const id = await ask(file);
+  await withEngine(app, backend, async () => {
+    await waitForState(app, id, 'COMPLETED');
+    appendFileSync(place(file), 'by hand');
+    await cancel(app, id);
+    await waitFor('the file to be UNVERIFIED', async () => (await readStage(app, file)) === 'U');
+  });
+  backend.log.length = 0;
+  return Buffer.from(contents.get(file) ?? []);
+}
+
+async function findFaults(repair: boolean): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  await examine(app.ctx, { repair, checksums: false }, (finding) => findings.push(finding));
+  return findings;
+}
+
+test('a changed copy satisfies a request as long as it is there, and without it the file is recalled', async () => {
+  const file = '/changed/there';
+  const bytes = await changeByHand(file);
+  const first = await ask(file);
+  expect(await stateOf(first)).toBe('QUEUED'); // nobody has looked yet
+  await withEngine(app, backend, async () => {
+    await waitForState(app, first, 'COMPLETED');
+    expect([await readStage(app, file), backend.log]).toEqual(['U', []]);
+    await cancel(app, first);
+    rmSync(place(file));
+    for (const _ of ['first', 'second']) {
+      const id = await ask(file);
+      await waitForState(app, id, 'COMPLETED');
+      expect(readRestored(app, file)).toEqual(bytes);
+    }
+  });
+  expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
+});
+
+test('while the disk of a changed copy is away nobody can tell, and the request waits', async () => {
+  const file = '/changed/away';
+  await changeByHand(file);
+  const id = await ask(file);
+  const { lookForChanged } = await import('../../src/engine/disk/changed.js');
+  const look = () => lookForChanged(app.ctx, new AbortController().signal);
+  renameSync(app.restoreDir, `${app.restoreDir}-away`);
+  await look();
+  expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'QUEUED']);
+  renameSync(`${app.restoreDir}-away`, app.restoreDir);
+  await look();
+  expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
+  await cancel(app, id);
+});
+
+test('the doctor finds a changed copy that has gone, and has the file recalled for whoever holds it', async () => {
+  const file = '/changed/doctor';
+  const bytes = await changeByHand(file);
+  const { used } = await readDisks(app);
+  const id = await ask(file);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(await findFaults(false)).toEqual([]);
+  rmSync(place(file));
+  const fault = {
+    kind: 'copy-missing',
+    thing: place(file),
+    expected: 'a copy that was changed by hand, its file being UNVERIFIED',
+    found: 'nothing',
+  };
+  expect(await findFaults(false)).toEqual([{ ...fault, isRepaired: false }]);
+  expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
+  expect(await findFaults(true)).toEqual([{ ...fault, isRepaired: true }]);
+  expect(await findFaults(true)).toEqual([]);
+  expect(await readStage(app, file)).toBe('T');
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(readRestored(app, file)).toEqual(bytes);
+  expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
+});
+
+test('a file whose copy was changed is not confirmed by reading its tape copy', async () => {
+  const file = '/changed/confirmed';
+  await changeByHand(file);
+  await app.ctx.db.pool.query('UPDATE tape_file SET verified = NULL WHERE path = $1', [file]);
+  expect(await verifyAgain(app.ctx, { match: file })).toBe(0);
+});
+
+test('an import that says that a file is at its primary place satisfies who waits for a look at the changed copy', async () => {
+  const file = '/changed/imported';
+  await changeByHand(file);
+  const id = await ask(file);
+  await importRows(app.ctx, [buildRow({ path: file, size: 1000n, stage: 'ONDISK', volume: `CHANGED${volumes}` })]);
+  expect([await readStage(app, file), await stateOf(id)]).toEqual(['D', 'COMPLETED']);
+  expect(existsSync(place(file))).toBe(true);
+});
