@@ -9,6 +9,6 @@ export interface Context {
   db: Database;
   events: EventFeed;
   log: Logger;
-  /** The present time; tests set it. */
+  /** The present time, by the database's clock; tests set it. */
   now(): string;
 }

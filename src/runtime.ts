@@ -12,7 +12,6 @@ import { makeDatabase, requireCluster, requireDatabase } from './database/presen
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
-import { currentTime } from './time.js';
 
 export interface Runtime {
   ctx: Context;
@@ -53,7 +52,7 @@ export async function openRuntime(config: Config, makes: Makes = 'database'): Pr
     const migrated = await migrate({ ...db.config, statement_timeout: false }, db.Client);
     const events = new EventFeed(db);
     closers.push(() => events.close());
-    const ctx: Context = { config, db, events, log, now: currentTime };
+    const ctx: Context = { config, db, events, log, now: () => db.clock.now() };
     return { ctx, migrated, close };
   } catch (error) {
     await close();

@@ -42,12 +42,6 @@ export function timeFromDatabase(text: string): string {
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
 }
 
-/** The time of the wall clock, to the microsecond. */
-export function currentTime(): string {
-  const micros = BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000));
-  return fromMicros(micros);
-}
-
 /** `time` moved by a number of seconds (may be negative or fractional). */
 export function addSeconds(time: string, seconds: number): string {
   return fromMicros(toMicros(time) + BigInt(Math.round(seconds * 1e6)));

@@ -4,6 +4,7 @@ import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import type { FailureLog } from '../errors.js';
 import { PrismaClient } from '../generated/prisma/client.js';
+import { DatabaseClock } from './clock.js';
 import { exactTypes, Line, toUnavailable } from './line.js';
 import { LongReads } from './long-reads.js';
 import { Pulse } from './pulse.js';
@@ -19,6 +20,8 @@ export interface Database {
   prisma: PrismaClient;
   /** Whether the database answers. */
   pulse: Pulse;
+  /** What time it has. */
+  clock: DatabaseClock;
   /** For connections outside the pools: their class and what it is given. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
@@ -63,7 +66,7 @@ const LONG_READ_WAIT_MS = 5000;
  * Of a database that is lost, every query and every wait for one fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
-  const line = new Line();
+  const [line, clock] = [new Line(), new DatabaseClock()];
   const exact: pg.ClientConfig = {
     ...config,
     types: exactTypes,
@@ -79,7 +82,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
-  const pulse = new Pulse(exact, { line, ...options });
+  const pulse = new Pulse(exact, { line, clock, ...options });
   return {
     pool,
     streamPool,
@@ -87,6 +90,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     vitalPool,
     prisma,
     pulse,
+    clock,
     Client: line.Client,
     config: exact,
     close: async () => {

@@ -1,15 +1,17 @@
 /**
- * Whether the database answers: asked every so often on a connection of its own. Where it does not
+ * Whether the database answers, and what time it has: asked every so often on a connection of its own. Where it does not
  * answer, that is told once, all connections are cut, and it is told again when it is back.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, type FailureLog, messageOf } from '../errors.js';
+import type { DatabaseClock } from './clock.js';
 import { destroy, type Line } from './line.js';
 import { sql } from './sql.js';
 
 export interface PulseOptions {
   line: Line;
+  clock: DatabaseClock;
   log: FailureLog;
   /** A database that is silent for so long is lost; shorter than a lease. */
   lostMs?: number;
@@ -17,10 +19,13 @@ export interface PulseOptions {
 
 const LOST_MS = 10_000;
 const BEAT_MS = 2000;
+const FIRST_BEATS = 3;
 /** Between attempts to find it again. */
 const SEARCH_MS = 500;
 /** Silence is counted in so many steps. */
 const STEPS = 10;
+/** A host whose clock is off by more says so, and again when it is off by less than half of it. */
+const CLOCK_SECONDS = 5;
 
 const TOO_MANY_CONNECTIONS = '53300';
 
@@ -32,6 +37,7 @@ export class Pulse {
   private lostAt: number | undefined;
   /** Steps of silence since the last answer. */
   private silence = 0;
+  private isOff = false;
   private isClosed = false;
   private wake = () => {};
   private running: Promise<void> | undefined;
@@ -44,7 +50,8 @@ export class Pulse {
 
   /** Asks for the first time, and from then on. @throws what keeps the database from answering */
   async start(): Promise<void> {
-    await this.beat();
+    // the quickest answer says best what time it is
+    for (let n = 0; n < FIRST_BEATS; n++) await this.beat();
     this.running = this.run();
   }
 
@@ -81,7 +88,14 @@ export class Pulse {
 
   private async beat(): Promise<void> {
     this.client ??= await this.connect();
-    await this.within(this.client.query(sql`SELECT 1`));
+    const from = performance.now();
+    const { rows } = await this.within(
+      this.client.query<{ micros: string }>(
+        sql`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text AS micros`,
+      ),
+    );
+    this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
+    this.compareClocks();
   }
 
   private async connect(): Promise<pg.Client> {
@@ -135,6 +149,18 @@ export class Pulse {
     this.lostAt = undefined;
     this.options.line.mend();
     this.options.log.warn({ seconds }, 'database back');
+  }
+
+  private compareClocks(): void {
+    const ahead = this.options.clock.hostAheadSeconds;
+    const isOff = Math.abs(ahead) > (this.isOff ? CLOCK_SECONDS / 2 : CLOCK_SECONDS);
+    if (isOff === this.isOff) return;
+    this.isOff = isOff;
+    const side = ahead > 0 ? 'ahead of' : 'behind';
+    const text = isOff
+      ? `the clock of this host is ${Math.abs(Math.round(ahead))} seconds ${side} the database's, which counts: set it right`
+      : "the clock of this host agrees with the database's again";
+    this.options.log.warn({ seconds: Math.round(ahead) }, text);
   }
 
   private drop(): void {

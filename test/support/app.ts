@@ -12,7 +12,6 @@ import { EventFeed } from '../../src/events.js';
 import { installExactJson } from '../../src/json.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
-import { currentTime } from '../../src/time.js';
 import { createDatabase } from './database.js';
 import { watchLocks } from './lock-watch.js';
 import { makeTempDir } from './temp-dir.js';
@@ -56,7 +55,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const events = new EventFeed(db);
   await events.open();
   const config = { ...readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames), ...options.config };
-  const ctx: Context = { config, db, events, log, now: options.now ?? currentTime };
+  const ctx: Context = { config, db, events, log, now: options.now ?? (() => db.clock.now()) };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const gateway: Gateway = await startGateway(ctx);
   return {

@@ -1,5 +1,6 @@
 /** What users and operators do with requests that are there. */
-import { addSeconds, currentTime } from '../../src/time.js';
+import { addSeconds } from '../../src/time.js';
+import { currentTime } from '../support/clock.js';
 import { graphql, rest } from './gateway.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';

@@ -1,6 +1,7 @@
 /** Users: they make, change, extend, shorten, revive and cancel requests, over REST and GraphQL, and never wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { addSeconds, currentTime } from '../../src/time.js';
+import { addSeconds } from '../../src/time.js';
+import { currentTime } from '../support/clock.js';
 import { cancel, changeSomehow, type Known } from './changes.js';
 import { graphql, rest, urlOf } from './gateway.js';
 import { pickWeighted, type Random } from './random.js';

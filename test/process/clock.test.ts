@@ -1,0 +1,80 @@
+/** Hosts whose clocks are off: the database's counts. */
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+import { addSeconds, isBefore } from '../../src/time.js';
+import { currentTime } from '../support/clock.js';
+import { createDatabase, type TestDatabase } from '../support/database.js';
+import { askData } from '../support/graphql.js';
+import { cleanUp, makeDataDir, runCli, startServer, stop } from '../support/process.js';
+import { makeRequest, readRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+
+let database: TestDatabase;
+
+beforeAll(async () => {
+  database = await createDatabase();
+});
+afterAll(async () => {
+  await cleanUp();
+  await database.drop();
+});
+
+const preload = pathToFileURL(path.join(packageRoot, 'test/support/shifted-clock.mjs')).href;
+
+/** The environment of a process on a host whose clock is off. */
+function offBy(seconds: number): Record<string, string> {
+  return {
+    DATABASE_URL: database.url,
+    DATA_DIR: makeDataDir(),
+    NODE_OPTIONS: `--import=${preload}`,
+    CLOCK_SECONDS: String(seconds),
+  };
+}
+
+const DAY = 86_400;
+
+test.each([
+  ['ahead of', 6 * DAY],
+  ['behind', -6 * DAY],
+])(
+  'an engine and a gateway on a host that is six days %s the database go by its time, and say so',
+  async (side, seconds) => {
+    const env = offBy(seconds);
+    const user = side.replace(' ', '-');
+    const server = await startServer('start', { env });
+    try {
+      const set = await runCli(['quota', 'set', user, '--size', '1G'], { env });
+      expect(set.code).toBe(0);
+      const before = currentTime();
+      const lasting = await makeRequest(server, {
+        quota: user,
+        patterns: '/none/',
+        retention: addSeconds(before, DAY).slice(0, 19),
+      });
+      const short = await makeRequest(server, {
+        quota: user,
+        patterns: '/none/',
+        retention: addSeconds(before, 3).slice(0, 19),
+      });
+      const stateOf = async (id: number) =>
+        (await askData<{ request: { state: string } }>(server, `{ request(id: ${id}) { state } }`)).request.state;
+      await waitFor('a request to expire', async () => (await stateOf(short)) === 'EXPIRED');
+      expect(await stateOf(lasting)).not.toBe('EXPIRED');
+      const date = String((await readRequest(server, lasting)).request_date);
+      expect([isBefore(date, before), isBefore(currentTime(), date)]).toEqual([false, false]);
+    } finally {
+      const { stderr } = await stop(server);
+      const told = stderr.split('\n').filter((line) => line !== '');
+      expect(told.map((line) => JSON.parse(line).msg)).toEqual([
+        `the clock of this host is ${6 * DAY} seconds ${side} the database's, which counts: set it right`,
+      ]);
+    }
+  },
+);
+
+test('a host whose clock is right says nothing', async () => {
+  const server = await startServer('start', { env: offBy(0) });
+  expect((await stop(server)).stderr).toBe('');
+});

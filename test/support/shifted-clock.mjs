@@ -1,0 +1,12 @@
+/** Loaded before a program (`node --import`), has the host's clock be off by CLOCK_SECONDS; what has elapsed stays right. */
+const ms = Number(process.env.CLOCK_SECONDS) * 1000;
+const RealDate = Date;
+globalThis.Date = class extends RealDate {
+  constructor(...values) {
+    super(...(values.length === 0 ? [RealDate.now() + ms] : values));
+  }
+  static now() {
+    return RealDate.now() + ms;
+  }
+};
+Object.defineProperty(performance, 'timeOrigin', { value: performance.timeOrigin + ms });
