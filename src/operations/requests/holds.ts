@@ -20,9 +20,10 @@ import { advanceRequests, recountRequests } from './progress.js';
  */
 export async function settleRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   if (requestIds.length === 0) return;
-  await serveHolds(tx, requestIds, sql`h.request_id = ANY(${requestIds}::int[])`, ctx.now());
-  await recountRequests(tx, requestIds, ctx.now());
-  await advanceRequests(ctx, tx, requestIds);
+  const now = ctx.now(); // once: what came with this comes at one time
+  await serveHolds(tx, requestIds, sql`h.request_id = ANY(${requestIds}::int[])`, now);
+  await recountRequests(tx, requestIds, now);
+  await advanceRequests(ctx, tx, requestIds, now);
 }
 
 /**
