@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /** The command line: what there is, and how it fails. Each command is in src/commands and registers itself. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

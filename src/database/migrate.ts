@@ -2,6 +2,10 @@
  * Applies pending migrations at start-up. Table, checksums and advisory lock are those of `prisma migrate deploy`, so
  * either can be used on a database, and any number of processes may start at once. Each migration is one transaction
  * with its record: a process killed in the middle leaves nothing of it.
+ *
+ * Old and new programs run side by side during an upgrade: a migration adds (expand), and only a later one takes away what no
+ * program reads any more (contract). Each says in `bears.json` which program is the oldest that it bears, and that is kept
+ * in the database, so that a program which is older refuses to start; any other does, whatever newer migrations there are.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -24,7 +28,10 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
 export async function migrate(config: pg.ClientConfig, Client = pg.Client): Promise<string[]> {
   const dir = path.join(packageRoot, 'prisma/migrations');
   const entries = await readdir(dir, { withFileTypes: true });
-  const names = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  const names = entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .sort();
   const client = new Client(config);
   client.on('error', () => {}); // the query in hand fails
   await client.connect();
@@ -33,8 +40,9 @@ export async function migrate(config: pg.ClientConfig, Client = pg.Client): Prom
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
     await client.query(RECORDS);
     const known = await readRecords(client);
+    await refuseOlder(client, names);
     const applied: string[] = [];
-    for (const name of names.sort()) {
+    for (const name of names) {
       const sql = await readFile(path.join(dir, name, 'migration.sql'), 'utf8');
       const checksum = createHash('sha256').update(sql).digest('hex');
       const before = known.get(name);
@@ -43,6 +51,7 @@ export async function migrate(config: pg.ClientConfig, Client = pg.Client): Prom
       await apply(client, { name, sql, checksum });
       applied.push(name);
     }
+    await noteOldest(client, dir);
     return applied;
   } finally {
     await client.end(); // lets go of the lock
@@ -75,4 +84,32 @@ async function apply(client: pg.Client, migration: { name: string; sql: string; 
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
     throw new Error(`migration ${migration.name}: ${messageOf(error)}`, { cause: error });
   }
+}
+
+/**
+ * A program is known by the newest migration that it brings.
+ * @throws Error where a migration that the database has bears only newer ones
+ */
+async function refuseOlder(client: pg.Client, names: readonly string[]): Promise<void> {
+  const { rows: tables } = await client.query(`SELECT WHERE to_regclass('oldest_program') IS NOT NULL`);
+  if (tables.length === 0) return; // nobody has said anything yet
+  const program = names.at(-1) ?? '';
+  const { rows } = await client.query<{ migration: string; program: string }>(
+    `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
+    [program],
+  );
+  if (!rows[0]) return;
+  throw new Error(
+    `this Tapegate is too old for the database: ${rows[0].migration} bears programs from ${rows[0].program} on, and this one is of ${program}`,
+  );
+}
+
+/** Tells those who come later, and know nothing of these migrations. */
+async function noteOldest(client: pg.Client, dir: string): Promise<void> {
+  const bears: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'bears.json'), 'utf8'));
+  await client.query(
+    `INSERT INTO oldest_program (migration, program) SELECT * FROM unnest($1::text[], $2::text[])
+     ON CONFLICT (migration) DO UPDATE SET program = excluded.program WHERE oldest_program.program <> excluded.program`,
+    [Object.keys(bears), Object.values(bears)],
+  );
 }

@@ -24,6 +24,20 @@ afterAll(async () => {
 
 const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
 
+test.each(['12.22.12', '18.20.8', '20.18.3'])('Node.js %s is told to be too old, in one line', async (version) => {
+  const dir = makeTempDir();
+  const preload = path.join(dir, 'older.cjs');
+  writeFileSync(preload, `Object.defineProperty(process.versions, 'node', { value: ${JSON.stringify(version)} });`);
+  const { engines } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  const oldest = engines.node.replace('>=', '');
+  const running = startProcess(process.execPath, ['--require', preload, cliFile, '--version']);
+  const { code, stdout, stderr } = await running.ended;
+  expect({ code, stdout, stderr }).toEqual(refused(1, `Node.js ${oldest} or newer is needed, and this is ${version}`));
+  // nothing is loaded before that is said
+  expect(readFileSync(path.join(packageRoot, 'src/tapegate.ts'), 'utf8')).not.toMatch(/^import /m);
+  rmSync(dir, { recursive: true });
+});
+
 test('--version tells the version of the package', async () => {
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   expect(await runCli(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });

@@ -177,3 +177,40 @@ test('events from before they had numbers keep their ids, and what follows has g
   await query('SELECT number_events(NULL)');
   expect(await query(told)).toEqual([...before, { number: '31', request_id: 2 }, { number: '32', request_id: 2 }]);
 });
+
+const bears: Record<string, string> = JSON.parse(readFileSync(path.join(dir, 'bears.json'), 'utf8'));
+
+test('each migration says the oldest program that it bears, which is none to come', () => {
+  expect(Object.keys(bears)).toEqual(names);
+  expect(Object.entries(bears).filter(([name, oldest]) => !names.includes(oldest) || oldest > name)).toEqual([]);
+});
+
+test('a migration that takes something away bears no program that was there before it', () => {
+  const takesAway =
+    /\bDROP (TABLE|COLUMN|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bALTER COLUMN\s+\S+\s+(SET DATA )?TYPE\b/i;
+  const sqlOf = (name: string) => readFileSync(path.join(dir, name, 'migration.sql'), 'utf8').replace(/--.*$/gm, '');
+  expect(names.filter((name) => takesAway.test(sqlOf(name)) && bears[name] !== name)).toEqual([]);
+  expect(
+    ['DROP TABLE a', 'ALTER TABLE a RENAME b TO c', 'ALTER COLUMN "b" SET DATA TYPE text'].every((text) =>
+      takesAway.test(text),
+    ),
+  ).toBe(true);
+});
+
+test('a program that a newer migration does not bear says so and does not start; any other starts beside it', async () => {
+  await migrate(database.connection);
+  const newer = `INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES ('1', 'x', '2999_newer', now())`;
+  await query(newer);
+  await query('ALTER TABLE quota ADD COLUMN of_the_newer TEXT');
+  await query(`INSERT INTO oldest_program VALUES ('2999_newer', '${names[0]}')`);
+  expect(await runMigrate()).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
+  expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0, stderr: '' });
+
+  await query(`UPDATE oldest_program SET program = '2999_newer' WHERE migration = '2999_newer'`);
+  const before = await query('SELECT * FROM oldest_program ORDER BY 1');
+  const refusal = `tapegate: this Tapegate is too old for the database: 2999_newer bears programs from 2999_newer on, and this one is of ${names.at(-1)}\n`;
+  for (const args of [['migrate'], ['serve'], ['work'], ['quota', 'list']]) {
+    expect(await runCli(args, { env })).toEqual({ code: 1, stdout: '', stderr: refusal });
+  }
+  expect(await query('SELECT * FROM oldest_program ORDER BY 1')).toEqual(before);
+});
