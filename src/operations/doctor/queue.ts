@@ -5,7 +5,7 @@ import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
-import { isChanged } from '../conditions.js';
+import { isChanged, isWaiting } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { isOrphan, returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
@@ -117,7 +117,7 @@ const recallMisplaced: FaultKind = {
       await lockRecalls(tx, sql`c.file_id = ANY(${keys}::bigint[])`);
       await tx.query(
         sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
-            WHERE c.file_id = ANY(${keys}::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND ${isMisplaced}`,
+            WHERE c.file_id = ANY(${keys}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${isMisplaced}`,
       );
       await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
     }),

@@ -77,7 +77,7 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
-        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING' AND f.id = c.file_id AND ${isMisplaced}`,
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${isMisplaced}`,
   );
 }
 
