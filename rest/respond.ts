@@ -14,6 +14,7 @@ const statusOf: Record<UserErrorCode, number> = {
   WRONG_QUOTA: 403,
   NOT_FOUND: 404,
   IN_USE: 409,
+  EVENTS_GONE: 410,
 };
 
 export function start(res: Response, status: number): void {

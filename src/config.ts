@@ -23,6 +23,8 @@ export interface Config {
   mailFrom: string;
   /** Seconds after which a reader that takes nothing of its answer is dropped. */
   readerSeconds: number;
+  /** Days for which events are kept: who comes back later begins with the present state. */
+  eventDays: number;
   logLevel: string;
 }
 
@@ -87,6 +89,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
     mailFrom,
     readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
+    eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
   };
   if (faults.length > 0) throw new ConfigError(faults);

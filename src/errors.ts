@@ -15,6 +15,7 @@ export const userErrorCodes = {
   WRONG_QUOTA: 'the request belongs to another quota',
   NOT_FOUND: 'there is no such thing',
   IN_USE: 'something else still needs it',
+  EVENTS_GONE: 'the events that are asked for are kept no longer',
 } as const;
 
 export type UserErrorCode = keyof typeof userErrorCodes;
@@ -81,6 +82,13 @@ export class WrongQuotaError extends UserError {
 export class NotFoundError extends UserError {
   constructor(message: string) {
     super('NOT_FOUND', message);
+  }
+}
+
+/** Who resumes after an event that is kept no longer would miss what followed it, and is to begin anew. */
+export class EventsGoneError extends UserError {
+  constructor(after: bigint, last: bigint) {
+    super('EVENTS_GONE', `the events up to ${last} are kept no longer: begin again without after, not after ${after}`);
   }
 }
 

@@ -53,6 +53,14 @@ export class EventNumbers {
     return row?.newest ?? 0n;
   }
 
+  /** The greatest number of an event that is kept no longer; 0 while all are kept. */
+  async lastPruned(): Promise<bigint> {
+    const [row] = await this.query<{ last: bigint }>(
+      sql`SELECT coalesce(max(b.last_number), 0) AS last FROM event_batch b WHERE b.is_pruned`,
+    );
+    return row?.last ?? 0n;
+  }
+
   /** Two columns, `newest` and `unnumbered`, of a statement that reads something else: how far that goes. */
   present(): Sql {
     const { seen } = this;

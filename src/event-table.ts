@@ -94,7 +94,7 @@ export class EventTable {
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest FROM event_batch b
-          WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
+          WHERE b.last_number > ${after} AND NOT b.is_pruned ORDER BY b.last_number LIMIT 1`,
     );
     if (!row) return undefined;
     const start = row.first > after ? row.first - 1n : after;
@@ -109,7 +109,7 @@ export class EventTable {
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
     return await this.query<AnyEvent>(
       sql`SELECT ${COLUMNS} FROM (
-            SELECT * FROM event_batch WHERE last_number > ${after} AND first_number <= ${upTo} ORDER BY last_number LIMIT ${RANGE}
+            SELECT * FROM event_batch WHERE last_number > ${after} AND first_number <= ${upTo} AND NOT is_pruned ORDER BY last_number LIMIT ${RANGE}
           ) b CROSS JOIN LATERAL (
             SELECT * FROM event WHERE batch_id = b.id AND id > ${after} - b.first_number + b.first_id
               AND id BETWEEN b.first_id AND least(b.last_id, ${upTo} - b.first_number + b.first_id)
@@ -131,7 +131,7 @@ export class EventTable {
     const events = await this.query<AnyEvent>(
       sql`WITH e AS MATERIALIZED (SELECT * FROM event WHERE request_id = ${requestId})
           SELECT ${COLUMNS} FROM e JOIN event_batch b ON b.id = e.batch_id LEFT JOIN tape_file f ON false
-          WHERE b.last_number > ${after} AND ${NUMBER} > ${after} ORDER BY 1 LIMIT ${RANGE}`,
+          WHERE b.last_number > ${after} AND NOT b.is_pruned AND ${NUMBER} > ${after} ORDER BY 1 LIMIT ${RANGE}`,
     );
     const last = events.at(-1)?.id ?? newest;
     return { events, upTo: events.length === Number(RANGE) || last > newest ? last : newest };

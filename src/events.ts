@@ -12,6 +12,7 @@ import type pg from 'pg';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
+import { EventsGoneError } from './errors.js';
 import { type AskDatabase, EventNumbers } from './event-numbers.js';
 import { Queue } from './event-queue.js';
 import { type AnyEvent, type EventFilter, EventTable, RANGE } from './event-table.js';
@@ -125,6 +126,12 @@ export class EventFeed {
   async newestId(): Promise<bigint> {
     await this.numbers.number();
     return await this.numbers.newest();
+  }
+
+  /** @throws EventsGoneError when who comes back after this event would miss what is kept no longer */
+  async checkKept(after: bigint): Promise<void> {
+    const last = await this.numbers.lastPruned();
+    if (after < last) throw new EventsGoneError(after, last);
   }
 
   /**

@@ -13,6 +13,7 @@ import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
 import { expireRequests } from '../operations/requests/ends.js';
+import { pruneEvents } from '../operations/requests/history.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { lookForChanged } from './disk/changed.js';
@@ -53,6 +54,7 @@ const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const MAIL_MS = 2000;
+const HISTORY_MS = 3_600_000;
 const DISKS_MS = 1000;
 
 /**
@@ -145,6 +147,7 @@ function listPasses(
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
     { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
+    { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];

@@ -19,6 +19,7 @@ const defaults: Config = {
   smtpUrl: undefined,
   mailFrom: 'tapegate@localhost',
   readerSeconds: 60,
+  eventDays: 30,
   logLevel: 'info',
 };
 
@@ -34,6 +35,7 @@ const names = [
   'SMTP_URL',
   'MAIL_FROM',
   'READER_SECONDS',
+  'EVENT_DAYS',
   'LOG_LEVEL',
 ];
 
@@ -74,6 +76,7 @@ test.each<[string, string, Partial<Config>]>([
   ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
+  ['EVENT_DAYS', '7', { eventDays: 7 }],
   ...['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'].map((level): [string, string, Partial<Config>] => [
     'LOG_LEVEL',
     level,
@@ -102,6 +105,11 @@ test.each([
     value,
     `READER_SECONDS must be a whole number from 1 to 86400, not ${JSON.stringify(value)}`,
   ]),
+  ...['0', '36501', '1.5'].map((value) => [
+    'EVENT_DAYS',
+    value,
+    `EVENT_DAYS must be a whole number from 1 to 36500, not ${JSON.stringify(value)}`,
+  ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['ENGINE', value, `ENGINE must be one of on, off, not ${JSON.stringify(value)}`],
@@ -123,13 +131,13 @@ test.each([
 });
 
 const bad = { PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' };
-const all = { ...bad, MAIL_FROM: 'x', READER_SECONDS: 'x', LOG_LEVEL: 'x' };
+const all = { ...bad, MAIL_FROM: 'x', READER_SECONDS: 'x', EVENT_DAYS: 'x', LOG_LEVEL: 'x' };
 
 test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 10 faults:',
+    'the environment has 11 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

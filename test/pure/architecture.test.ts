@@ -50,7 +50,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/database/'], from: ['src/generated/', 'src/errors', 'src/time', 'src/package-root'] },
   {
     part: ['src/events', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
-    from: [...database, 'src/event-queue', 'src/event-numbers', 'src/event-table'],
+    from: [...database, 'src/errors', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
   },
   { part: ['src/stages'], from: [...database, 'src/events'] },
   { part: ['src/context'], from: ['src/database/', 'src/config', 'src/events'] },

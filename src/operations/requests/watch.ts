@@ -40,7 +40,7 @@ const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'C
 
 /**
  * Ends by itself once the request has finished.
- * @throws NotFoundError; InvalidInputError when there cannot be an event `after`
+ * @throws NotFoundError; InvalidInputError when there cannot be an event `after`, EventsGoneError when it is kept no longer
  */
 export async function* watchRequest(
   ctx: Context,
@@ -49,7 +49,7 @@ export async function* watchRequest(
 ): AsyncGenerator<RequestProgress> {
   await getRequest(ctx, input.id);
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
-  const after = checkAfter(input.after, newest);
+  const after = await checkAfter(ctx, input.after, newest);
   let start = knownStart;
   const isHeldUp = createHeldUp(ctx, input.id);
   const tell = async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
@@ -96,9 +96,12 @@ async function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
 }
 
 /** An id beyond the newest is none that was ever given: to wait for it would be to wait in silence. */
-function checkAfter(after: bigint | null | undefined, newest: bigint): bigint | undefined {
+async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
-  if (after >= 0n && after <= newest) return after;
+  if (after >= 0n && after <= newest) {
+    await ctx.events.checkKept(after);
+    return after;
+  }
   throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
 }
 
@@ -150,7 +153,7 @@ export interface WatchStagesInput {
 /**
  * The stages of a request's files, or of the files whose path holds `match`, then their changes, without end. With
  * neither, only the changes, of all files.
- * @throws NotFoundError, InvalidInputError
+ * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
   ctx: Context,
@@ -161,7 +164,7 @@ export async function* watchStages(
   const match = input.match ? checkPattern('match', input.match) : undefined;
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
-  const after = checkAfter(input.after, newest);
+  const after = await checkAfter(ctx, input.after, newest);
   const told = new ToldStages();
   if (after === undefined && (requestId !== undefined || match !== undefined)) {
     yield* tellStages(ctx, { requestId, match, eventId: newest }, told);

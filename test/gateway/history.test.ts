@@ -1,0 +1,73 @@
+/** What is kept, and for how long. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { pruneEvents } from '../../src/operations/requests/history.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
+import { addSeconds } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { recordStatements } from '../support/statements.js';
+import { drain, PROGRESS, type Progress, take, transports } from '../support/streams.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 6n);
+});
+afterAll(() => app.close());
+
+const { signal } = new AbortController();
+const [[, open]] = transports as [(typeof transports)[0]];
+
+/** As the pass does it so many days later. */
+async function pruneIn(days: number): Promise<void> {
+  await pruneEvents({ ...app.ctx, now: () => addSeconds(app.ctx.now(), days * 24 * 3600) }, signal);
+}
+
+const countEvents = async () => {
+  const { rows } = await app.ctx.db.pool.query(
+    'SELECT (SELECT count(*)::int FROM event) AS events, (SELECT count(*)::int FROM event_batch) AS batches',
+  );
+  return rows[0];
+};
+
+test('events go after their time, and who comes back after one of these is told to begin anew', async () => {
+  await addFiles(app.ctx, [{ path: '/history/1' }]);
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/history/' });
+  const middle = await app.ctx.events.newestId();
+  await updateRequest(app.ctx, { id, label: 'told again' });
+  const newest = await app.ctx.events.newestId();
+  const watch = (after?: bigint) =>
+    open<Progress>(app, { query: PROGRESS, variables: { id, after: after?.toString() } });
+
+  await pruneIn(29);
+  const early = watch(middle);
+  expect((await take(early, 1))[0]?.requestProgress.eventId).toBe(String(newest));
+  early.close();
+
+  await pruneIn(31);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+  const message = `the events up to ${newest} are kept no longer: begin again without after, not after ${middle}`;
+  expect(await drain(watch(middle))).toMatchObject([{ errors: [{ message, extensions: { code: 'EVENTS_GONE' } }] }]);
+  const [resumed, anew] = [watch(newest), watch()];
+  expect((await take(anew, 1))[0]?.requestProgress).toMatchObject({ state: 'QUEUED', eventId: String(newest) });
+  await updateRequest(app.ctx, { id, label: 'told once more' });
+  for (const stream of [resumed, anew]) {
+    expect((await take(stream, 1))[0]?.requestProgress.eventId).toBe(String(newest + 1n));
+    stream.close();
+  }
+});
+
+test('very many events go in small steps, of which each may be the last', async () => {
+  await app.ctx.db.pool.query(
+    `INSERT INTO event (at, request_ids, request_id) SELECT now() AT TIME ZONE 'utc', '{}', 1 FROM generate_series(1, 12000)`,
+  );
+  await app.ctx.events.newestId();
+  const stopping = new AbortController();
+  stopping.abort();
+  const later = { ...app.ctx, now: () => addSeconds(app.ctx.now(), 31 * 24 * 3600) };
+  await pruneEvents(later, stopping.signal);
+  const statements = await recordStatements(() => pruneEvents(later, signal), { isFeedToo: true });
+  expect(statements.filter(({ text }) => text.startsWith('DELETE FROM event WHERE')).length).toBeGreaterThanOrEqual(3);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+});
