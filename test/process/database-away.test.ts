@@ -1,6 +1,7 @@
 /** What is told, and what goes on, while the database hangs or is not there. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
+import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, expect, inject, test } from 'vitest';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { readPidFile } from '../../src/database/postmaster.js';
@@ -126,6 +127,28 @@ test('a lease ends by its time while the database hangs, and the file is brought
   gate.open();
   expect(await waitForState(app, id, 'COMPLETED')).toMatchObject({ filesOnDisk: 1, filesFailed: 0 });
   await engine.stop();
+});
+
+test('what cannot be put in place for want of the database is no failure of its file', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/gone/a', volume: 'GONE' }]);
+  const [begun, gate] = [createGate(), createGate()];
+  backend.onRead = async (_volume, _position, bytes) => {
+    begun.open();
+    await gate.opened;
+    return bytes;
+  };
+  const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(JSON.parse(line).msg) });
+  const engine = await startEngine({ ...app.ctx, log }, backend, { drainMs: 0, leaseSeconds: 30 });
+  await makeRequest(app, { quota: 'alice', patterns: '/gone/' });
+  await begun.opened;
+  relay.freeze();
+  await waitFor('the database to be lost', async () => lines.some((line) => line.startsWith('database lost')));
+  gate.open();
+  await waitFor('the volume to be left', async () => backend.log.some(({ what }) => what === 'unmount'));
+  relay.thaw();
+  await ready(app);
+  await engine.stop();
+  expect(lines.filter((line) => line.startsWith('recall failed'))).toEqual([]);
 });
 
 test('a statement that waits too long is given up and says so', async () => {

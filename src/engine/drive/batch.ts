@@ -5,6 +5,7 @@
  * folder is synced as well (reports.ts).
  */
 import type { Context } from '../../context.js';
+import { UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
@@ -110,6 +111,7 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
+    if (error instanceof UnavailableError) return toReturned(recall); // the database is away: of the file it says nothing
     if (error instanceof VolumeError) {
       this.failure = error;
       return toReturned(recall);
