@@ -1,4 +1,5 @@
 /** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
+import { execFileSync } from 'node:child_process';
 
 export type Environment = Record<string, string | undefined>;
 
@@ -26,6 +27,10 @@ export interface Config {
   /** Days for which events are kept: who comes back later begins with the present state. */
   eventDays: number;
   logLevel: string;
+  /** Permission bits of restored files; unset: those of the original. */
+  restoreMode: number | undefined;
+  /** Number of the group of restored files; unset: that of the original. */
+  restoreGroup: number | undefined;
 }
 
 const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
@@ -73,6 +78,13 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     return value;
   };
 
+  const parsed = <T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined => {
+    const value = text(name);
+    const found = value === undefined ? undefined : parse(value);
+    if (value !== undefined && found === undefined) fault(name, expected);
+    return found;
+  };
+
   const mailFrom = text('MAIL_FROM') ?? 'tapegate@localhost';
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
   if (!mailFrom.includes('@') || /[\u0000-\u001f\u007f]/.test(mailFrom)) fault('MAIL_FROM', 'an e-mail address');
@@ -91,9 +103,27 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
     eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
+    restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
+    restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;
+}
+
+function parsePermissions(text: string): number | undefined {
+  return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
+}
+
+/** The number of a group, which may be in a directory service; undefined when there is none of that name. */
+function findGroup(name: string): number | undefined {
+  if (/^\d{1,9}$/.test(name)) return Number(name);
+  if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;
+  try {
+    const line = execFileSync('getent', ['group', name], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    return Number(line.split(':')[2]);
+  } catch {
+    return undefined; // there is no such group, or nothing that knows groups
+  }
 }
 
 /**

@@ -42,6 +42,12 @@ export function timeFromDatabase(text: string): string {
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
 }
 
+/** The time of some microseconds since 1970 (may be negative); undefined outside of the years 1 to 9999. */
+export function timeFromMicros(micros: bigint): string | undefined {
+  const isWithin = micros >= toMicros('0001-01-01T00:00:00') && micros <= toMicros('9999-12-31T23:59:59.999999');
+  return isWithin ? fromMicros(micros) : undefined;
+}
+
 /** `time` moved by a number of seconds (may be negative or fractional). */
 export function addSeconds(time: string, seconds: number): string {
   return fromMicros(toMicros(time) + BigInt(Math.round(seconds * 1e6)));

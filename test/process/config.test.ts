@@ -21,6 +21,8 @@ const defaults: Config = {
   readerSeconds: 60,
   eventDays: 30,
   logLevel: 'info',
+  restoreMode: undefined,
+  restoreGroup: undefined,
 };
 
 const names = [
@@ -37,6 +39,8 @@ const names = [
   'READER_SECONDS',
   'EVENT_DAYS',
   'LOG_LEVEL',
+  'RESTORE_MODE',
+  'RESTORE_GROUP',
 ];
 
 /** What is wrong with an environment. */
@@ -74,6 +78,10 @@ test.each<[string, string, Partial<Config>]>([
   ['TAPE_BACKEND', 'memory', { tapeBackend: 'memory' }],
   ['SMTP_URL', 'smtp://mail.example.org:2525', { smtpUrl: 'smtp://mail.example.org:2525' }],
   ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
+  ['RESTORE_MODE', '0640', { restoreMode: 0o640 }],
+  ['RESTORE_MODE', '777', { restoreMode: 0o777 }],
+  ['RESTORE_GROUP', '1234', { restoreGroup: 1234 }],
+  ['RESTORE_GROUP', 'root', { restoreGroup: 0 }],
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
@@ -124,6 +132,16 @@ test.each([
   ['SMTP_URL', 'smtp:mail.example.org', `${smtp} "smtp:mail.example.org"`],
   ['SMTP_URL', 'smtp://', `${smtp} "smtp://"`],
   ['SMTP_URL', 'http://u:secret@mail', `${smtp} "http://…@mail"`],
+  ...['4755', '0888', '64', 'rw-r-----'].map((value) => [
+    'RESTORE_MODE',
+    value,
+    `RESTORE_MODE must be three octal digits such as 0640, without set-id bits, not ${JSON.stringify(value)}`,
+  ]),
+  ...['no-such-group', '-1', 'a b'].map((value) => [
+    'RESTORE_GROUP',
+    value,
+    `RESTORE_GROUP must be a group of this host, or its number, not ${JSON.stringify(value)}`,
+  ]),
   ['MAIL_FROM', 'nobody', 'MAIL_FROM must be an e-mail address, not "nobody"'],
   ['MAIL_FROM', 'a@b\r\nBcc: c@d', 'MAIL_FROM must be an e-mail address, not "a@b\\r\\nBcc: c@d"'],
 ])('%s=%j is refused', (name, value, fault) => {

@@ -115,7 +115,7 @@ test.each([
   expect(await refuse(text)).toBe(`nothing was imported:\n  line ${line}: ${problem}`);
 });
 
-const names = 'the columns are path,size,stage,verified,spot_name,volume,position,checksum';
+const names = 'the columns are path,size,stage,verified,spot_name,volume,position,checksum,mode,mtime,uid,gid';
 
 test.each([
   ['{"path":"/a","size":1', /not JSON: .+/],
@@ -216,7 +216,7 @@ test('a file without line ends does not fill the memory', async () => {
   expect(await countAll()).toEqual(before);
 });
 
-const empty = `line 1: the file is empty; the first line names the columns: ${HEADER}`;
+const empty = `line 1: the file is empty; the first line names the columns: ${HEADER},mode,mtime,uid,gid`;
 
 test.each([
   ['', empty],

@@ -1,10 +1,11 @@
 /** A file that is to be archived, as it was found: read, known again, and removed once it is safe on tape. */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, lstat, unlink } from 'node:fs/promises';
+import type { FileAttributes } from '../../operations/catalogue/attributes.js';
 import { openPlain } from '../plain-file.js';
 
 /** A regular file as the walk found it. */
-export interface Source {
+export interface Source extends Partial<FileAttributes> {
   file: string;
   /** The logical path that it gets. */
   path: string;

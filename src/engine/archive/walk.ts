@@ -4,6 +4,7 @@ import type { Dirent } from 'node:fs';
 import { lstat, opendir } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf } from '../../errors.js';
+import { attributesOf } from '../../operations/catalogue/attributes.js';
 import { checkPath } from '../../operations/input.js';
 import type { Source } from './source.js';
 
@@ -58,8 +59,9 @@ export async function* walkSources(
 }
 
 async function findSource(file: string, logicalPath: string): Promise<Source> {
-  const { size, ino, mtimeNs } = await lstat(file, { bigint: true });
-  return { file, path: checkPath('path', logicalPath), size, ino, mtimeNs };
+  const stats = await lstat(file, { bigint: true });
+  const { size, ino, mtimeNs } = stats;
+  return { file, path: checkPath('path', logicalPath), size, ino, mtimeNs, ...attributesOf(stats) };
 }
 
 type Entry = Dirent<Buffer>;

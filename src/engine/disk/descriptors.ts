@@ -13,3 +13,6 @@ export const closeFile = promisify(fs.close);
 export const lstatPath = promisify(fs.lstat);
 export const linkPath = promisify(fs.link);
 export const unlinkPath = promisify(fs.unlink);
+export const changeOwner = promisify(fs.fchown);
+export const changeMode = promisify(fs.fchmod);
+export const changeTimes = promisify(fs.futimes);

@@ -6,6 +6,7 @@ import { constants } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
+import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
@@ -77,16 +78,18 @@ export class Budget {
 export class PartialFile {
   private readonly file: string;
   private readonly budget: Budget;
+  private readonly attributes: WantedAttributes;
   private readonly opening: Promise<number>;
   private isClosed = false;
   /** The writes so far, in order; the first failure is the last word. */
   private written: Promise<unknown>;
   private failure: unknown;
 
-  constructor(folder: Folder, name: string, budget: Budget) {
+  constructor(folder: Folder, name: string, how: { budget: Budget; attributes: WantedAttributes }) {
     this.file = path.join(folder.at, name);
-    this.budget = budget;
-    this.opening = createNew(this.file);
+    this.budget = how.budget;
+    this.attributes = how.attributes;
+    this.opening = createNew(this.file, how.attributes.mode);
     this.written = this.opening;
     this.noteFailure();
   }
@@ -101,10 +104,11 @@ export class PartialFile {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Waits for the writes, syncs and closes. @returns what the file is known by from now on */
+  /** Waits for the writes, gives the file its attributes, syncs and closes. @returns what the file is known by from now on */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
     await this.written;
     const fd = await this.opening;
+    await setAttributes(fd, this.attributes);
     await syncFile(fd);
     const stats = await statFile(fd, { bigint: true });
     await this.close();
@@ -136,15 +140,15 @@ export class PartialFile {
   }
 }
 
-async function createNew(file: string): Promise<number> {
+async function createNew(file: string, mode: number): Promise<number> {
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
   try {
-    return await openFile(file, flags, 0o644);
+    return await openFile(file, flags, mode);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
   await unlink(file); // of an attempt on the same drive that failed half-way
-  return await openFile(file, flags, 0o644);
+  return await openFile(file, flags, mode);
 }
 
 async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {

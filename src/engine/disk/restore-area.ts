@@ -9,6 +9,7 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readlink, realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
+import { FOLDER_MODE } from './attributes.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
 /** Where a copy stands, or would. */
@@ -37,16 +38,20 @@ export async function openFolder(disk: MarkedDisk, logicalPath: string): Promise
 }
 
 async function ensureFolder(root: string, dir: string): Promise<Folder> {
+  let isNew = false;
   for (let attempt = 1; ; attempt++) {
     try {
-      return await openExisting(root, dir);
+      const folder = await openExisting(root, dir);
+      if (isNew) await folder.handle.chmod(FOLDER_MODE); // whatever the umask is
+      return folder;
     } catch (error) {
       // the folder may be tidied away between its making and its opening, since it is empty
       if (codeOf(error) !== 'ENOENT' || dir === '/' || attempt === 5) throw error;
     }
     const parent = await ensureFolder(root, path.dirname(dir));
     try {
-      await mkdir(path.join(parent.at, path.basename(dir)));
+      await mkdir(path.join(parent.at, path.basename(dir)), FOLDER_MODE);
+      isNew = true;
     } catch (error) {
       if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw error;
     } finally {

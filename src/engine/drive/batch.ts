@@ -9,6 +9,7 @@ import { UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
+import { wantedAttributes } from '../disk/attributes.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
@@ -89,8 +90,8 @@ class BatchRun {
     try {
       signal.throwIfAborted();
       const folder = await ofDisk(this.folders.open(recall));
-      const { budget } = this.work;
-      const copy = await beginCopy(this.lease, this.confirmations, recall, { folder, budget });
+      const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
+      const copy = await beginCopy(this.lease, this.confirmations, recall, how);
       const checksum = await readInto(copy, this.volume, recall, signal);
       this.finishing.push(
         finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).then((outcome) => {

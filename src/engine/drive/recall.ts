@@ -12,6 +12,7 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
+import type { WantedAttributes } from '../disk/attributes.js';
 import { inodeOf, lookInto, putInPlace } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
 import { removeLeftCopy } from '../disk/left-behind.js';
@@ -37,12 +38,12 @@ export async function beginCopy(
   lease: HeldLease,
   confirmations: Confirmations,
   recall: RunningRecall,
-  { folder, budget }: { folder: Folder; budget: Budget },
+  { folder, ...how }: { folder: Folder; budget: Budget; attributes: WantedAttributes },
 ): Promise<CopyInHand> {
   // who has stood still must not begin a partial file when others have looked for what it left already
   await confirmations.confirmOpening();
   const partial = partialName({ ...lease, fileId: recall.fileId });
-  return { folder, partial, file: new PartialFile(folder, partial, budget) };
+  return { folder, partial, file: new PartialFile(folder, partial, how) };
 }
 
 /**

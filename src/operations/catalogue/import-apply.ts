@@ -53,8 +53,10 @@ async function addFresh(tx: Transaction): Promise<number> {
   // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
-          INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum)
-          SELECT i.path, i.size, coalesce(i.stage, 'UNVERIFIED'), i.verified, i.spot_name, v.id, i.position, i.checksum
+          INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum,
+            mode, mtime, uid, gid)
+          SELECT i.path, i.size, coalesce(i.stage, 'UNVERIFIED'), i.verified, i.spot_name, v.id, i.position, i.checksum,
+            i.mode, i.mtime, i.uid, i.gid
           FROM incoming i LEFT JOIN volume v ON v.name = i.volume
           WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
           RETURNING id
@@ -124,10 +126,10 @@ async function updateKnown(tx: Transaction): Promise<number> {
   const [updated] = await tx.query<{ count: bigint }>(
     sql`WITH updated AS (
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
-            "position" = i.position, checksum = i.checksum
+            "position" = i.position, checksum = i.checksum, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
           FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume
-          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum)
-            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum)
+          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.mode, f.mtime, f.uid, f.gid)
+            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.mode, i.mtime, i.uid, i.gid)
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );

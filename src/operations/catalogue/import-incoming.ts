@@ -41,13 +41,17 @@ export const incomingColumns = [
   { name: 'volume', column: 'volume', known: 'v.name' },
   { name: 'position', column: '"position"', known: 'f."position"' },
   { name: 'checksum', column: 'checksum', known: 'f.checksum' },
+  { name: 'mode', column: 'mode', known: 'f.mode' },
+  { name: 'mtime', column: 'mtime', known: 'f.mtime' },
+  { name: 'uid', column: 'uid', known: 'f.uid' },
+  { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
 /** Makes the table and fills it; it lives until the connection drops it. @throws ImportError */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<void> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
-          spot_name text, volume text, "position" bigint, checksum text, kept text[])`,
+          spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[])`,
   );
   await pipeline(copyLines(rows), client.query(copyFrom('COPY incoming FROM STDIN'))).catch((error) => {
     throw toUnavailable(error);

@@ -5,6 +5,7 @@ import { parseJson } from '../../json.js';
 import { type Stage, stageOfLetter } from '../../stages.js';
 import { parseTime } from '../../time.js';
 import { findPathProblem } from '../input.js';
+import { parseFileTime, parseMode, parseOwner } from './attributes.js';
 import { createCsvSplitter } from './import-csv.js';
 import { type Line, RowError, readLines } from './import-lines.js';
 
@@ -21,9 +22,27 @@ export interface CatalogueRow {
   volume: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
+  /** Of the file that was archived, see attributes.ts. */
+  mode?: number | null | undefined;
+  mtime?: string | null | undefined;
+  uid?: bigint | null | undefined;
+  gid?: bigint | null | undefined;
 }
 
-const columns = ['path', 'size', 'stage', 'verified', 'spot_name', 'volume', 'position', 'checksum'] as const;
+const columns = [
+  'path',
+  'size',
+  'stage',
+  'verified',
+  'spot_name',
+  'volume',
+  'position',
+  'checksum',
+  'mode',
+  'mtime',
+  'uid',
+  'gid',
+] as const;
 
 type Column = (typeof columns)[number];
 /** Null: empty; undefined: the row does not have the column. */
@@ -120,6 +139,9 @@ function parseLine(line: number, text: string): CatalogueRow | RowError {
     if (!['string', 'number', 'bigint'].includes(typeof field) && field !== null) {
       return new RowError(line, `${name} must be text or a number, not ${quote(JSON.stringify(field))}`);
     }
+    if (name === 'mode' && typeof field !== 'string' && field !== null) {
+      return new RowError(line, `mode must be text, with ${MODE}, not the number ${field}`);
+    }
     fields[name as Column] = field === null || field === '' ? null : String(field);
   }
   return checkRow(line, fields);
@@ -168,7 +190,29 @@ function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
       return fault(name, 'a name of at most 255 characters');
     }
   }
-  return row;
+  const wrong = readAttributes(row, fields);
+  return wrong ? fault(...wrong) : row;
+}
+
+const MODE = 'up to four octal digits such as 0640';
+const OWNER = 'a number from 0 to 4294967294';
+
+/** @returns the column that is wrong, and what it should be */
+function readAttributes(row: CatalogueRow, { mode, mtime, uid, gid }: Fields): [Column, string] | undefined {
+  row.mode = mode ? parseMode(mode) : empty(mode);
+  if (mode && row.mode === undefined) return ['mode', MODE];
+  row.mtime = mtime ? parseFileTime(mtime) : empty(mtime);
+  if (mtime && !row.mtime) return ['mtime', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff], or seconds since 1970'];
+  row.uid = uid ? parseOwner(uid) : empty(uid);
+  if (uid && row.uid === undefined) return ['uid', OWNER];
+  row.gid = gid ? parseOwner(gid) : empty(gid);
+  if (gid && row.gid === undefined) return ['gid', OWNER];
+  return undefined;
+}
+
+/** An empty field takes away what is known, one that is not there does not. */
+function empty(field: string | null | undefined): null | undefined {
+  return field === undefined ? undefined : null;
 }
 
 function integer(text: string): bigint | undefined {

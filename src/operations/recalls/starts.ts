@@ -6,6 +6,7 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { onDiskStages, type Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
+import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
 import { isChanged, isWaiting } from '../conditions.js';
@@ -17,7 +18,7 @@ import { mayBegin } from '../suspensions.js';
 import type { Lease } from './drives.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
-export interface RunningRecall {
+export interface RunningRecall extends FileAttributes {
   fileId: bigint;
   path: string;
   size: bigint;
@@ -126,6 +127,7 @@ async function lockWaiting(
   const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
   const rows = await tx.query<WaitingRecall>(
     sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts, f.stage,
+          f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
         WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} ${locking.freeRecall}`,
