@@ -74,6 +74,16 @@ export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: 
   }
 }
 
+/** Makes what is in a folder last. @throws an error with the code ENOENT where it is missing, else as `openFolder` */
+export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
+  const folder = await openExisting(await rootOf(disk), dir);
+  try {
+    await folder.handle.sync();
+  } finally {
+    await folder.handle.close();
+  }
+}
+
 /**
  * Removes the folders of a place, from the innermost on, as far as they are empty.
  * @throws TapeError TRANSIENT when the disk is not there

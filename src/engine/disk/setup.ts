@@ -1,10 +1,10 @@
 /** Restore disks as an engine or an operator finds them: registered, and marked as what they are. */
-import { lstat, mkdir } from 'node:fs/promises';
+import { lstat, mkdir, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { messageOf } from '../../errors.js';
+import { codeOf, messageOf } from '../../errors.js';
 import { sampleCopies } from '../../operations/disks/copies.js';
-import { type DiskRow, ensureDisk, listDisks, setDisk } from '../../operations/disks/disks.js';
+import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { isKnownBy } from './copy.js';
@@ -36,11 +36,21 @@ export async function addDisk(
   ctx: Context,
   input: { mountpoint: string; size: bigint; mark?: boolean },
 ): Promise<{ disk: DiskRow; problem: string | undefined }> {
+  await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
   await mkdir(input.mountpoint, { recursive: true });
   const disk = await setDisk(ctx, input);
   if (!input.mark) return { disk, problem: await adopt(ctx, disk) };
   await writeMarker({ diskId: disk.id, mountpoint: disk.mountpoint });
   return { disk, problem: undefined };
+}
+
+/** A path without links, as far as it is there. */
+async function findReal(wanted: string): Promise<string> {
+  const above = path.dirname(wanted);
+  return await realpath(wanted).catch(async (error: unknown) => {
+    if (codeOf(error) !== 'ENOENT' || above === wanted) return wanted;
+    return path.join(await findReal(above), path.basename(wanted));
+  });
 }
 
 /**

@@ -24,11 +24,37 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
     throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(input.mountpoint)}`);
   }
   checkBytes('size', input.size);
+  await refuseNested(ctx, mountpoint);
   return await ctx.db.prisma.restoreDisk.upsert({
     where: { mountpoint },
     create: { mountpoint, size: input.size },
     update: { size: input.size },
   });
+}
+
+/**
+ * A disk in another one would have its copies taken for files of that one. One that is registered already stays.
+ * @param real resolves links; operations touch no disk, so that only the paths are compared without it
+ * @throws InvalidInputError
+ */
+export async function refuseNested(
+  ctx: Context,
+  mountpoint: string,
+  real: (mountpoint: string) => Promise<string> = async (it) => it,
+): Promise<void> {
+  const disks = await listDisks(ctx);
+  if (disks.some((disk) => disk.mountpoint === mountpoint)) return;
+  const place = await real(mountpoint);
+  for (const other of disks) {
+    const otherPlace = await real(other.mountpoint);
+    if (!liesIn(place, otherPlace) && !liesIn(otherPlace, place)) continue;
+    const problem = `must not lie in another restore disk, or have one in it: ${other.mountpoint}, not ${quote(mountpoint)}`;
+    throw new InvalidInputError('mountpoint', problem);
+  }
+}
+
+function liesIn(inner: string, outer: string): boolean {
+  return inner === outer || inner.startsWith(outer === '/' ? outer : `${outer}/`);
 }
 
 /** Registers a disk for a site that has named none; does nothing where there is one. */
