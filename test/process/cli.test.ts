@@ -60,7 +60,7 @@ const commands = {
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],
   doctor: ['--json', '--repair', '--checksums'],
-  simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd'],
+  simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd', '--bursts'],
   retry: ['--json', '--quota'],
   ls: ['--json', '--print-paths', '--null', '--stages', '--limit'],
   request: [

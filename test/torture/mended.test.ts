@@ -41,7 +41,7 @@ test('a connection that breaks between two queries fails the next one, and nothi
   const ended = new Promise<void>((resolve) => client.once('end', () => resolve()));
   await app.ctx.db.pool.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid]);
   await ended; // unheard, its error would have ended the process
-  await expect(client.query('SELECT 1')).rejects.toThrow('not queryable');
+  await expect(client.query('SELECT 1')).rejects.toThrow('the database does not answer');
   client.release(true);
   expect((await app.ctx.db.pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
 });
@@ -120,14 +120,8 @@ test('a request hears of a recall that begins and ends while it is made', async 
   const late = makeRequest(app, { quota: 'alice', files: [first, second] });
   await waitForBlocked(app, 1);
   const started = await startByHand(app, lease, [first]);
-  // events are written in the order in which they are about to be: the end of the recall, then the request
-  const unlockEvents = await lock(app, 'SELECT pg_advisory_xact_lock(1413563205, 1)');
-  const ended = started.length > 0 && finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
-  await waitForBlocked(app, 1 + started.length);
+  if (started.length > 0) await finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
   await unlock();
-  await waitForBlocked(app, 1 + started.length);
-  await unlockEvents();
-  await ended;
   await giveBackDrive(app.ctx, lease);
   await work();
   await waitForState(app, await late, 'COMPLETED');
