@@ -18,6 +18,9 @@ export interface Config {
   engine: boolean;
   /** Drives that may work at the same time. */
   drives: number;
+  /** Seconds without progress after which a call counts as hung, on a restore disk and on tape. */
+  diskTimeout: number;
+  tapeTimeout: number;
   tapeBackend: string;
   /** Unset: mail is written to the log and kept in the outbox. */
   smtpUrl: string | undefined;
@@ -97,6 +100,8 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
     engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
     drives: integer('DRIVES', 1, 256, 2),
+    diskTimeout: integer('DISK_TIMEOUT', 1, 86_400, 120),
+    tapeTimeout: integer('TAPE_TIMEOUT', 1, 86_400, 900),
     tapeBackend: oneOf('TAPE_BACKEND', backends, 'directory'),
     smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
     mailFrom,

@@ -15,6 +15,8 @@ import { installExactJson } from './json.js';
 
 export interface Runtime {
   ctx: Context;
+  /** Of the database, for processes that this one starts. */
+  connection: ClientConfig;
   /** Names of the migrations that were applied. */
   migrated: string[];
   close(): Promise<void>;
@@ -31,8 +33,6 @@ export type Makes = 'database' | 'schema' | 'nothing';
 
 /** @throws NoDatabaseError */
 export async function openRuntime(config: Config, makes: Makes = 'database'): Promise<Runtime> {
-  installExactJson();
-  const log = pino({ level: config.logLevel, base: null }, pino.destination({ dest: 2, sync: true }));
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
     for (const each of closers.splice(0).reverse()) await each();
@@ -44,20 +44,37 @@ export async function openRuntime(config: Config, makes: Makes = 'database'): Pr
     await prepareDatabase(config, connection, makes).catch((error) => {
       throw withReason(error);
     });
-    const db = openDatabase(connection, { log });
-    closers.push(db.close);
+    const { ctx, close: detach } = attach(config, connection);
+    closers.push(detach);
+    const { db } = ctx;
     await db.pulse.start().catch((error) => {
       throw withReason(error);
     });
     const migrated = await migrate({ ...db.config, statement_timeout: false }, db.Client);
-    const events = new EventFeed(db);
-    closers.push(() => events.close());
-    const ctx: Context = { config, db, events, log, now: () => db.clock.now() };
-    return { ctx, migrated, close };
+    return { ctx, connection, migrated, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/**
+ * What a process needs on a database that it, or another process of ours, has opened; `db.pulse.start` is to be called.
+ * @param poolSize connections at most
+ */
+export function attach(config: Config, connection: ClientConfig, poolSize?: number): Omit<Runtime, 'migrated'> {
+  installExactJson();
+  const log = pino({ level: config.logLevel, base: null }, pino.destination({ dest: 2, sync: true }));
+  const db = openDatabase(connection, poolSize === undefined ? { log } : { log, poolSize });
+  const events = new EventFeed(db);
+  return {
+    ctx: { config, db, events, log, now: () => db.clock.now() },
+    connection,
+    close: async () => {
+      await events.close();
+      await db.close();
+    },
+  };
 }
 
 async function openEmbedded(config: Config, makes: Makes): Promise<Embedded> {

@@ -6,14 +6,15 @@ import { type Config, defaultServerUrl } from '../config.js';
 import type { Context } from '../context.js';
 import { codeOf, messageOf } from '../errors.js';
 import type { Makes, Runtime } from '../runtime.js';
-import { createBackend } from '../tape/index.js';
+import type { TapeBackend } from '../tape/backend.js';
+import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { readEnvironment } from './context.js';
 import { printLine } from './output.js';
 
 export function registerProcesses(program: Command): void {
   program
     .command('start')
-    .description('gateway and engine in one process')
+    .description('gateway and engine')
     .action(() => {
       const config = readEnvironment();
       const demo = config.demo && !config.databaseUrl;
@@ -86,8 +87,7 @@ async function startParts(
     isDemo = await makeDemo(ctx, backend);
   }
   if (parts.engine) {
-    const { startEngine } = await import('../engine/runner.js');
-    const engine = await startEngine(ctx, backend);
+    const engine = await startTheEngine(runtime, backend);
     closers.unshift(() => engine.stop());
   }
   if (!parts.gateway) {
@@ -97,6 +97,16 @@ async function startParts(
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   announce(config, gateway.url, isDemo);
+}
+
+/** In processes of its own, but for a back end whose volumes are in the memory of this one. */
+async function startTheEngine(runtime: Runtime, backend: TapeBackend): Promise<{ stop(): Promise<void> }> {
+  if (isOfOneProcess(runtime.ctx.config.tapeBackend)) {
+    const { startEngine } = await import('../engine/runner.js');
+    return await startEngine(runtime.ctx, backend);
+  }
+  const { startEngineProcesses } = await import('./engine-processes.js');
+  return await startEngineProcesses(runtime);
 }
 
 async function listen(ctx: Context): Promise<Gateway> {

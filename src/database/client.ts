@@ -35,6 +35,8 @@ export interface DatabaseOptions {
   lostMs?: number;
   /** What a statement may take; five minutes unless given. */
   statementMs?: number;
+  /** Connections for all that is short; 20 unless given. */
+  poolSize?: number;
 }
 
 /**
@@ -76,7 +78,11 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     statement_timeout: options.statementMs ?? STATEMENT_MS,
   };
   const bounded = { ...exact, Client: line.Client };
-  const pool = new WatchedPool({ ...bounded, max: 20, idle_in_transaction_session_timeout: STANDSTILL_MS });
+  const pool = new WatchedPool({
+    ...bounded,
+    max: options.poolSize ?? 20,
+    idle_in_transaction_session_timeout: STANDSTILL_MS,
+  });
   const streamPool = new WatchedPool({ ...bounded, max: LONG_READS });
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });

@@ -44,13 +44,17 @@ function createAdler32(): Checksum {
 
 /**
  * The checksum of a plain file, of the algorithm that `like` names.
+ * @param tick called with each chunk, to show progress
  * @throws TapeError POLICY for anything else, links included
  */
-export async function checksumOf(file: string, like: string): Promise<string> {
+export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
   const checksum = createChecksum(like);
   const handle = await openPlain(file);
   try {
-    for await (const chunk of readChunks(handle)) checksum.update(chunk);
+    for await (const chunk of readChunks(handle)) {
+      checksum.update(chunk);
+      tick();
+    }
   } finally {
     await handle.close();
   }

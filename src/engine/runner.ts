@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { createMailTransport } from '../mail.js';
+import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { ensureDrives } from '../operations/recalls/drives.js';
@@ -16,6 +17,7 @@ import { expireRequests } from '../operations/requests/ends.js';
 import { pruneEvents } from '../operations/requests/history.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import type { TapeBackend } from '../tape/backend.js';
+import { CallWatch, limitsOf } from './calls.js';
 import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
@@ -32,12 +34,22 @@ import { Waker } from './waker.js';
 
 /** An engine that works. */
 export interface Engine {
-  /** Stops taking work, waits a while for what is in hand, and gives up the rest, which goes back into the queue. */
+  /**
+   * Stops taking work, waits a while for what is in hand, and gives up the rest, which goes back into the queue. What hangs is
+   * not waited for.
+   */
   stop(): Promise<void>;
 }
 
-/** For tests: a site needs none of them. */
+/** What an engine does: one drive, the passes, or, for tests and benches, all of it. */
+export type EnginePart = 'drive' | 'passes' | 'all';
+
 export interface EngineOptions {
+  /** All of it unless given: src/engine-process.ts gives each process its part. */
+  part?: EnginePart;
+  /** Called when a call on a disk or a tape hangs, once that is written down: a thread of the process may be lost. */
+  onHang?: () => void;
+  // for tests: a site needs none of the rest
   /** A drive whose engine is silent for this long goes to another one. */
   leaseSeconds?: number;
   /** How long a stop waits for the file in hand. */
@@ -50,6 +62,9 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
+/** How long what was given up may take to its end, and how long a drive may take to be given back then. */
+const ABORT_MS = 3000;
+const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
@@ -64,14 +79,14 @@ const DISKS_MS = 1000;
  */
 export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
   const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS, idleMs = IDLE_MS } = options;
-  await prepareDisks(ctx);
+  const { part = 'all', onHang = () => {} } = options;
+  if (part !== 'drive') await prepareDisks(ctx);
   await ensureDrives(ctx, ctx.config.drives);
-  const stop = new AbortController();
-  const abort = new AbortController();
-  setMaxListeners(0, stop.signal, abort.signal); // every drive and every pass waits on them
+  const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
+  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
   const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
   const gauge = new DiskGauge(options.readFileSystem);
-  const disks = new FailingDisks(ctx, gauge);
+  const disks = new FailingDisks(ctx, gauge, watchPasses(ctx, onHang));
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
   const drive: DriveOptions = {
@@ -81,6 +96,8 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     held: new Set(),
     stop: stop.signal,
     abort: abort.signal,
+    leave: leave.signal,
+    onHang,
     work: bells.recall,
     running: new RunningRecalls(),
     failures: new VolumeFailures(),
@@ -89,19 +106,31 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     disks,
   };
   const unlisten = listen(ctx, bells, drive);
-  const drives = Array.from({ length: drive.count }, () => runDrive(ctx, backend, drive));
-  const passes = new PassRunner(ctx, stop.signal).run(listPasses(ctx, { drive, bells, transport }));
+  const count = { all: drive.count, drive: 1, passes: 0 }[part];
+  const drives = Array.from({ length: count }, () => runDrive(ctx, backend, drive));
+  const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, listPasses(ctx, { drive, bells, transport })));
   return {
     stop: async () => {
-      stop.abort();
       const drained = Promise.all([...drives, passes]);
-      await Promise.race([drained, sleep(drainMs, undefined, { ref: false })]);
+      const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
+      stop.abort();
+      await within(drainMs);
       abort.abort();
-      await drained;
+      await within(ABORT_MS);
+      leave.abort();
+      await within(LEAVE_MS);
       unlisten();
       transport?.close();
     },
   };
+}
+
+/** The calls of the passes: a disk that hangs is out of service before anybody else turns to it. */
+function watchPasses(ctx: Context, onHang: () => void): CallWatch {
+  return new CallWatch(limitsOf(ctx), ({ place, message }) => {
+    if (place.kind !== 'disk') return;
+    holdDisk(ctx, place.mountpoint, message).then(onHang, onHang);
+  });
 }
 
 /** By the table that rings them. */
@@ -123,6 +152,11 @@ function listen(ctx: Context, bells: Bells, { failures, disks }: DriveOptions): 
   };
 }
 
+/** Who runs recalls stops them as well; the rest is done once an engine. */
+function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
+  return passes.filter(({ name }) => part === 'all' || (part === 'drive') === (name === 'abandon'));
+}
+
 function listPasses(
   ctx: Context,
   { drive, bells, transport }: { drive: DriveOptions; bells: Bells; transport: Transporter | undefined },
@@ -138,14 +172,14 @@ function listPasses(
   const repair = async () => {
     await returnOrphans(ctx);
     await joinAwaited(ctx);
-    await removeLeftBehind(ctx, stop);
+    await removeLeftBehind(ctx, stop, disks);
   };
   return [
     { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: expire },
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
-    { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop) },
+    { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },

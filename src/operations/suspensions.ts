@@ -89,12 +89,15 @@ function nameOf({ kind, name }: SuspensionKey): string {
 
 const MAX_REASON = 1000;
 
-/** A volume that fails is held by the engine. What an operator has taken out of service already stays as it is. */
-export async function holdFailing(ctx: Context, volume: string, problem: string): Promise<void> {
+/**
+ * A volume or a drive that fails is held by the engine, until it is resumed. What an operator has taken out of service
+ * already stays as it is.
+ */
+export async function holdFailing(ctx: Context, { kind, name }: SuspensionKey, problem: string): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
-  ctx.log.error({ volume }, `volume held: ${reason}`);
+  ctx.log.error({ [kind.toLowerCase()]: name }, `${kind.toLowerCase()} held: ${reason}`);
   await ctx.db.pool.query(
-    sql`INSERT INTO suspension (kind, name, mode, reason, since) VALUES ('VOLUME', ${volume}, 'HELD', ${reason}, ${ctx.now()})
+    sql`INSERT INTO suspension (kind, name, mode, reason, since) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()})
         ON CONFLICT (kind, name) DO NOTHING`,
   );
 }

@@ -14,6 +14,11 @@ const backends: Record<string, (options: BackendOptions) => TapeBackend> = {
   memory: () => createMemoryBackend(),
 };
 
+/** Its volumes are in the memory of the process that made it. */
+export function isOfOneProcess(name: string): boolean {
+  return name === 'memory';
+}
+
 export const backendNames = Object.keys(backends);
 
 /** @param name one of `backendNames` */

@@ -6,6 +6,7 @@ import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
+import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
@@ -84,6 +85,7 @@ test('while the disk of a changed copy is away nobody can tell, and the request 
   await look();
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'QUEUED']);
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
+  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // held since then, with the reason
   await look();
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
   await cancel(app, id);

@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { CallWatch, limitsOf } from '../../src/engine/calls.js';
 import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
 import { writeMarker } from '../../src/engine/disk/marker.js';
@@ -153,7 +154,8 @@ test.each([
     if (isRestored) await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
     else {
       const next = await claim(app);
-      const options = { leaseSeconds: 60, claimedAt: performance.now(), stop: never, held: new Set<number>() };
+      const calls = new CallWatch(limitsOf(app.ctx));
+      const options = { leaseSeconds: 60, claimedAt: performance.now(), stop: never, held: new Set<number>(), calls };
       const held = holdLease(app.ctx, next, options);
       await cleanUp(app.ctx, held, new FailingDisks(app.ctx));
       held.endRenewal();

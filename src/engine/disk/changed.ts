@@ -6,14 +6,15 @@ import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
 import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
 import { lookAt } from './copy.js';
+import { FailingDisks, ofDisk } from './failures.js';
 
 const PAGE = 200;
 
 /** Those that requests wait for are taken as there, or have their files recalled. */
-export async function lookForChanged(ctx: Context, stop: AbortSignal): Promise<void> {
+export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
   for (let after = 0n; !stop.aborted; ) {
     const copies = await readChanged(ctx, { isWanted: true, after, limit: PAGE });
-    const states = await Promise.all(copies.map((copy) => lookFor(ctx, copy)));
+    const states = await Promise.all(copies.map((copy) => lookFor(ctx, disks, copy)));
     const pick = (wanted: string) => copies.filter((_, n) => states[n] === wanted).map(({ fileId }) => fileId);
     await settleChanged(ctx, { there: pick('there'), gone: pick('gone') });
     if (copies.length < PAGE) return;
@@ -21,10 +22,11 @@ export async function lookForChanged(ctx: Context, stop: AbortSignal): Promise<v
   }
 }
 
-async function lookFor(ctx: Context, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
+async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
   try {
-    return (await isThere(copy)) ? 'there' : 'gone';
+    return (await ofDisk(disks.calls, copy, () => isThere(copy))) ? 'there' : 'gone';
   } catch (error) {
+    if ((await disks.blame(copy, error)) !== undefined) return 'unknown'; // which is told once
     ctx.log.error({ path: copy.path }, `a copy that was changed by hand cannot be looked at: ${messageOf(error)}`);
     return 'unknown';
   }

@@ -14,6 +14,7 @@ import {
   putBackDisk,
   takeRetries,
 } from '../../operations/disks/failing.js';
+import { CallWatch, HungError, limitsOf } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
 import { type MarkedDisk, markerName, rootOf } from './marker.js';
 import { DiskGauge } from './space.js';
@@ -45,10 +46,17 @@ export class DiskError extends TapeError {
   }
 }
 
-/** What a call on a restore disk came to; it is thrown as a DiskError where the disk may be what is wrong. */
-export async function ofDisk<T>(call: Promise<T>): Promise<T> {
+/**
+ * What a call on a restore disk came to; it is thrown as a DiskError where the disk may be what is wrong.
+ * @param call is given what it calls to show progress, when it is long
+ */
+export async function ofDisk<T>(
+  calls: CallWatch,
+  { mountpoint }: { mountpoint: string },
+  call: (tick: () => void) => Promise<T>,
+): Promise<T> {
   try {
-    return await call;
+    return await calls.follow({ kind: 'disk', mountpoint }, call);
   } catch (error) {
     throw mayBeDisk(error) ? new DiskError(error) : error;
   }
@@ -72,6 +80,8 @@ const PROBE_MS = 10_000;
 
 /** One for all drives of an engine. */
 export class FailingDisks {
+  /** For calls that belong to no drive. */
+  readonly calls: CallWatch;
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
   private readonly counts = new Map<number, number>();
@@ -79,9 +89,11 @@ export class FailingDisks {
   private readonly retries = new BoundedCalls();
   private readonly tries = new Map<number, { at: number; problem: Promise<string | undefined> }>();
 
-  constructor(ctx: Context, gauge = new DiskGauge()) {
+  /** @param calls follows the calls that belong to no drive */
+  constructor(ctx: Context, gauge = new DiskGauge(), calls = new CallWatch(limitsOf(ctx))) {
     this.ctx = ctx;
     this.gauge = gauge;
+    this.calls = calls;
   }
 
   /**
@@ -90,7 +102,8 @@ export class FailingDisks {
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    const problem = (await this.probe(disk)) ?? this.count(disk, thrown);
+    const hung = thrown.cause instanceof HungError ? thrown.message : undefined; // a try would only hang as well
+    const problem = hung ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);
     return problem;
   }
@@ -122,9 +135,9 @@ export class FailingDisks {
     const problem = await this.retries.run(PROBE_MS, disk, async () => {
       await this.gauge.look(disk);
       await tryWriting({ diskId: disk.id, mountpoint: disk.mountpoint });
+      await putBackDisk(this.ctx, disk.mountpoint); // also when the answer comes after the pause
     });
-    if (problem === undefined) await putBackDisk(this.ctx, disk.mountpoint);
-    else await noteStillFailing(this.ctx, disk.mountpoint, problem);
+    if (problem !== undefined) await noteStillFailing(this.ctx, disk.mountpoint, problem);
   }
 
   private async probe(disk: MarkedDisk): Promise<string | undefined> {

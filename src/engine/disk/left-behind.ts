@@ -6,19 +6,24 @@ import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { type LeftBehind, removeLeft } from '../../operations/disks/left-behind.js';
 import { type CopyState, removeCopy } from './copy.js';
+import { FailingDisks, ofDisk } from './failures.js';
 import { partialName, removePartial } from './partial-file.js';
 
 const PAGE = 200;
 
 /** @returns of how many recalls nothing is left now */
-export async function removeLeftBehind(ctx: Context, stop: AbortSignal): Promise<number> {
+export async function removeLeftBehind(
+  ctx: Context,
+  stop: AbortSignal,
+  disks = new FailingDisks(ctx),
+): Promise<number> {
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await removeLeft(ctx, { after, limit: PAGE }, async (left) => {
       try {
         // first, so that an engine that only slept finds nothing any more that it could put in place
-        await removePartial(left, partialName(left));
-        await removeLeftCopy(left);
+        await ofDisk(disks.calls, left, () => removePartial(left, partialName(left)));
+        await ofDisk(disks.calls, left, () => removeLeftCopy(left));
         return true;
       } catch (error) {
         ctx.log.warn(

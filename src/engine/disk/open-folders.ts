@@ -1,22 +1,35 @@
 /** Folders of the restore area that copies are put into: opened once each, synced together, closed at the end. */
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
+import type { CallWatch } from '../calls.js';
+import { ofDisk } from './failures.js';
 import type { MarkedDisk } from './marker.js';
 import { type CopyPlace, type Folder, openFolder, syncFolder } from './restore-area.js';
 
-/** Not to be asked for the folders of two places at once. */
+interface OpenFolder {
+  folder: Folder;
+  mountpoint: string;
+}
+
+/** Not to be asked for the folders of two places at once. All of it throws a DiskError where it may be the disk. */
 export class OpenFolders {
-  private readonly folders = new Map<string, Folder>();
+  private readonly calls: CallWatch;
+  private readonly folders = new Map<string, OpenFolder>();
   /** Folders above those that were opened since the last sync, by their paths on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
 
+  constructor(calls: CallWatch) {
+    this.calls = calls;
+  }
+
   /** The folder of a place, made when missing. It stays open until `close`. @throws as `openFolder` */
   async open(place: CopyPlace): Promise<Folder> {
-    const key = path.join(place.mountpoint, path.dirname(place.path));
+    const { mountpoint } = place;
+    const key = path.join(mountpoint, path.dirname(place.path));
     const known = this.folders.get(key);
-    if (known) return known;
-    const folder = await openFolder(place, place.path);
-    this.folders.set(key, folder);
+    if (known) return known.folder;
+    const folder = await ofDisk(this.calls, place, () => openFolder(place, place.path));
+    this.folders.set(key, { folder, mountpoint });
     const disk = { diskId: place.diskId, mountpoint: place.mountpoint };
     for (let dir = path.dirname(place.path); dir !== '/'; ) {
       dir = path.dirname(dir);
@@ -30,13 +43,13 @@ export class OpenFolders {
    * them, since another process may not have come to that.
    */
   async sync(): Promise<void> {
-    await Promise.all([...this.folders.values()].map((folder) => folder.handle.sync()));
+    await this.each((folder) => folder.handle.sync());
     const due = [...this.above].filter(([key]) => !this.folders.has(key));
     this.above.clear();
     await Promise.all(
       due.map(async ([, { disk, dir }]) => {
         // nothing was put below one that has been tidied away, since it was empty
-        await syncFolder(disk, dir).catch((error: unknown) => {
+        await ofDisk(this.calls, disk, () => syncFolder(disk, dir)).catch((error: unknown) => {
           if (codeOf(error) !== 'ENOENT') throw error;
         });
       }),
@@ -44,6 +57,10 @@ export class OpenFolders {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.folders.values()].map((folder) => folder.handle.close()));
+    await this.each((folder) => folder.handle.close());
+  }
+
+  private async each(call: (folder: Folder) => Promise<void>): Promise<void> {
+    await Promise.all([...this.folders.values()].map((open) => ofDisk(this.calls, open, () => call(open.folder))));
   }
 }

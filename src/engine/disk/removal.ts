@@ -54,7 +54,7 @@ async function stateOf(
 ): Promise<'unchanged' | 'changed' | 'unknown'> {
   if (!hasPlace(copy)) return 'unchanged';
   try {
-    return (await ofDisk(compareCopy(copy))) === 'changed' ? 'changed' : 'unchanged';
+    return (await ofDisk(disks.calls, copy, () => compareCopy(copy))) === 'changed' ? 'changed' : 'unchanged';
   } catch (error) {
     await tellFailure(ctx, disks, { copy, error, what: 'looked at' });
     return 'unknown';
@@ -77,7 +77,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
     const failed: { copy: NotedCopy; error: unknown }[] = [];
     const page = await removeNext(ctx, { after, limit: PAGE }, async (copy) => {
       try {
-        await ofDisk(removeCopy(copy));
+        await ofDisk(disks.calls, copy, () => removeCopy(copy));
         return true;
       } catch (error) {
         failed.push({ copy, error });

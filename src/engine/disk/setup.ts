@@ -7,9 +7,13 @@ import { sampleCopies } from '../../operations/disks/copies.js';
 import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
+import { BoundedCalls } from './bounded-calls.js';
 import { isKnownBy } from './copy.js';
 import { findRoot, removeMarker, rootOf, writeMarker } from './marker.js';
 import { readFileSystem } from './space.js';
+
+/** A start does not wait longer for a disk. */
+const ANSWER_MS = 5000;
 
 /**
  * A site that has named no restore disk gets one beside its data, with what is free there. Disks without a marker are
@@ -21,10 +25,15 @@ export async function prepareDisks(ctx: Context): Promise<void> {
     await mkdir(mountpoint, { recursive: true });
     await ensureDisk(ctx, { mountpoint, size: (await readFileSystem(mountpoint)).freeBytes });
   }
-  for (const disk of await listDisks(ctx)) {
-    const problem = await adopt(ctx, disk);
-    if (problem !== undefined) ctx.log.error({ disk: disk.mountpoint }, problem);
-  }
+  const calls = new BoundedCalls();
+  const prepare = async (disk: DiskRow) => {
+    let found: string | undefined;
+    const problem = await calls.run(ANSWER_MS, disk, async () => {
+      found = await adopt(ctx, disk);
+    });
+    if (problem ?? found) ctx.log.error({ disk: disk.mountpoint }, problem ?? found);
+  };
+  await Promise.all((await listDisks(ctx)).map(prepare));
 }
 
 /**

@@ -84,6 +84,8 @@ async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> 
     held: new Set(),
     stop: never,
     abort: never,
+    leave: never,
+    onHang: () => {},
     disks: new FailingDisks(ctx),
   });
 }

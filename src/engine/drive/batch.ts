@@ -10,7 +10,7 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { wantedAttributes } from '../disk/attributes.js';
-import { type FailingDisks, ofDisk } from '../disk/failures.js';
+import type { FailingDisks } from '../disk/failures.js';
 import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
 import { Confirmations, NotHeldError } from './confirmations.js';
@@ -60,7 +60,7 @@ class BatchRun {
   private readonly lease: HeldLease;
   private readonly volume: MountedVolume;
   private readonly work: BatchWork;
-  private readonly folders = new OpenFolders();
+  private readonly folders: OpenFolders;
   private readonly confirmations: Confirmations;
   private readonly reports: Reports;
   /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
@@ -73,8 +73,9 @@ class BatchRun {
     this.lease = lease;
     this.volume = volume;
     this.work = work;
+    this.folders = new OpenFolders(lease.calls);
     this.confirmations = new Confirmations(ctx, lease);
-    this.reports = new Reports(this.folders, work.report);
+    this.reports = new Reports(() => this.folders.sync(), work.report);
   }
 
   async read(): Promise<void> {
@@ -89,7 +90,7 @@ class BatchRun {
     if (this.failure) return end(toReturned(recall));
     try {
       signal.throwIfAborted();
-      const folder = await ofDisk(this.folders.open(recall));
+      const folder = await this.folders.open(recall);
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
       const checksum = await readInto(copy, this.volume, recall, signal);

@@ -2,19 +2,22 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
+import { holdDisk } from '../../operations/disks/failing.js';
 import { readShares } from '../../operations/quotas/shares.js';
 import { claimDrive, giveBackDrive, setMount } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
-import { isSuspended } from '../../operations/suspensions.js';
+import { holdFailing, isSuspended } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
 import type { TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
+import { CallWatch, type HungError, limitsOf } from '../calls.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
+import { watchBackend } from './watched-backend.js';
 
 /** Between the end of a drive's life, be it an error's, and the next one. */
 const RESTART_MS = 1000;
@@ -27,7 +30,9 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
   while (!options.stop.aborted) {
     try {
       await takeOver(ctx, options);
-      await useDrive(ctx, options, options.count, (lease) => workDrive(ctx, backend, lease, options));
+      await useDrive(ctx, options, options.count, (lease) => {
+        return workDrive(ctx, watchBackend(backend, lease), lease, options);
+      });
     } catch (error) {
       logFailure(ctx.log, error, 'drive');
     }
@@ -51,15 +56,36 @@ async function useDrive(
   const claimedAt = performance.now();
   const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds, except: [...held] });
   if (!claimed) return false;
-  const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held });
+  let end: (hung?: HungError) => void = () => {};
+  const ended = new Promise<HungError | undefined>((resolve) => {
+    end = resolve;
+  });
+  const calls = new CallWatch(limitsOf(ctx), (hung) => {
+    lease.giveUp(); // what goes on all the same changes nothing any more
+    end(hung);
+  });
+  const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held, calls });
+  const onLeave = () => end();
+  options.leave.addEventListener('abort', onLeave);
+  const work = cleanUp(ctx, lease, options.disks).then(() => use(lease));
   try {
-    await cleanUp(ctx, lease, options.disks);
-    await use(lease);
+    const hung = await Promise.race([work.then(() => undefined), ended]);
+    if (hung) await holdHung(ctx, hung);
   } finally {
+    options.leave.removeEventListener('abort', onLeave);
     lease.endRenewal();
-    await giveBackDrive(ctx, claimed);
+    await giveBackDrive(ctx, claimed).finally(() => {
+      if (calls.hasHung) options.onHang();
+    });
   }
   return true;
+}
+
+/** What has hung is out of service before the drive is anybody else's. It may be the drive or its volume: both are. */
+async function holdHung(ctx: Context, { place, message }: HungError): Promise<void> {
+  if (place.kind === 'disk') return await holdDisk(ctx, place.mountpoint, message);
+  await holdFailing(ctx, { kind: 'VOLUME', name: place.volume }, message);
+  await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, message);
 }
 
 /** Mounts one volume after another, while there is work. */

@@ -4,6 +4,7 @@
  */
 import type { Context } from '../../context.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
+import type { CallWatch } from '../calls.js';
 
 /** A lease that is renewed until it is lost, or until the renewal is ended. */
 export interface HeldLease extends Lease {
@@ -13,6 +14,10 @@ export interface HeldLease extends Lease {
   confirm(): void;
   /** Before the drive is given back; calling it twice is safe. */
   endRenewal(): void;
+  /** From now on it counts as lost. */
+  giveUp(): void;
+  /** Follows the calls that are made for the drive. */
+  calls: CallWatch;
 }
 
 export interface HoldOptions {
@@ -23,6 +28,7 @@ export interface HoldOptions {
   stop: AbortSignal;
   /** Drives that this engine holds: has the one of the lease as long as it is not lost. */
   held: Set<number>;
+  calls: CallWatch;
 }
 
 /** Begins to renew a lease that was just claimed; `endRenewal` must end that. */
@@ -33,6 +39,8 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     signal: AbortSignal.any([renewal.lost, options.stop]),
     confirm: () => renewal.confirm(),
     endRenewal: () => renewal.end(),
+    giveUp: () => renewal.lose(),
+    calls: options.calls,
   };
 }
 
@@ -109,7 +117,7 @@ class Renewal {
     }, at - performance.now());
   }
 
-  private lose(): void {
+  lose(): void {
     this.end();
     this.abort.abort(this.lostError());
   }

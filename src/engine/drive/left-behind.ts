@@ -18,7 +18,7 @@ import type { HeldLease } from './lease.js';
 /** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const before = await readLeftBehind(ctx, lease);
-  const looks = new Looks(ctx, disks, before);
+  const looks = new Looks(ctx, lease, { disks, left: before });
   const cleared = new Set<bigint>();
   for (const recall of before) {
     const name = partialName({ ...lease, ...recall });
@@ -28,7 +28,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
   const left = await readLeftBehind(ctx, lease);
   const ended: { epoch: bigint; outcome: RecallOutcome }[] = [];
   for (const recall of left) {
-    const look = await looks.take(recall, () => findFinished(recall));
+    const look = await looks.take(recall, (tick) => findFinished(recall, tick));
     const isUnseen = look === undefined || !cleared.has(recall.fileId);
     const outcome = look?.found ?? { fileId: recall.fileId, kind: 'returned', isUnseen };
     ended.push({ epoch: recall.epoch, outcome });
@@ -41,20 +41,22 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 /** Looks at disks, and not any more at one that fails: it must not keep the drive from working. */
 class Looks {
   private readonly ctx: Context;
+  private readonly lease: HeldLease;
   private readonly disks: FailingDisks;
   private readonly failing: Set<number>;
 
-  constructor(ctx: Context, disks: FailingDisks, left: readonly LeftBehind[]) {
+  constructor(ctx: Context, lease: HeldLease, { disks, left }: { disks: FailingDisks; left: readonly LeftBehind[] }) {
     this.ctx = ctx;
+    this.lease = lease;
     this.disks = disks;
     this.failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
   }
 
   /** @returns what was found; undefined where it cannot be looked at */
-  async take<T>(recall: LeftBehind, look: () => Promise<T>): Promise<{ found: T } | undefined> {
+  async take<T>(recall: LeftBehind, look: (tick: () => void) => Promise<T>): Promise<{ found: T } | undefined> {
     if (this.failing.has(recall.diskId)) return undefined;
     try {
-      return { found: await ofDisk(look()) };
+      return { found: await ofDisk(this.lease.calls, recall, look) };
     } catch (error) {
       if ((await this.disks.blame(recall, error)) !== undefined) this.failing.add(recall.diskId);
       else
@@ -68,14 +70,14 @@ class Looks {
  * The file may have been put in place just before its engine died. Queued again it might be put on another disk, or nobody
  * might wait for it any more, and what stands here would stay for ever. What was not noted is somebody else's.
  */
-async function findFinished(left: LeftBehind): Promise<RecallOutcome | undefined> {
+async function findFinished(left: LeftBehind, tick: () => void): Promise<RecallOutcome | undefined> {
   const { fileId, ino, mtimeNs, checksum } = left;
   if (ino === null || mtimeNs === null) return undefined;
   try {
     return await withCopy(left, async (file, folder) => {
       const stats = await lstat(file, { bigint: true });
       if (!isKnownBy({ ...left, ctimeNs: null, copyChecksum: null }, stats)) return undefined;
-      if (checksum !== null && (await checksumOf(file, checksum)) !== checksum) return undefined;
+      if (checksum !== null && (await checksumOf(file, checksum, tick)) !== checksum) return undefined;
       await folder.handle.sync(); // its engine may not have come to that
       return { fileId, kind: 'restored', ino, mtimeNs, ctimeNs: stats.ctimeNs, checksum };
     });

@@ -15,7 +15,11 @@ export interface LeaseOptions {
   stop: AbortSignal;
   /** Work in hand is given up after this. */
   abort: AbortSignal;
+  /** Nothing is waited for after this: what has not ended by then hangs. */
+  leave: AbortSignal;
   disks: FailingDisks;
+  /** Called when a call of the drive hangs, once that is written down and the drive is given back. */
+  onHang: () => void;
 }
 
 /** Enough to work with a drive; one value serves all drives of an engine. */

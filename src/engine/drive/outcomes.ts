@@ -41,7 +41,7 @@ export class OutcomeWriter {
           superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
         ),
       );
-      if (holdReason !== undefined) await holdFailing(this.ctx, this.volume, holdReason);
+      if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, holdReason);
     });
   }
 

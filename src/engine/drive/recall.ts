@@ -31,6 +31,8 @@ export interface CopyInHand {
   folder: Folder;
   partial: string;
   file: PartialFile;
+  /** Makes a call on its disk, and follows it. */
+  onDisk: <T>(call: () => Promise<T>) => Promise<T>;
 }
 
 /** @throws NotHeldError when the drive is somebody else's by now */
@@ -43,7 +45,8 @@ export async function beginCopy(
   // who has stood still must not begin a partial file when others have looked for what it left already
   await confirmations.confirmOpening();
   const partial = partialName({ ...lease, fileId: recall.fileId });
-  return { folder, partial, file: new PartialFile(folder, partial, how) };
+  const file = new PartialFile(folder, partial, how);
+  return { folder, partial, file, onDisk: (call) => ofDisk(lease.calls, recall, call) };
 }
 
 /**
@@ -60,7 +63,7 @@ export async function readInto(
   try {
     return await readChecked(volume, recall, {
       signal,
-      sink: (chunk) => ofDisk(copy.file.write(chunk)),
+      sink: (chunk) => copy.onDisk(() => copy.file.write(chunk)),
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
         return `the tape copy has ${has}, and the catalogue says ${expected}: ${recall.path}`;
@@ -86,10 +89,10 @@ export async function finishCopy(
   { copy, checksum }: { copy: CopyInHand; checksum: string },
 ): Promise<RecallOutcome> {
   try {
-    const { ino, mtimeNs } = await ofDisk(copy.file.finish());
+    const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
     await takePlace(ctx, recall, copy, ino);
-    const inPlace = await lookInto(copy.folder, path.basename(recall.path));
+    const inPlace = await copy.onDisk(() => lookInto(copy.folder, path.basename(recall.path)));
     const ctimeNs = inPlace && inodeOf(inPlace) === ino ? inPlace.ctimeNs : null;
     return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum };
   } catch (error) {
@@ -99,7 +102,7 @@ export async function finishCopy(
 
 /** @returns what is to be thrown */
 async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
-  const isGone = await copy.file.discard();
+  const isGone = await copy.onDisk(() => copy.file.discard());
   return isGone || error instanceof UnseenError ? error : new UnseenError(messageOf(error), { cause: error });
 }
 
@@ -108,25 +111,27 @@ async function takePlace(ctx: Context, recall: RunningRecall, copy: CopyInHand, 
   const name = path.basename(recall.path);
   for (let attempt = 1; ; attempt++) {
     try {
-      return await ofDisk(putInPlace(copy.folder, copy.partial, name));
+      return await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name));
     } catch (error) {
-      const found = await lookInto(copy.folder, name).catch(() => {
-        throw new UnseenError(messageOf(error), { cause: error });
-      });
+      const found = await copy
+        .onDisk(() => lookInto(copy.folder, name))
+        .catch(() => {
+          throw new UnseenError(messageOf(error), { cause: error });
+        });
       // it is there: a network file system may say that it is not, or the partial file could not be removed any more
       if (found && inodeOf(found) === ino) return;
       if (codeOf(error) !== 'EEXIST') throw error;
     }
-    if (attempt === 2 || !(await removeEarlier(ctx, recall))) {
+    if (attempt === 2 || !(await removeEarlier(ctx, recall, copy))) {
       throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
     }
   }
 }
 
 /** An earlier try may have come so far, and its end was not seen. @returns whether that was what stood there */
-async function removeEarlier(ctx: Context, recall: RunningRecall): Promise<boolean> {
+async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
   for (const left of await readLeftOn(ctx, recall)) {
-    if ((await ofDisk(removeLeftCopy(left))) === 'same') return true;
+    if ((await copy.onDisk(() => removeLeftCopy(left))) === 'same') return true;
   }
   return false;
 }

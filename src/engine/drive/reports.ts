@@ -3,22 +3,21 @@
  * synced, so that what is told as restored stays in its place.
  */
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import type { OpenFolders } from '../disk/open-folders.js';
 
 /** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
 const REPORT_MS = 1000;
 
 /** To be ended by `finish`, or by `stop` when that is not to come. */
 export class Reports {
-  private readonly folders: OpenFolders;
+  private readonly syncFolders: () => Promise<void>;
   private readonly report: (outcomes: RecallOutcome[]) => void;
   private readonly timer: NodeJS.Timeout;
   private ended: RecallOutcome[] = [];
   /** The first failure is the last word: what was to be reported with it, or later, is not. */
   private reporting = Promise.resolve();
 
-  constructor(folders: OpenFolders, report: (outcomes: RecallOutcome[]) => void) {
-    this.folders = folders;
+  constructor(syncFolders: () => Promise<void>, report: (outcomes: RecallOutcome[]) => void) {
+    this.syncFolders = syncFolders;
     this.report = report;
     this.timer = setInterval(() => {
       this.reportNext();
@@ -51,7 +50,7 @@ export class Reports {
     this.ended = [];
     if (outcomes.length === 0) return;
     // taken before the folders are synced: what is put in place meanwhile is reported the next time
-    await this.folders.sync();
+    await this.syncFolders();
     this.report(outcomes);
   }
 }

@@ -5,6 +5,7 @@ import { postponeVolume } from '../../operations/recalls/queue.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
 import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
+import { DiskError } from '../disk/failures.js';
 import { Budget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
 import type { HeldLease } from './lease.js';
@@ -135,9 +136,8 @@ class Visit {
 
   /** All recalls of the batch end the same way; what has been reported already is not touched by this. */
   private giveUp({ recalls, signal }: Batch, error: unknown): void {
-    this.outcomes.report(
-      recalls.map((recall) => (signal.aborted ? toReturned(recall) : outcomeOf(this.ctx, recall, error))),
-    );
+    const isNoTry = signal.aborted || error instanceof DiskError; // which copies it would have cost is not known
+    this.outcomes.report(recalls.map((recall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error))));
   }
 
   private async giveBackAhead(): Promise<void> {
@@ -152,7 +152,7 @@ class Visit {
     const { volume, volumeId } = this.volume;
     const at = { now: this.ctx.now(), random: Math.random() };
     const { errorClass, error, notBefore, holdReason } = this.options.failures.failed(volume, thrown, at);
-    if (holdReason !== undefined) await holdFailing(this.ctx, volume, holdReason);
+    if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: volume }, holdReason);
     if (notBefore !== undefined) await postponeVolume(this.ctx, volumeId, { errorClass, error, notBefore });
     this.starts.drop();
   }

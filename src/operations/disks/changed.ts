@@ -28,6 +28,7 @@ export async function readChanged(
     sql`SELECT f.id AS "fileId", f.path, k.id AS "diskId", k.mountpoint
         FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
+          AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
         ORDER BY f.id LIMIT ${page.limit}`,
   );
   return rows;

@@ -1,0 +1,178 @@
+/**
+ * The engine of `start` and `work`: a process for each drive and one for the passes (src/engine-process.ts), kept by this
+ * one, which itself touches neither disks nor tapes. A call that hangs in the kernel keeps a thread that nothing can end,
+ * and with a few of them a process does nothing any more: so it costs one drive, or the passes, until they are started anew.
+ *
+ * Processes end with their keeper, however it ends: they notice that their channel to it is closed.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ClientConfig } from 'pg';
+import { environment } from '../config.js';
+import type { Context } from '../context.js';
+import { packageRoot } from '../package-root.js';
+import type { Runtime } from '../runtime.js';
+
+/** What an engine process is told. */
+export type EngineOrder = { kind: 'begin'; connection: ClientConfig } | { kind: 'stop' };
+
+/** What it tells: that it works, every second that it lives, and, before it ends, why it does. */
+export interface EngineReport {
+  kind: 'ready' | 'alive' | keyof typeof endings;
+}
+
+const endings = {
+  failed: 'it cannot begin',
+  hung: 'a call on a disk or a tape hangs',
+  stopped: 'it has stopped',
+} as const;
+
+export interface EngineProcesses {
+  /** Ends all of them within `STOP_MS`, whether they answer or not. */
+  stop(): Promise<void>;
+}
+
+/** For a start to say that it is ready; what is slower goes on starting. */
+const READY_MS = 15_000;
+
+/** An engine waits 5 s for the files in hand, and a few more for what it has given up. */
+const STOP_MS = 12_000;
+
+/** A process whose own code stands still is found out after so long; its leases have run out then. */
+const SILENT_MS = 20_000;
+const LOOK_MS = 1000;
+
+/** Between the end of a process and its next start; it doubles while they end soon. */
+const PAUSE_MS = { first: 1000, most: 30_000 };
+const SOON_MS = 60_000;
+
+/** Threads for calls on files; some may be lost to disks that do not answer. */
+const THREADS = '8';
+
+const file = path.join(packageRoot, 'dist/src/engine-process.js');
+
+/** @returns once the restore disks are registered, or after `READY_MS`; the drives begin then */
+export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
+  const passes = new KeptProcess(ctx, connection, 'passes');
+  const drives = Array.from({ length: ctx.config.drives }, () => new KeptProcess(ctx, connection, 'drive'));
+  const all = [passes, ...drives];
+  for (const each of all) each.fork();
+  // a drive that begins before there is a disk would let the first files wait for one
+  await passes.begin();
+  for (const drive of drives) void drive.begin();
+  return {
+    stop: async () => {
+      await Promise.all(all.map((each) => each.stop()));
+    },
+  };
+}
+
+/** One process, started again whenever it ends. */
+class KeptProcess {
+  private readonly ctx: Context;
+  private readonly connection: ClientConfig;
+  private readonly part: 'drive' | 'passes';
+  private child: ChildProcess | undefined;
+  private startedAt = 0;
+  private heardAt = 0;
+  private lookedAt = 0;
+  private pauseMs = PAUSE_MS.first;
+  private isStopping = false;
+  private restart: NodeJS.Timeout | undefined;
+  private watch: NodeJS.Timeout | undefined;
+  private onReady: () => void = () => {};
+  private onGone: () => void = () => {};
+
+  constructor(ctx: Context, connection: ClientConfig, part: 'drive' | 'passes') {
+    this.ctx = ctx;
+    this.connection = connection;
+    this.part = part;
+  }
+
+  /** It loads what it needs, and waits for its order to begin. */
+  fork(): void {
+    const env = { UV_THREADPOOL_SIZE: THREADS, ...environment };
+    const child = fork(file, [this.part], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
+    this.child = child;
+    this.startedAt = performance.now();
+    this.heardAt = this.startedAt;
+    this.lookedAt = this.startedAt;
+    child.on('message', (report: EngineReport) => this.hear(child, report));
+    child.on('error', (error) => this.lose(child, `it cannot be started: ${error.message}`));
+    child.on('exit', (code, signal) => this.lose(child, `it has ended with ${signal ?? code}`));
+    this.watch = setInterval(() => this.look(child), LOOK_MS);
+    this.watch.unref();
+  }
+
+  async begin(): Promise<void> {
+    const ready = new Promise<void>((resolve) => {
+      this.onReady = resolve;
+    });
+    this.tell({ kind: 'begin', connection: this.connection });
+    await within(READY_MS, ready);
+  }
+
+  async stop(): Promise<void> {
+    this.isStopping = true;
+    clearTimeout(this.restart);
+    const child = this.child;
+    if (!child) return;
+    const gone = new Promise<void>((resolve) => {
+      this.onGone = resolve;
+    });
+    this.tell({ kind: 'stop' });
+    await within(STOP_MS, gone);
+    if (this.child === child) {
+      this.ctx.log.warn({ part: this.part, pid: child.pid }, 'an engine process does not stop: it is ended');
+      this.lose(child, '');
+    }
+  }
+
+  private tell(order: EngineOrder): void {
+    this.child?.send(order, () => {}); // one that is gone is told of by its end
+  }
+
+  private hear(child: ChildProcess, { kind }: EngineReport): void {
+    this.heardAt = performance.now();
+    if (kind === 'ready') this.onReady();
+    else if (kind !== 'alive') this.lose(child, endings[kind]);
+  }
+
+  /** Where this process stood still, too, nothing could be heard. */
+  private look(child: ChildProcess): void {
+    const now = performance.now();
+    if (now - this.lookedAt > 2 * LOOK_MS) this.heardAt = now;
+    this.lookedAt = now;
+    if (now - this.heardAt > SILENT_MS) this.lose(child, `it is silent for ${SILENT_MS / 1000} s`);
+  }
+
+  /** It counts as gone: one that hangs in the kernel stays until its call ends, and does nothing more. */
+  private lose(child: ChildProcess, why: string): void {
+    if (this.child !== child) return;
+    this.child = undefined;
+    clearInterval(this.watch);
+    child.kill('SIGKILL');
+    if (child.connected) child.disconnect();
+    child.unref();
+    this.onReady();
+    this.onGone();
+    if (!this.isStopping) this.startAgain(why);
+  }
+
+  private startAgain(why: string): void {
+    const isSoon = performance.now() - this.startedAt < SOON_MS;
+    this.pauseMs = isSoon ? Math.min(this.pauseMs * 2, PAUSE_MS.most) : PAUSE_MS.first;
+    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `an engine process is started again: ${why}`);
+    this.restart = setTimeout(() => {
+      this.fork();
+      this.tell({ kind: 'begin', connection: this.connection });
+    }, this.pauseMs);
+  }
+}
+
+async function within(ms: number, done: Promise<void>): Promise<void> {
+  const timer = new AbortController();
+  await Promise.race([done, sleep(ms, undefined, { signal: timer.signal }).catch(() => {})]);
+  timer.abort();
+}

@@ -1,0 +1,71 @@
+/**
+ * One process of an engine: a drive, or the passes. It is started, told and watched by src/commands/engine-processes.ts.
+ *
+ * Its own code goes on while threads hang in calls on a disk or a tape. So it finds that out, takes what hangs out of
+ * service, gives the drive back, says so, and ends itself with SIGKILL: any other end would wait for the threads. It ends in
+ * the same way when its keeper is gone, which loses nothing: whatever it does may be killed at any line.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
+import { environment, readConfig } from './config.js';
+import { type Engine, startEngine } from './engine/runner.js';
+import { attach } from './runtime.js';
+import { backendNames, createBackend } from './tape/index.js';
+
+const ALIVE_MS = 1000;
+
+/** For connections to be closed: one that stays open in a process that hangs may hold locks. */
+const CLOSE_MS = 1000;
+
+/** A drive reads its queue, starts, finishes and charges; each pass has one. */
+const CONNECTIONS = 6;
+
+const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
+const config = readConfig(environment, backendNames);
+let engine: Promise<Engine> | undefined;
+let close: () => Promise<void> = async () => {};
+
+// the terminal and service managers signal the whole group; the keeper says when it is time
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
+process.on('disconnect', end);
+process.on('message', (order: EngineOrder) => {
+  if (order.kind === 'begin') engine ??= begin(order);
+  else void stop();
+});
+setInterval(() => tell('alive'), ALIVE_MS);
+
+function end(): void {
+  process.kill(process.pid, 'SIGKILL');
+}
+
+function tell(kind: EngineReport['kind'], onTold: () => void = () => {}): void {
+  if (process.connected) process.send?.({ kind } satisfies EngineReport, undefined, undefined, onTold);
+  else end();
+}
+
+async function begin({ connection }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
+  const runtime = attach(config, connection, CONNECTIONS);
+  close = runtime.close;
+  try {
+    await runtime.ctx.db.pulse.start();
+    await runtime.ctx.events.open();
+    const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
+    const begun = await startEngine(runtime.ctx, backend, { part, onHang: () => void leave('hung') });
+    tell('ready');
+    return begun;
+  } catch (error) {
+    runtime.ctx.log.error({ err: error, part }, 'an engine process cannot begin');
+    return await leave('failed');
+  }
+}
+
+async function stop(): Promise<void> {
+  await (await engine)?.stop();
+  await leave('stopped');
+}
+
+async function leave(kind: 'failed' | 'hung' | 'stopped'): Promise<never> {
+  await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {}); // it ends in any case
+  tell(kind, end);
+  return await new Promise<never>(() => {});
+}

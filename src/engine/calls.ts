@@ -1,0 +1,111 @@
+/**
+ * Calls that may hang: those on restore disks and on tape. Each has a limit, within which it has to end or to show
+ * progress. What hangs in the kernel cannot be ended; whoever waits for it gives up, and the process that has it is ended
+ * by whoever started it (src/engine-process.ts).
+ */
+import type { Context } from '../context.js';
+import { TapeError } from '../errors.js';
+
+/** What a call is made on. */
+export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
+
+/** A call that has not ended, and shown no progress, for as long as it may. */
+export class HungError extends TapeError {
+  readonly place: Place;
+
+  constructor(place: Place, seconds: number) {
+    const thing =
+      place.kind === 'disk' ? `the restore disk ${place.mountpoint}` : `${place.drive}, at ${place.volume},`;
+    super('TRANSIENT', `${thing} has not answered for ${seconds} s`);
+    this.place = place;
+  }
+}
+
+/** Seconds. A tape may be wound, or wait for a robot, for many minutes. */
+export interface CallLimits {
+  disk: number;
+  tape: number;
+}
+
+export function limitsOf({ config }: Context): CallLimits {
+  return { disk: config.diskTimeout, tape: config.tapeTimeout };
+}
+
+interface OpenCall {
+  place: Place;
+  since: number;
+  reject: (error: HungError) => void;
+}
+
+/** A look that is so late tells that the process stood still: no call could answer meanwhile. */
+const STANDSTILL_MS = 1000;
+
+const MAX_PERIOD_MS = 5000;
+
+/** Watches the calls of one drive, or of the passes. */
+export class CallWatch {
+  private readonly limits: CallLimits;
+  private readonly onHang: (error: HungError) => void;
+  private readonly open = new Set<OpenCall>();
+  private readonly periodMs: number;
+  private timer: NodeJS.Timeout | undefined;
+  /** Threads of this process may be lost to what has hung. */
+  hasHung = false;
+  private lookedAt = 0;
+
+  /** @param onHang told of a call that hangs; of several that hang together the one that began first */
+  constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
+    this.limits = limits;
+    this.onHang = onHang;
+    this.periodMs = Math.min((Math.min(limits.disk, limits.tape) * 1000) / 8, MAX_PERIOD_MS);
+  }
+
+  /**
+   * Follows a call to its end.
+   * @param call is given what it calls to show progress, when it is long
+   * @throws HungError when it hangs, whatever becomes of it later; else what it throws
+   */
+  async follow<T>(place: Place, call: (tick: () => void) => Promise<T>): Promise<T> {
+    const entry: OpenCall = { place, since: performance.now(), reject: () => {} };
+    const hung = new Promise<never>((_resolve, reject) => {
+      entry.reject = reject;
+    });
+    this.open.add(entry);
+    this.arm();
+    const tick = () => {
+      entry.since = performance.now();
+    };
+    try {
+      return await Promise.race([call(tick), hung]);
+    } finally {
+      this.open.delete(entry);
+    }
+  }
+
+  private arm(): void {
+    if (this.timer) return;
+    this.lookedAt = performance.now();
+    this.timer = setInterval(() => this.look(), this.periodMs);
+    this.timer.unref();
+  }
+
+  private look(): void {
+    const now = performance.now();
+    const late = now - this.lookedAt - this.periodMs;
+    this.lookedAt = now;
+    if (this.open.size === 0) {
+      clearInterval(this.timer);
+      this.timer = undefined;
+      return;
+    }
+    if (late > STANDSTILL_MS) for (const call of this.open) call.since += late;
+    const hung = [...this.open].filter((call) => now - call.since >= this.limits[call.place.kind] * 1000);
+    hung.sort((a, b) => a.since - b.since);
+    // what waits for a thread that hangs elsewhere seems to hang as well: the first one is to blame
+    const error = hung[0] && new HungError(hung[0].place, this.limits[hung[0].place.kind]);
+    if (!error) return;
+    this.hasHung = true;
+    this.onHang(error);
+    for (const call of hung) call.reject(error);
+  }
+}

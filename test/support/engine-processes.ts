@@ -1,0 +1,39 @@
+/** The engine processes of a server, as the system knows them. */
+import { readdirSync, readFileSync } from 'node:fs';
+import type { Running } from './process.js';
+import { waitFor } from './wait.js';
+
+export interface EngineProcess {
+  pid: number;
+  part: string;
+}
+
+/** Those that live: one that was ended and hangs in the kernel is none. */
+export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess[] {
+  return readdirSync('/proc').flatMap((name) => {
+    if (!/^\d+$/.test(name)) return [];
+    try {
+      const stat = readFileSync(`/proc/${name}/stat`, 'utf8');
+      const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      if (state === 'Z' || Number(parent) !== server.pid) return [];
+      const args = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0');
+      const at = args.findIndex((arg) => arg.endsWith('/engine-process.js'));
+      return at === -1 ? [] : [{ pid: Number(name), part: args[at + 1] ?? '' }];
+    } catch {
+      return []; // it has just ended
+    }
+  });
+}
+
+export function isAlive({ pid }: EngineProcess): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return !stat.slice(stat.lastIndexOf(')') + 2).startsWith('Z');
+  } catch {
+    return false;
+  }
+}
+
+export async function waitForGone(processes: readonly EngineProcess[]): Promise<void> {
+  await waitFor('the engine processes to end', async () => !processes.some(isAlive));
+}
