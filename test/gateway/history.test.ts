@@ -6,6 +6,7 @@ import { updateRequest } from '../../src/operations/requests/update.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { whileLocked } from '../support/locks.js';
 import { recordStatements } from '../support/statements.js';
 import { drain, PROGRESS, type Progress, take, transports } from '../support/streams.js';
 
@@ -69,5 +70,54 @@ test('very many events go in small steps, of which each may be the last', async 
   await pruneEvents(later, stopping.signal);
   const statements = await recordStatements(() => pruneEvents(later, signal), { isFeedToo: true });
   expect(statements.filter(({ text }) => text.startsWith('DELETE FROM event WHERE')).length).toBeGreaterThanOrEqual(3);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+});
+
+/** Adds events, each in a batch of its own. */
+async function addBatches(count: number): Promise<void> {
+  await app.ctx.db.pool.query(
+    `DO $$ BEGIN
+       FOR n IN 1..${count} LOOP
+         INSERT INTO event (at, request_ids, request_id) VALUES (now() AT TIME ZONE 'utc', '{}', 1);
+       END LOOP;
+     END $$`,
+  );
+  await app.ctx.events.newestId();
+}
+
+/** Prunes as far as the first deletion of events, which waits while `work` runs. */
+async function whileDeleting(passes: number, work: (pruned: Promise<unknown>) => Promise<void>): Promise<void> {
+  await whileLocked(app, 'LOCK TABLE event IN SHARE MODE', async (waiters) => {
+    const pruned: Promise<void>[] = [];
+    for (let pass = 1; pass <= passes; pass++) {
+      pruned.push(pruneIn(31));
+      await waiters(pass);
+    }
+    await work(Promise.allSettled(pruned));
+  });
+}
+
+test('what a pass has marked that was killed goes with a later one', async () => {
+  await addBatches(1200);
+  const killed = async (pruned: Promise<unknown>) => {
+    await app.ctx.db.pool.query(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+    );
+    await pruned;
+  };
+  await whileDeleting(1, killed);
+  await whileDeleting(1, killed);
+  await pruneIn(31);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+});
+
+test('of two engines neither takes the batches of events that the other has marked meanwhile', async () => {
+  await addBatches(1200);
+  let both: Promise<unknown> | undefined;
+  await whileDeleting(2, async (pruned) => {
+    both = pruned;
+  });
+  await both;
+  await pruneIn(31);
   expect(await countEvents()).toEqual({ events: 0, batches: 1 });
 });
