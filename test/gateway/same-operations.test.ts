@@ -210,8 +210,7 @@ test.each(cases)('%s ends the same through REST and through GraphQL', async (_na
 /** All tables, without what is drawn by lot or told by the clock of the database. */
 async function dumpStable(): Promise<Record<string, string[]>> {
   const dump = await dumpTables(app.ctx);
-  // events are numbered by whoever comes to it first
-  const chance = /"(message_id|at|transaction_id|first_number|last_number)":("[^"]*"|\d+|null)/g;
+  const chance = /"(message_id|at|transaction_id)":("[^"]*"|\d+)/;
   const stable = (rows: string[]) => rows.map((row) => row.replace(chance, '"$1":"…"'));
   return Object.fromEntries(Object.entries(dump).map(([table, rows]) => [table, stable(rows)]));
 }

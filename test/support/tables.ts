@@ -25,8 +25,12 @@ export async function keepTables(ctx: Context): Promise<() => Promise<void>> {
   return () => replaceRows(ctx, [...inserts, ...restarts]);
 }
 
+/** As the app does it, which may be doing it just now; what is not numbered yet would be soon. */
+const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
+
 /** Every row of every table: two dumps are equal when all tables are. */
 export async function dumpTables(ctx: Context): Promise<Dump> {
+  await ctx.db.pool.query(NUMBER);
   const tables = await listTables(ctx);
   const selects = tables.map((table) => `SELECT '${table}' AS name, row_to_json(t)::text AS row FROM "${table}" t`);
   // named, so that each connection plans it once
