@@ -46,8 +46,8 @@ export const moves = [
   {
     from: 'UNVERIFIED',
     to: 'ONTAPE',
-    by: 'engine, doctor',
-    why: 'its copy in the restore area, which was changed by hand, has gone',
+    by: 'engine, import, doctor',
+    why: 'its copy in the restore area, which was changed by hand, has gone, or its version is stale',
   },
   { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
   { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },

@@ -1,5 +1,6 @@
 /** Copies in the restore area that were changed by hand: their files count as on disk only while these are there. */
-import { appendFileSync, existsSync, renameSync, rmSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
@@ -11,7 +12,7 @@ import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
-import { addTaped, buildRow } from '../support/factories.js';
+import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -130,3 +131,40 @@ test('an import that says that a file is at its primary place satisfies who wait
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['D', 'COMPLETED']);
   expect(existsSync(place(file))).toBe(true);
 });
+
+test.each([
+  ['has other bytes', null, { hasChecksum: true, position: 1n }],
+  ['lies elsewhere, and has no checksum', 'UNVERIFIED', { hasChecksum: false, position: 2n }],
+] as const)(
+  'a copy changed by hand satisfies nobody any more once an import says that its file %s',
+  async (what, stage, now) => {
+    const file = `/changed/renewed/${what}`;
+    await changeByHand(file);
+    const first = await ask(file);
+    await withEngine(app, backend, () => waitForState(app, first, 'COMPLETED'));
+    const kept = readFileSync(place(file));
+    const { position, hasChecksum } = now;
+    const [bytes, volume] = [randomBytes(1000), `CHANGED${volumes}`];
+    putOnTape(backend, { volume, position, bytes });
+    const checksum = hasChecksum ? checksumOf(bytes) : null;
+    const row = buildRow({ path: file, size: 1000n, volume, position, checksum });
+    await importRows(app.ctx, [{ ...row, stage }]);
+    expect([await readStage(app, file), (await viewRequest(app, first)).holds[0]?.state]).toEqual(['T', 'WAITING']);
+    const second = await ask(file);
+    await withEngine(app, backend, async () => {
+      const { holds } = await waitForState(app, second, 'PARTIAL'); // it is somebody's own
+      expect(holds[0]?.errorClass).toBe('POLICY');
+      expect(readFileSync(place(file))).toEqual(kept);
+      rmSync(place(file));
+      const third = await ask(file);
+      for (const id of [first, second, third]) await waitForState(app, id, 'COMPLETED');
+    });
+    expect(readRestored(app, file)).toEqual(bytes);
+    expect((await readMoves(app, file)).slice(0, 4).map(({ move }) => move)).toEqual(['TA', 'AR', 'RU', 'UT']);
+    const { rowCount } = await app.ctx.db.pool.query(
+      'SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id WHERE f.path = $1',
+      [file],
+    );
+    expect(rowCount).toBe(0);
+  },
+);

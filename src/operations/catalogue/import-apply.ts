@@ -10,6 +10,7 @@ import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
 import { moveFiles } from './moves.js';
+import { forgetVerifications } from './verifications.js';
 import { isSamePlace, isSameVersion, placeOfFile } from './versions.js';
 
 /**
@@ -227,15 +228,16 @@ async function moveKnown(tx: Transaction): Promise<bigint[]> {
 
 /**
  * A copy belongs to the version that it was read from: the file is on tape again, its copy leaves as any that is to go, and
- * whoever holds it waits for the new version.
+ * whoever holds it waits for the new version. What was made of a copy by hand is left alone, and stands for its file no more.
  */
 async function dropStale(tx: Transaction): Promise<void> {
-  const stale = await tx.query<{ id: bigint }>(
-    sql`SELECT f.id FROM known k JOIN tape_file f ON f.id = k.id
-        WHERE f.stage = 'RESTORED' AND NOT ${isSameVersion('k', 'f')}`,
+  const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
+    sql`SELECT f.id, f.stage FROM known k JOIN tape_file f ON f.id = k.id
+        WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')}`,
   );
-  const fileIds = stale.map((file) => file.id);
-  await moveFiles(tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
+  const pick = (from: Stage) => stale.filter(({ stage }) => stage === from).map(({ id }) => id);
+  await moveFiles(tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
+  await forgetVerifications(tx, await moveFiles(tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
 }
 
 /**

@@ -7,7 +7,7 @@
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkPattern } from '../input.js';
@@ -106,6 +106,12 @@ export async function endVerification(
     await tx.query(sql`DELETE FROM verification WHERE file_id = ${copy.fileId}`);
     await moveFiles(tx, [copy.fileId], { from: 'UNVERIFIED', to: 'ONDISK' });
   });
+}
+
+/** What was wrong with copies is of no interest any more. */
+export async function forgetVerifications(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
 /** Copies that could not be confirmed, in order of the files' ids: counted, or by the page. */

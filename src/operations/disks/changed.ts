@@ -6,6 +6,7 @@ import type { Context } from '../../context.js';
 import { empty, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
+import { forgetVerifications } from '../catalogue/verifications.js';
 import { isChanged } from '../conditions.js';
 import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 
@@ -60,8 +61,7 @@ export async function settleChanged(
     );
     const gone = looked.gone.filter((id) => changed.has(id));
     const moved = await moveFiles(tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
-    // that it was changed is of no interest any more
-    await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${moved}::bigint[])`);
+    await forgetVerifications(tx, moved);
     const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
