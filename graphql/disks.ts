@@ -1,7 +1,11 @@
 /** Restore disks. */
 import { listDisksByPage } from '../src/operations/disks/disks.js';
+import { type DiskMeasurement, readMeasurements } from '../src/operations/disks/measurements.js';
+import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { isInt, readListPage } from './pages.js';
+
+const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
 
 builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
@@ -14,6 +18,21 @@ builder.prismaNode('RestoreDisk', {
     size: t.expose('size', { type: 'BigInt', description: 'Its allocation, in bytes.' }),
     used: t.expose('used', { type: 'BigInt', description: 'Bytes that copies take.' }),
     reserved: t.expose('reserved', { type: 'BigInt', description: 'Bytes kept for recalls that run.' }),
+    free: t.field({
+      type: 'BigInt',
+      nullable: true,
+      description:
+        'Bytes that are really free on it, whatever its allocation: as engines saw within the last minute, the least where several see it. Null where none could say.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
+    }),
+    problem: t.string({
+      nullable: true,
+      description:
+        'What engines saw wrong with it within the last minute, by their hosts; or why it is held since it fails. Null where none saw anything wrong.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
+    }),
   }),
 });
 

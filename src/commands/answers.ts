@@ -11,6 +11,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'bytesTotal',
   'bytesWaiting',
   'eventId',
+  'free',
   'maxBytes',
   'position',
   'quotaSize',

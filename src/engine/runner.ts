@@ -21,6 +21,7 @@ import { CallWatch, limitsOf } from './calls.js';
 import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
+import { createDiskLook } from './disk/look.js';
 import { removeUnheld } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
@@ -58,6 +59,8 @@ export interface EngineOptions {
   idleMs?: number;
   /** How the real free space of a restore disk is read. */
   readFileSystem?: typeof readFileSystem;
+  /** How often what is free on the restore disks is looked at for those who may not touch them. */
+  lookMs?: number;
 }
 
 const LEASE_SECONDS = 15;
@@ -71,6 +74,7 @@ const REPAIR_MS = 10_000;
 const MAIL_MS = 2000;
 const HISTORY_MS = 3_600_000;
 const DISKS_MS = 1000;
+const LOOK_MS = 10_000;
 
 /**
  * Begins to work with the site's drives, and with every pass.
@@ -108,7 +112,8 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const unlisten = listen(ctx, bells, drive);
   const count = { all: drive.count, drive: 1, passes: 0 }[part];
   const drives = Array.from({ length: count }, () => runDrive(ctx, backend, drive));
-  const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, listPasses(ctx, { drive, bells, transport })));
+  const all = [...listPasses(ctx, { drive, bells, transport }), lookPass(ctx, disks, options)];
+  const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
   return {
     stop: async () => {
       const drained = Promise.all([...drives, passes]);
@@ -185,4 +190,9 @@ function listPasses(
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];
+}
+
+function lookPass(ctx: Context, { calls }: FailingDisks, options: EngineOptions): Pass {
+  const run = createDiskLook(ctx, { calls, read: options.readFileSystem });
+  return { name: 'free space', everyMs: options.lookMs ?? LOOK_MS, run };
 }

@@ -5,11 +5,13 @@ import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
 import { sampleCopies } from '../../operations/disks/copies.js';
 import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
+import { readMeasurements } from '../../operations/disks/measurements.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from './bounded-calls.js';
 import { isKnownBy } from './copy.js';
-import { findRoot, removeMarker, rootOf, writeMarker } from './marker.js';
+import { lookAtDisk } from './look.js';
+import { findRoot, removeMarker, writeMarker } from './marker.js';
 import { readFileSystem } from './space.js';
 
 /** A start does not wait longer for a disk. */
@@ -117,18 +119,22 @@ export interface DiskState extends DiskRow {
   suspension: { mode: SuspensionMode; reason: string } | null;
 }
 
-/** Restore disks with what is really free on them. */
+/** Restore disks with what is really free on them: as it is seen from here, and where nothing is, as engines saw it. */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
+  const disks = await listDisks(ctx);
+  const measurements = await readMeasurements(
+    ctx,
+    disks.map(({ id }) => id),
+  );
+  const calls = new BoundedCalls();
   const suspensions = (await listSuspensions(ctx)).filter(({ kind }) => kind === 'DISK');
   const describeDisk = async (disk: DiskRow): Promise<DiskState> => {
     const suspended = suspensions.find(({ name }) => name === disk.mountpoint);
     const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason } : null;
-    try {
-      const { freeBytes } = await readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }));
-      return { ...disk, free: freeBytes, problem: null, suspension };
-    } catch (error) {
-      return { ...disk, free: null, problem: messageOf(error), suspension };
-    }
+    const here = await lookAtDisk(calls, disk);
+    const there = measurements.get(disk.id);
+    const [free, problem] = [here.free ?? there?.free ?? null, here.problem ?? there?.problem ?? null];
+    return { ...disk, free, problem, suspension };
   };
-  return await Promise.all((await listDisks(ctx)).map(describeDisk));
+  return await Promise.all(disks.map(describeDisk));
 }

@@ -1,0 +1,44 @@
+/** Looks at restore disks for people: what is really free on them, and what is wrong. Nothing is written to them. */
+import { hostname } from 'node:os';
+import type { Context } from '../../context.js';
+import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../../operations/disks/measurements.js';
+import type { CallWatch } from '../calls.js';
+import { BoundedCalls } from './bounded-calls.js';
+import { rootOf } from './marker.js';
+import { readFileSystem } from './space.js';
+
+const ANSWER_MS = 2000;
+
+/** @returns what is free, or what is wrong, also where the disk does not answer in time */
+export async function lookAtDisk(
+  bounded: BoundedCalls,
+  disk: { id: number; mountpoint: string },
+  read = async () => readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint })),
+): Promise<DiskMeasurement> {
+  let free: bigint | null = null;
+  const problem = await bounded.run(ANSWER_MS, disk, async () => {
+    free = (await read()).freeBytes;
+  });
+  return problem === undefined ? { free, problem: null } : { free: null, problem };
+}
+
+/**
+ * What an engine does every so often: it looks at all disks and writes down what it saw, for those who may not touch them. A disk
+ * that is held since it fails is left to whoever tries it again; one that hangs is held, as by any call of a pass.
+ */
+export function createDiskLook(
+  ctx: Context,
+  { calls, read = readFileSystem }: { calls: CallWatch; read: typeof readFileSystem | undefined },
+): () => Promise<void> {
+  const bounded = new BoundedCalls();
+  const host = hostname();
+  return async () => {
+    const disks = await listMeasurable(ctx);
+    const look = async ({ id, mountpoint }: (typeof disks)[number]) => {
+      const follow = () =>
+        calls.follow({ kind: 'disk', mountpoint }, async () => read(await rootOf({ diskId: id, mountpoint })));
+      return { diskId: id, ...(await lookAtDisk(bounded, { id, mountpoint }, follow)) };
+    };
+    await noteMeasurements(ctx, host, await Promise.all(disks.map(look)));
+  };
+}

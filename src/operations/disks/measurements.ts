@@ -1,0 +1,74 @@
+/**
+ * What engines saw of the restore disks, for whoever may not touch them: a gateway would hang with a disk. It stands beside the
+ * disks' own rows, since a change of these tells that room was reserved, used or freed.
+ */
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { oneLine } from '../../errors.js';
+import { addSeconds } from '../../time.js';
+import type { DiskRow } from './disks.js';
+
+/** One of the two is null, or both where nobody has looked of late. */
+export interface DiskMeasurement {
+  /** Bytes that are really free. */
+  free: bigint | null;
+  /** For people. */
+  problem: string | null;
+}
+
+/** What is older says nothing of a disk any more; engines look every ten seconds. */
+const FRESH_SECONDS = 60;
+/** A host that has not looked for so long is forgotten. */
+const KEPT_SECONDS = 3600;
+const MAX_PROBLEM = 1000;
+
+/** Disks that may be looked at: nothing is asked of one that fails before it was tried again. */
+export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' | 'mountpoint'>[]> {
+  const { rows } = await ctx.db.pool.query<Pick<DiskRow, 'id' | 'mountpoint'>>(
+    sql`SELECT k.id, k.mountpoint FROM restore_disk k
+        WHERE NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY k.id`,
+  );
+  return rows;
+}
+
+/** What a host sees now takes the place of what it saw before. */
+export async function noteMeasurements(
+  ctx: Context,
+  host: string,
+  seen: readonly (DiskMeasurement & { diskId: number })[],
+): Promise<void> {
+  const now = ctx.now();
+  const [ids, free] = [seen.map(({ diskId }) => diskId), seen.map((disk) => disk.free)];
+  const problems = seen.map(({ problem }) => (problem === null ? null : oneLine(problem, MAX_PROBLEM)));
+  await ctx.db.pool.query(
+    sql`INSERT INTO disk_measurement (disk_id, host, free, problem, measured_at)
+        SELECT s.id, ${host}, s.free, s.problem, ${now}
+        FROM unnest(${ids}::int[], ${free}::bigint[], ${problems}::text[]) AS s (id, free, problem) ORDER BY s.id
+        ON CONFLICT (disk_id, host) DO UPDATE
+          SET free = excluded.free, problem = excluded.problem, measured_at = excluded.measured_at`,
+  );
+  await ctx.db.pool.query(
+    sql`DELETE FROM disk_measurement WHERE measured_at < ${addSeconds(now, -KEPT_SECONDS)}::timestamp`,
+  );
+}
+
+/**
+ * By the ids of disks: the least that any host saw free of late, and what each saw wrong, beginning with its name. Of one that is
+ * held since it fails, only why.
+ */
+export async function readMeasurements(
+  ctx: Context,
+  diskIds: readonly number[],
+): Promise<Map<number, DiskMeasurement>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; free: string | null; problem: string | null }>(
+    sql`SELECT k.id, CASE WHEN g.disk_id IS NULL THEN m.free END AS free,
+          CASE WHEN g.disk_id IS NULL THEN m.problem ELSE s.reason END AS problem
+        FROM restore_disk k LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
+          CROSS JOIN LATERAL (
+            SELECT min(m.free)::text AS free, string_agg(m.host || ': ' || m.problem, '; ' ORDER BY m.host) AS problem
+            FROM disk_measurement m
+            WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
+          ) m WHERE k.id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(rows.map(({ id, free, problem }) => [id, { free: free === null ? null : BigInt(free), problem }]));
+}
