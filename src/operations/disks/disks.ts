@@ -29,6 +29,7 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
     where: { mountpoint },
     create: { mountpoint, size: input.size },
     update: { size: input.size },
+    omit: { failures: true },
   });
 }
 
@@ -66,7 +67,7 @@ export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size:
 }
 
 export async function listDisks(ctx: Context): Promise<DiskRow[]> {
-  return await ctx.db.prisma.restoreDisk.findMany({ orderBy: { mountpoint: 'asc' } });
+  return await ctx.db.prisma.restoreDisk.findMany({ orderBy: { mountpoint: 'asc' }, omit: { failures: true } });
 }
 
 /**
