@@ -60,12 +60,14 @@ export async function openRuntime(config: Config, makes: Makes = 'database'): Pr
 
 /**
  * What a process needs on a database that it, or another process of ours, has opened; `db.pulse.start` is to be called.
- * @param poolSize connections at most
+ * @param poolSize connections at most, of a process that another one keeps
  */
 export function attach(config: Config, connection: ClientConfig, poolSize?: number): Omit<Runtime, 'migrated'> {
   installExactJson();
   const log = pino({ level: config.logLevel, base: null }, pino.destination({ dest: 2, sync: true }));
-  const db = openDatabase(connection, poolSize === undefined ? { log } : { log, poolSize });
+  // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them
+  const quiet = log.child({}, { level: 'silent' });
+  const db = openDatabase(connection, poolSize === undefined ? { log } : { log: quiet, poolSize });
   const events = new EventFeed(db);
   return {
     ctx: { config, db, events, log, now: () => db.clock.now() },
