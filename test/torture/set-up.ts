@@ -23,7 +23,10 @@ import { type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './wor
 const USERS = ['ample', 'enough', 'short', 'tight'];
 /** Of the whole archive, in hundredths, that each may hold. */
 const QUOTAS = [1000, 100, 20, 5];
-/** An engine takes drives up to its number, so that each engine has some and all of them want the first ones. */
+/**
+ * An engine takes drives up to its number, so that each engine has some and all of them want the first ones. The first is the
+ * program's own, a process for each drive; the others have short leases, and a back end that fails.
+ */
 const DRIVES = [2, 4, 6];
 const SMALL_DISK_BYTES = 16n * 1024n * 1024n;
 /** Of the file system itself. */
@@ -191,7 +194,7 @@ function startProcesses(
     const own = random.fork();
     return keepRunning({
       name: `engine-${index + 1}`,
-      args: ['--import', pathToFileURL(clockFile).href, engineFile],
+      args: ['--import', pathToFileURL(clockFile).href, ...(index === 0 ? [cliFile, 'work'] : [engineFile])],
       env: () => ({
         DATA_DIR: dataDir,
         DRIVES: String(drives),
