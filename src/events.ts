@@ -111,7 +111,7 @@ export class EventFeed {
     this.poll = setInterval(() => this.ring(), POLL_MS).unref();
   }
 
-  /** Calls `listener` when rows were added to a table that rings: `event`, `recall` or `notification`. */
+  /** Calls `listener` when rows were added to a table that rings (`event`, `recall`, `notification`), or disks may have `room`. */
   onRing(table: string, listener: () => void): () => void {
     this.emitter.on(`ring:${table}`, listener);
     return () => this.emitter.off(`ring:${table}`, listener);
@@ -215,7 +215,7 @@ export class EventFeed {
     this.client = client;
     client.once('end', () => void this.reconnect());
     if (this.isClosed) return await client.end();
-    for (const table of ['event', 'recall', 'notification']) this.emitter.emit(`ring:${table}`);
+    for (const table of ['event', 'recall', 'notification', 'room']) this.emitter.emit(`ring:${table}`);
     this.ring(); // what came while nobody listened
   }
 

@@ -10,6 +10,7 @@ import type { Context } from '../context.js';
 import { createMailTransport } from '../mail.js';
 import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
+import { wakeForRoom } from '../operations/disks/reservations.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
@@ -88,7 +89,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   await ensureDrives(ctx, ctx.config.drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
   setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
-  const bells = { recall: new Waker(), event: new Waker(), notification: new Waker() };
+  const bells = { recall: new Waker(), event: new Waker(), notification: new Waker(), room: new Waker() };
   const gauge = new DiskGauge(options.readFileSystem);
   const disks = new FailingDisks(ctx, gauge, watchPasses(ctx, onHang));
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
@@ -138,14 +139,15 @@ function watchPasses(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** By the table that rings them. */
-type Bells = Record<'recall' | 'event' | 'notification', Waker>;
+/** By the table that rings them, or by what there may be more of. */
+type Bells = Record<'recall' | 'event' | 'notification' | 'room', Waker>;
 
 /** @returns what ends it */
 function listen(ctx: Context, bells: Bells, { failures, disks }: DriveOptions): () => void {
   const ends = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
   // what an operator has changed: there may be more to do now, or something to stop
-  for (const bell of [bells.recall, bells.event]) ends.push(ctx.events.onRing('suspension', () => bell.ring()));
+  for (const bell of [bells.recall, bells.event, bells.room])
+    ends.push(ctx.events.onRing('suspension', () => bell.ring()));
   ends.push(
     ctx.events.onRing('suspension', () => {
       failures.endPauses();
@@ -166,7 +168,7 @@ function listPasses(
   ctx: Context,
   { drive, bells, transport }: { drive: DriveOptions; bells: Bells; transport: Transporter | undefined },
 ): Pass[] {
-  const { engineId, running, disks, stop, abort } = drive;
+  const { engineId, running, disks, gauge, stop, abort } = drive;
   const stopAbandoned = async () => {
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, engineId));
   };
@@ -179,6 +181,7 @@ function listPasses(
     await joinAwaited(ctx);
     await removeLeftBehind(ctx, stop, disks);
   };
+  const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: expire },
@@ -186,6 +189,7 @@ function listPasses(
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
     { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
+    { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },

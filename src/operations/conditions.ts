@@ -22,3 +22,6 @@ export const isUnheld = sql`NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id 
  * for each file.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
+
+/** The recall `c` waits until a restore disk has room for it, at whatever time that is. */
+export const needsRoom = sql`c.not_before = 'infinity'`;

@@ -9,6 +9,7 @@ import { locking } from '../database/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
+import { needsRoom } from './conditions.js';
 import { checkText } from './input.js';
 
 export type { SuspensionMode };
@@ -123,7 +124,7 @@ async function forgetFailures(ctx: Context, mountpoint: string): Promise<void> {
 
 /**
  * Ends a suspension together with the pauses that it led to, since whoever resumes the thing has mended it; the trigger
- * rings the engine. Files of a volume were tried while the volume was what failed: those tries do not count.
+ * rings the engine, which wakes what waits for room as far as there is some. Files of a volume were tried while the volume was what failed: those tries do not count.
  */
 export async function endSuspension(ctx: Context, which: Sql): Promise<Suspension | undefined> {
   const { rows } = await ctx.db.pool.query<Suspension>(
@@ -135,7 +136,7 @@ export async function endSuspension(ctx: Context, which: Sql): Promise<Suspensio
          SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
            WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
            WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
-           WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') ELSE false END
+           WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
          WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
      ) SELECT * FROM ended`,
   );

@@ -1,7 +1,7 @@
 /**
  * The real free space of restore disks, which others may fill and an allocation does not know of.
  *
- * Recalls are started under a lock of all disks, and ask here then: a figure from before another recall's end would
+ * Recalls are started under a lock of all disks, and ask here then; whoever only looks for room that has come free asks without it. A figure from before another recall's end would
  * count its bytes neither as used nor as reserved. So a figure serves again only while the disks' rows are as they were,
  * and for a second at most; that is a second between two looks where nothing happens. A disk that does not answer in time
  * is left out, and not asked again before it has answered.
@@ -45,6 +45,8 @@ export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
+  /** Whoever asks while a disk is being asked waits for that answer, which is bounded: it is not silence. */
+  private turn: Promise<unknown> = Promise.resolve();
   /** Told of a disk that cannot be measured; it must not wait. */
   onProblem: (mountpoint: string, problem: string) => void = () => {};
   /** Disks whose mount point this process has found there once. */
@@ -56,6 +58,12 @@ export class DiskGauge {
 
   /** Room by the ids of the disks; all disks are given, since some may share a file system. */
   async measure(disks: readonly LockedDisk[]): Promise<Map<number, DiskSpace>> {
+    const measured = this.turn.then(() => this.measureAll(disks));
+    this.turn = measured.catch(() => {});
+    return await measured;
+  }
+
+  private async measureAll(disks: readonly LockedDisk[]): Promise<Map<number, DiskSpace>> {
     const version = disks.map((disk) => `${disk.id}:${disk.version}`).join();
     return new Map(
       await Promise.all(

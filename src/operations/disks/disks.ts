@@ -3,6 +3,7 @@
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import type { Transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkBytes, checkPattern } from '../input.js';
@@ -25,12 +26,21 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
   }
   checkBytes('size', input.size);
   await refuseNested(ctx, mountpoint);
-  return await ctx.db.prisma.restoreDisk.upsert({
+  const disk = await ctx.db.prisma.restoreDisk.upsert({
     where: { mountpoint },
     create: { mountpoint, size: input.size },
     update: { size: input.size },
     omit: { failures: true },
   });
+  await ctx.db.pool.query(roomRing);
+  return disk;
+}
+
+const roomRing = sql`SELECT pg_notify('tapegate', 'room')`;
+
+/** Tells the engines, after the commit, that there may be more room on the restore disks. */
+export async function ringRoom(tx: Transaction): Promise<void> {
+  await tx.query(roomRing);
 }
 
 /**
@@ -130,7 +140,8 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-function roomOf(disk: DiskFigures): bigint {
+/** Bytes that it has room for; less than nothing where more is reserved than is there. */
+export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
   const free = roomByFreeSpace(disk.fileSystem);

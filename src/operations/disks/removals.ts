@@ -13,6 +13,7 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isLive, isUnheld } from '../conditions.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
 import { copyColumns, type NotedCopy } from './copies.js';
+import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
 
 /** A restored file that is to go; the disk is null where the catalogue only says that there is a copy somewhere. */
@@ -125,23 +126,10 @@ export async function removeNext(
     for (const copy of copies) if (await remove(copy)) removed.push(copy.fileId);
     if (removed.length > 0) {
       await forgetCopies(tx, removed);
-      await wakeWaiting(tx);
+      await ringRoom(tx);
     }
     return { seen: copies.length, removed: removed.length, last: copies.at(-1)?.fileId };
   });
-}
-
-/**
- * Recalls that wait for room may try again; those that are being tried right now see the room that has come free, since
- * they wait for the disks, whose rows the caller has changed already.
- */
-export async function wakeWaiting(tx: Transaction): Promise<void> {
-  const woken = await tx.query(
-    sql`UPDATE recall SET not_before = NULL WHERE file_id IN (
-          SELECT c.file_id FROM recall c WHERE c.state = 'WAITING' AND c.error_class = 'SPACE' AND c.not_before IS NOT NULL
-          ${locking.freeRecall}) RETURNING file_id`,
-  );
-  if (woken.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
 }
 
 /** The files are locked, and not RESTORED any more. */

@@ -2,15 +2,26 @@
  * Room for recalls on the restore disks. A recall starts only where both the disk's allocation and its real free space
  * have room beside everything that is reserved. All disks are locked meanwhile, so that no two engines give the same
  * room away. Once the recall has ended, what was reserved is used or free again.
+ *
+ * A recall without room is told why once, and is not looked at again before there is room for it, however long that takes
+ * and however many wait: whoever makes room rings, and an engine wakes as many as the room is for.
  */
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { SuspensionMode } from '../../generated/prisma/enums.js';
-import { addSeconds } from '../../time.js';
-import { chooseDisk, type DiskRow, type FileSystemRoom, roomByAllocation, roomByFreeSpace } from './disks.js';
+import { needsRoom } from '../conditions.js';
+import {
+  chooseDisk,
+  type DiskRow,
+  type FileSystemRoom,
+  ringRoom,
+  roomByAllocation,
+  roomByFreeSpace,
+  roomOf,
+} from './disks.js';
 
 /** Bytes that can really be written to a disk, and a name of its file system; or why that is not known. */
 export type DiskSpace = { freeBytes: bigint; fileSystem: string } | { problem: string };
@@ -23,7 +34,7 @@ export interface LockedDisk extends DiskRow {
   hasCopies: boolean;
 }
 
-/** Given by the engine, since operations touch no disk. It must answer soon: the disks are locked meanwhile. */
+/** Given by the engine, since operations touch no disk. It must answer soon: the disks may be locked meanwhile. */
 export type MeasureDisks = (disks: readonly LockedDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
 interface Candidate extends LockedDisk {
@@ -49,21 +60,17 @@ export interface Reservation extends Unplaced {
 /** How a suspended disk is called. */
 export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
 
-/** How long a recall waits for room on a disk before it is looked at again, when nothing else wakes it. */
-const SPACE_PAUSE_SECONDS = 30;
-
 /**
  * Gives each recall a disk with room; one without stays in the queue, and says which limit each disk has reached.
  * @returns those with a disk, in the order given
  */
 export async function reserve<R extends Unplaced>(
-  ctx: Context,
   tx: Transaction,
   waiting: readonly R[],
   measure: MeasureDisks,
 ): Promise<{ recall: R; disk: DiskRow }[]> {
   if (waiting.length === 0) return [];
-  const disks = await lockDisks(tx, measure);
+  const disks = await findRoom(await tx.query<FoundDisk>(sql`${allDisks} ORDER BY k.id ${locking.disk}`), measure);
   const open = disks.filter((disk) => disk.problem === undefined);
   const placed: { recall: R; disk: DiskRow }[] = [];
   const unplaced: R[] = [];
@@ -81,18 +88,18 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  if (unplaced.length > 0) await delayUnplaced(ctx, tx, unplaced, disks);
+  if (unplaced.length > 0) await putAside(tx, unplaced, disks);
   return placed;
 }
 
-async function lockDisks(tx: Transaction, measure: MeasureDisks): Promise<Candidate[]> {
-  const rows = await tx.query<LockedDisk & { mode: SuspensionMode | null; reason: string | null; isFailing: boolean }>(
-    sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.xmin::text AS version, s.mode, s.reason,
-       EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
-       EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
-     FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id
-     ORDER BY k.id ${locking.disk}`,
-  );
+type FoundDisk = LockedDisk & { mode: SuspensionMode | null; reason: string | null; isFailing: boolean };
+
+const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.xmin::text AS version, s.mode, s.reason,
+     EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
+     EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
+   FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
+
+async function findRoom(rows: readonly FoundDisk[], measure: MeasureDisks): Promise<Candidate[]> {
   const spaces = await measure(rows.filter((disk) => !disk.isFailing)); // one that hangs would hold the locks
   const fileSystems = new Map<string, FileSystemRoom>();
   return rows.map(({ mode, reason, isFailing, ...disk }) => {
@@ -109,24 +116,51 @@ async function lockDisks(tx: Transaction, measure: MeasureDisks): Promise<Candid
   });
 }
 
-/** A disk that is away comes back or does not, which is no lack of room: TRANSIENT where one that is away would have room. */
-async function delayUnplaced(
-  ctx: Context,
-  tx: Transaction,
-  unplaced: readonly Unplaced[],
-  disks: readonly Candidate[],
-): Promise<void> {
+/**
+ * Told once; the reason stays as it was then. A disk that is away comes back or does not, which is no lack of room: TRANSIENT
+ * where one that is away would have room.
+ */
+async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) =>
     disk.problem !== undefined && !disk.isSuspended && roomByAllocation(disk) >= size;
   const fileIds = unplaced.map((recall) => recall.fileId);
   const classes = unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE'));
   const errors = unplaced.map(({ size }) => describeLimits(size, disks));
   await tx.query(
-    sql`UPDATE recall c SET error_class = u.error_class, error = u.error,
-          not_before = ${addSeconds(ctx.now(), SPACE_PAUSE_SECONDS)}
+    sql`UPDATE recall c SET error_class = u.error_class, error = u.error, not_before = 'infinity'
         FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS u (file_id, error_class, error)
-        WHERE c.file_id = u.file_id`,
+        WHERE c.file_id = u.file_id AND (${needsRoom}) IS NOT TRUE`,
   );
+}
+
+/** Woken together at most; the others find the room that these leave when it is looked at again. */
+const WOKEN_RECALLS = 5000;
+
+/**
+ * Has recalls tried again that wait for room, as far as there is room by now, the oldest first: so much of the queue is
+ * touched as there is room for, whatever else waits. Calling it again at any time is safe.
+ * @returns how many
+ */
+export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
+  const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
+  const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks} WHERE ${isAwaited}`);
+  const open = (await findRoom(rows, measure)).filter((disk) => disk.problem === undefined);
+  const rooms = open.map(roomOf).filter((room) => room >= 0n);
+  if (rooms.length === 0) return 0;
+  const total = rooms.reduce((sum, room) => sum + room);
+  const { rows: woken } = await ctx.db.pool.query(
+    sql`WITH woken AS (
+          UPDATE recall SET not_before = NULL WHERE file_id IN (
+            SELECT c.file_id FROM recall c JOIN (
+              SELECT c.file_id, sum(c.size) OVER (ORDER BY c.created_at, c.file_id) AS bytes
+              FROM recall c WHERE c.state = 'WAITING' AND ${needsRoom} AND c.size <= (SELECT max(room) FROM unnest(${rooms}::bigint[]) AS r (room))
+              ORDER BY c.created_at, c.file_id LIMIT ${WOKEN_RECALLS}
+            ) n ON n.file_id = c.file_id AND n.bytes <= ${total}
+            WHERE ${needsRoom} ${locking.freeRecall}) RETURNING file_id
+        ), rung AS (SELECT pg_notify('tapegate', 'recall') FROM woken LIMIT 1)
+        SELECT w.file_id FROM woken w LEFT JOIN rung ON true`,
+  );
+  return woken.length;
 }
 
 /** Disks named in a reason. */
@@ -154,7 +188,7 @@ function positive(bytes: bigint): bigint {
   return bytes > 0n ? bytes : 0n;
 }
 
-/** Turns what was reserved into what is used, or frees it. */
+/** Turns what was reserved into what is used, or frees it, which makes room. */
 export async function freeReserved(
   tx: Transaction,
   ended: readonly Reservation[],
@@ -174,4 +208,5 @@ export async function freeReserved(
           failures = CASE WHEN s.used > 0 THEN 0 ELSE k.failures END
         FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
   );
+  if (isUsed.includes(false)) await ringRoom(tx);
 }

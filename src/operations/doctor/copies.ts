@@ -11,7 +11,8 @@ import type { Stage } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isUnheld } from '../conditions.js';
 import { copyColumns, type NotedCopy } from '../disks/copies.js';
-import { forgetCopies, wakeWaiting } from '../disks/removals.js';
+import { ringRoom } from '../disks/disks.js';
+import { forgetCopies } from '../disks/removals.js';
 import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FaultKind } from './findings.js';
 
@@ -35,7 +36,7 @@ export async function returnMissing(
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await forgetCopies(tx, moved);
-    await wakeWaiting(tx);
+    await ringRoom(tx);
     return moved;
   });
 }
@@ -55,7 +56,7 @@ export async function findGone(
     for (const copy of copies) if (await options.isGone(copy)) gone.push(copy.fileId);
     if (options.forget && gone.length > 0) {
       await forgetCopies(tx, gone);
-      await wakeWaiting(tx);
+      await ringRoom(tx);
     }
     return gone;
   });

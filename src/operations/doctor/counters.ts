@@ -8,7 +8,7 @@ import { lockDisks, lockQuotas, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
-import { wakeWaiting } from '../disks/removals.js';
+import { ringRoom } from '../disks/disks.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
 import type { FaultKind } from './findings.js';
 
@@ -48,7 +48,7 @@ function diskCounter(column: 'used' | 'reserved', definition: Sql, words: string
         await tx.query(
           sql`UPDATE restore_disk k SET ${raw(column)} = ${definition} WHERE ${isOne} AND ${counter} <> ${definition}`,
         );
-        await wakeWaiting(tx);
+        await ringRoom(tx);
       }),
   };
 }

@@ -3,6 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { EndRange } from '../../planner/end-range.js';
+import { needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { endOfParts } from './end-of-parts.js';
 import { type Plan, readPlan } from './plan.js';
@@ -34,7 +35,7 @@ export interface WaitingPart {
   bytes: bigint;
   /** Of the volume in the queue, from 1 on; null when it has none. */
   place: number | null;
-  /** Before which none of them is tried again. */
+  /** Before which none of them is tried again; null where that is no question of time. */
   nextTry: string | null;
 }
 
@@ -109,7 +110,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
             min(w.error)) AS note
         FROM (
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
-            CASE WHEN ${isPaused} THEN c.not_before END AS not_before,
+            CASE WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
             CASE WHEN ${isPaused} THEN c.error END AS error, sq.reason AS user_note, sv.reason AS volume_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'

@@ -5,6 +5,7 @@ import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
+import { needsRoom } from '../conditions.js';
 
 /** The recall `c` waits, and is to be tried by then. */
 function isReadyBy(time: string): Sql {
@@ -12,21 +13,24 @@ function isReadyBy(time: string): Sql {
     AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
 
+const isQueuedForRoom = sql`(c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL AND ${needsRoom})`;
+
 /** The recalls of the quota of the hold `h` are in service. */
 const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
  * The queue by volume and user. A file that two users wait for counts for both.
- * @param until what is to be tried by then; now unless given
+ * @param until what is to be tried by then, and what waits for room; unless given, what a drive could try now
  */
-export async function readQueues(ctx: Context, until = ctx.now()): Promise<QueueEntry[]> {
+export async function readQueues(ctx: Context, until?: string): Promise<QueueEntry[]> {
+  const isReady = until === undefined ? isReadyBy(ctx.now()) : sql`(${isReadyBy(until)} OR ${isQueuedForRoom})`;
   const { rows } = await ctx.db.pool.query<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
         FROM (
           SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
             sum(c.size)::bigint AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
           FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
-          WHERE ${isReadyBy(until)} AND ${isServed}
+          WHERE ${isReady} AND ${isServed}
           GROUP BY c.volume_id, q."user"
         ) w JOIN volume v ON v.id = w."volumeId"
         WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,

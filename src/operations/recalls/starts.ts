@@ -51,7 +51,7 @@ export async function startRecalls(
     await followFiles(tx, fileIds);
     const isHere = ({ volumeId }: WaitingRecall) => volumeId !== null && volumeId === mounted.volumeId;
     const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
-    const placed = await reserve(ctx, tx, startable.filter(hasPosition), measure);
+    const placed = await reserve(tx, startable.filter(hasPosition), measure);
     await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
@@ -93,7 +93,7 @@ async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: 
   const diskIds = placed.map(({ disk }) => disk.id);
   await tx.query(
     sql`UPDATE recall c SET state = 'RUNNING', drive_id = ${lease.driveId}, epoch = ${lease.epoch},
-          started_at = ${ctx.now()}, disk_id = p.disk_id, checksum = f.checksum
+          started_at = ${ctx.now()}, not_before = NULL, disk_id = p.disk_id, checksum = f.checksum
         FROM unnest(${fileIds}::bigint[], ${diskIds}::int[]) AS p (file_id, disk_id) JOIN tape_file f ON f.id = p.file_id
         WHERE c.file_id = p.file_id`,
   );

@@ -4,6 +4,7 @@ import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { RecallState } from '../../generated/prisma/enums.js';
+import { needsRoom } from '../conditions.js';
 
 export interface Tries {
   state: RecallState;
@@ -12,7 +13,7 @@ export interface Tries {
   /** Of the last one that failed, or of what keeps the next one from beginning. */
   errorClass: ErrorClass | null;
   error: string | null;
-  /** Nothing when it may begin at any time, or runs. */
+  /** Nothing when it may begin at any time, waits for room on a restore disk, or runs. */
   nextTry: string | null;
 }
 
@@ -30,7 +31,7 @@ export function keyOf({ requestId, fileId }: HoldKey): string {
 export async function readTries(ctx: Context, holds: readonly HoldKey[]): Promise<Map<string, Tries>> {
   const { rows } = await ctx.db.pool.query<Tries & HoldKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
-       CASE WHEN c.state = 'WAITING' AND c.not_before > ${ctx.now()} THEN c.not_before END AS "nextTry"
+       CASE WHEN c.state = 'WAITING' AND c.not_before > ${ctx.now()} AND NOT ${needsRoom} THEN c.not_before END AS "nextTry"
      FROM unnest(${holds.map((hold) => hold.requestId)}::int[], ${holds.map((hold) => hold.fileId)}::bigint[]) AS k (request_id, file_id)
        JOIN live_hold h ON h.request_id = k.request_id AND h.file_id = k.file_id AND h.state = 'WAITING'
        JOIN recall c ON c.file_id = h.file_id`,
