@@ -1,12 +1,19 @@
 /**
- * Sends the mail of the outbox. Each row is locked while it is sent, so that two engines never send the same one; an
- * engine killed between the server's answer and the commit sends again under the same Message-ID, by which mail
- * systems know a repeated delivery.
+ * Sends the mail of the outbox. Each letter is claimed for a while, so that two engines do not send the same one; where an
+ * engine is killed between the server's answer and its note, or stands still for longer than its claim, the letter is sent
+ * again under the same Message-ID, by which mail systems know a repeated delivery.
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
-import { claimMail, hasSender, type Letter, noteSender, type SendResult } from '../operations/mail/outbox.js';
+import {
+  claimMail,
+  hasSender,
+  type Letter,
+  noteSender,
+  SEND_SECONDS,
+  type SendResult,
+} from '../operations/mail/outbox.js';
 import { addSeconds, secondsBetween } from '../time.js';
 
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
@@ -61,7 +68,7 @@ async function send(
     messageId: letter.messageId,
     date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
     headers: { 'Auto-Submitted': 'auto-generated' },
-    signal: abort,
+    signal: AbortSignal.any([abort, AbortSignal.timeout(SEND_SECONDS * 1000)]),
   };
   try {
     await transport.sendMail(message);

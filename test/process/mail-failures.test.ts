@@ -4,6 +4,7 @@ import type { SMTPServerOptions } from 'smtp-server';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { sendMail } from '../../src/engine/notify.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { createMailTransport } from '../../src/mail.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { secondsBetween } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -282,4 +283,33 @@ test('two engines send each letter once', async () => {
   for (const id of ids) await waitForLetter(id, ({ state }) => state === 'SENT');
   expect(new Set(server.mails.map((mail) => mail.headers.get('message-id'))).size).toBe(20);
   expect(server.mails).toHaveLength(20);
+});
+
+test('while a letter is sent no transaction is open, nobody else takes it, and a sender that dies loses nothing', async () => {
+  const sockets = new Set<{ destroy(): void }>();
+  const { server: silent, port } = await startRaw((socket) => sockets.add(socket));
+  closers.push(() => new Promise((resolve) => silent.close(resolve)));
+  const id = await askForMail('slow');
+  const { message_id } = await readLetter(id);
+  const abort = new AbortController();
+  const slow = createMailTransport(`smtp://127.0.0.1:${port}`);
+  closers.push(async () => slow.close());
+  const late = sendMail(app.ctx, slow, { stop: never, abort: abort.signal });
+  await waitFor('the connection', async () => sockets.size > 0);
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'`,
+  );
+  expect(rows).toEqual([]);
+  const server = await startServer();
+  const other = createMailTransport(server.url);
+  expect(await sendMail(app.ctx, other, { stop: never, abort: never })).toBe(0);
+  clock.advance(181);
+  expect(await sendMail(app.ctx, other, { stop: never, abort: never })).toBe(1);
+  const sent = await readLetter(id);
+  expect(sent).toMatchObject({ state: 'SENT', attempts: 1, message_id });
+  expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id]);
+  abort.abort();
+  for (const socket of sockets) socket.destroy();
+  await late;
+  expect(await readLetter(id)).toEqual(sent); // whoever comes too late says nothing
 });

@@ -21,30 +21,49 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string };
 
+/** A letter in hand is left to who has it for so long; whoever sends has to end before, with the pauses of a slow database. */
+const CLAIM_SECONDS = 180;
+
+/** How long sending may take. */
+export const SEND_SECONDS = 120;
+
 /**
- * Locks the oldest letter that is due, has it sent, and writes down how that went. It must not throw.
+ * Claims the oldest letter that is due, has it sent, and writes down how that went. Meanwhile no transaction is open, and the
+ * letter is due for nobody else. Where its sender dies, it is due again when the claim has run out.
+ * @param send must not throw, and end within `SEND_SECONDS`
  * @returns false when no letter is due
  */
 export async function claimMail(ctx: Context, send: (letter: Letter) => Promise<SendResult>): Promise<boolean> {
-  return await transaction(ctx.db.pool, 'claimMail', async (tx) => {
-    const [letter] = await tx.query<Letter>(
-      sql`SELECT n.id, n.recipient, n.subject, n.body, n.message_id AS "messageId", n.attempts, n.created_at AS "createdAt"
-          FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${ctx.now()}
-          ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}`,
+  const claimedUntil = addSeconds(ctx.now(), CLAIM_SECONDS);
+  const letter = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
+    const [found] = await tx.query<Letter>(
+      sql`UPDATE notification m SET next_try_at = ${claimedUntil} FROM (
+            SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${ctx.now()}
+            ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}
+          ) due WHERE m.id = due.id
+          RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt"`,
     );
-    if (!letter) return false;
-    // a mail server may take its time, and nothing else waits for this row
-    await tx.query(sql`SET LOCAL idle_in_transaction_session_timeout = '10min'`);
-    const result = await send(letter);
-    const { error = null, nextTryAt = null } = { error: undefined, nextTryAt: undefined, ...result };
-    await tx.query(
-      sql`UPDATE notification SET state = ${result.state}, attempts = attempts + 1, last_error = ${error},
-            next_try_at = coalesce(${nextTryAt}::timestamp, next_try_at),
-            sent_at = CASE WHEN ${result.state === 'SENT'} THEN ${ctx.now()}::timestamp END
-          WHERE id = ${letter.id}`,
-    );
-    return true;
+    return found;
   });
+  if (!letter) return false;
+  await noteMail(ctx, letter, { result: await send(letter), claimedUntil });
+  return true;
+}
+
+/** What was taken by the server is sent, whoever has the letter by now; everything else is for who has claimed it last. */
+async function noteMail(
+  ctx: Context,
+  letter: Letter,
+  { result, claimedUntil }: { result: SendResult; claimedUntil: string },
+): Promise<void> {
+  const { error = null, nextTryAt = null } = { error: undefined, nextTryAt: undefined, ...result };
+  const isOver = result.state === 'SENT' || result.state === 'LOGGED';
+  await ctx.db.pool.query(
+    sql`UPDATE notification SET state = ${result.state}, attempts = attempts + 1, last_error = ${error},
+          next_try_at = coalesce(${nextTryAt}::timestamp, next_try_at),
+          sent_at = CASE WHEN ${result.state === 'SENT'} THEN ${ctx.now()}::timestamp END
+        WHERE id = ${letter.id} AND state = 'PENDING' AND (${isOver} OR next_try_at = ${claimedUntil})`,
+  );
 }
 
 /** A row that says the same for longer than this is written again. */
