@@ -11,7 +11,7 @@ import { recountRequests } from '../requests/progress.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
 import { moveFiles } from './moves.js';
 import { forgetVerifications } from './verifications.js';
-import { isSamePlace, isSameVersion, placeOfFile } from './versions.js';
+import { isSameSource, isSameVersion, placeOfFile } from './versions.js';
 
 /**
  * New files go in first: nobody else sees them yet. Then what the catalogue's lock keeps apart, in the order of all
@@ -241,7 +241,8 @@ async function dropStale(tx: Transaction): Promise<void> {
 }
 
 /**
- * Live requests follow what was changed of files that they hold: sizes are charged anew, new places reach the queue.
+ * Live requests follow what was changed of files that they hold: sizes are charged anew, new places reach the queue, and
+ * what was given up is tried again where something else is to be read now.
  * @returns the ids of the requests that are to be settled
  */
 async function followChanges(tx: Transaction): Promise<number[]> {
@@ -249,18 +250,19 @@ async function followChanges(tx: Transaction): Promise<number[]> {
   await tx.query(
     sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
-          AND NOT (${isSameVersion('k', 'f')} AND ${isSamePlace('k', 'f')})`,
+          AND NOT ${isSameSource('k', 'f')}`,
   );
+  const waitsAgain = sql`((f.stage = 'ONTAPE' AND h.state = 'ON_DISK') OR (h.state = 'FAILED' AND NOT ${isSameSource('k', 'f')}))`;
   const rows = await tx.query<{ id: number }>(
     sql`WITH changed AS (
-          SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta,
-            CASE WHEN f.stage = 'ONTAPE' AND h.state = 'ON_DISK' THEN 'WAITING' ELSE h.state END AS state
+          SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta, ${waitsAgain} AS waits
           FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
-          WHERE (f.size <> h.size OR (f.stage = 'ONTAPE' AND h.state = 'ON_DISK')
-            OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED'))
+          WHERE f.size <> h.size OR ${waitsAgain}
+            OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED')
         ), held AS (
-          UPDATE hold h SET size = c.size, state = c.state::"HoldState" FROM changed c
-          WHERE h.request_id = c.request_id AND h.file_id = c.file_id
+          UPDATE hold h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
+            error_class = CASE WHEN NOT c.waits THEN h.error_class END, error = CASE WHEN NOT c.waits THEN h.error END
+          FROM changed c WHERE h.request_id = c.request_id AND h.file_id = c.file_id
         ), charged AS (
           UPDATE quota q SET used = q.used + s.delta
           FROM (SELECT quota_id, sum(delta) AS delta FROM changed GROUP BY quota_id) s WHERE q.id = s.quota_id

@@ -21,6 +21,15 @@ export function isSamePlace(was: string, is: string): Sql {
   return sql`(${a}.volume_id, ${a}.position) IS NOT DISTINCT FROM (${b}.volume_id, ${b}.position)`;
 }
 
+/**
+ * Would a recall read and compare the same? Then what went wrong once may go wrong again; else it says nothing of what is
+ * there now. Of the same rows.
+ */
+export function isSameSource(was: string, is: string): Sql {
+  const [a, b] = [raw(was), raw(is)];
+  return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePlace(was, is)})`;
+}
+
 /** The part of an update of a recall that gives it the place and the size of its file `f`. */
 export const placeOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 

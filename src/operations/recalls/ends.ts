@@ -9,7 +9,7 @@ import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
-import { isSamePlace, isSameVersion, waitingAgain } from '../catalogue/versions.js';
+import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
 import { isLive, isUnheld, isWaiting } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
@@ -86,7 +86,7 @@ async function judgeOutcomes(
   const rows = await tx.query<{ fileId: bigint; isSame: boolean }>(
     sql`SELECT c.file_id AS "fileId", ${isSameVersion('c', 'f')} AS "isSame" FROM recall c JOIN tape_file f ON f.id = c.file_id
         WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND c.drive_id = ${lease.driveId}
-          AND c.epoch = ${lease.epoch} AND NOT (${isSameVersion('c', 'f')} AND ${isSamePlace('c', 'f')})`,
+          AND c.epoch = ${lease.epoch} AND NOT ${isSameSource('c', 'f')}`,
   );
   const changed = new Map(rows.map((row) => [row.fileId, row]));
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
