@@ -92,11 +92,23 @@ export async function finishCopy(
     const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
     await takePlace(ctx, recall, copy, ino);
-    const inPlace = await copy.onDisk(() => lookInto(copy.folder, path.basename(recall.path)));
-    const ctimeNs = inPlace && inodeOf(inPlace) === ino ? inPlace.ctimeNs : null;
+    const ctimeNs = await readChangeTime(recall, copy, ino);
     return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum };
   } catch (error) {
     throw await giveUp(copy, error);
+  }
+}
+
+/**
+ * Never rejects: the copy is in place, and a recall that failed now would find its own copy there the next time.
+ * @returns null where it cannot be read: the copy is known by its bytes then
+ */
+async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigint): Promise<bigint | null> {
+  try {
+    const inPlace = await copy.onDisk(() => lookInto(copy.folder, path.basename(recall.path)));
+    return inPlace && inodeOf(inPlace) === ino ? inPlace.ctimeNs : null;
+  } catch {
+    return null;
   }
 }
 
