@@ -53,10 +53,22 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[])`,
   );
-  await pipeline(copyLines(rows), client.query(copyFrom('COPY incoming FROM STDIN'))).catch((error) => {
-    throw toUnavailable(error);
+  const ofSource = new Set<unknown>();
+  const lines = noteFailure(copyLines(rows), ofSource);
+  await pipeline(lines, client.query(copyFrom('COPY incoming FROM STDIN'))).catch((error) => {
+    throw ofSource.has(error) ? error : toUnavailable(error);
   });
   await client.query(sql`ANALYZE incoming`);
+}
+
+/** What the source throws is no fault of the database, also where it comes from the system, as that of the network does. */
+async function* noteFailure(lines: AsyncGenerator<string>, failures: Set<unknown>): AsyncGenerator<string> {
+  try {
+    yield* lines;
+  } catch (error) {
+    failures.add(error);
+    throw error;
+  }
 }
 
 /** @throws ImportError once all faults are known, or too many */
