@@ -7,6 +7,7 @@ import {
   NotFoundError,
   QuotaExceededError,
   UnavailableError,
+  UnconfirmedError,
   UnknownUserError,
   UserError,
   type UserErrorCode,
@@ -78,6 +79,9 @@ export function createErrorMask(log: Logger) {
     }
     if (error instanceof GraphQLError && (!original || original instanceof GraphQLError)) return error;
     logFailure(log, original, 'GraphQL: internal error');
+    if (original instanceof UnconfirmedError) {
+      return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });
+    }
     if (original instanceof UnavailableError) {
       const extensions = { code: 'UNAVAILABLE', retryAfterSeconds: original.retryAfterSeconds };
       return new GraphQLError(original.message, { ...place, extensions });
@@ -93,5 +97,14 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   } catch (error) {
     if (error instanceof NotFoundError) return null;
     throw error;
+  }
+}
+
+/** What reads a change that is stored: where that fails for the moment, the change is not to be repeated. */
+export async function readBack<T>(read: Promise<T>): Promise<T> {
+  try {
+    return await read;
+  } catch (error) {
+    throw error instanceof UnavailableError ? new UnconfirmedError(error) : error;
   }
 }

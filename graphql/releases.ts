@@ -3,6 +3,7 @@ import { InvalidInputError, NotFoundError } from '../src/errors.js';
 import { releaseFiles } from '../src/operations/requests/releases.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
+import { readBack } from './errors.js';
 
 const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   description: 'Exactly one of paths and match is given.',
@@ -21,6 +22,6 @@ builder.mutationFields((t) => ({
       'Releasing them twice changes nothing, and neither does it when the request has ended.',
     errors: { types: [InvalidInputError, NotFoundError], union: { name: 'ReleaseFilesResult' } },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
-    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await releaseFiles(ctx, input), query),
+    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input), query)),
   }),
 }));

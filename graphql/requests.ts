@@ -22,7 +22,7 @@ import { updateRequest } from '../src/operations/requests/update.js';
 import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
-import { orNull } from './errors.js';
+import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
 import { isInt, readListPage } from './pages.js';
 
@@ -225,7 +225,7 @@ builder.mutationFields((t) => ({
       union: { name: 'CreateRequestResult' },
     },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
-    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await createRequest(ctx, input), query),
+    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input), query)),
   }),
   updateRequest: t.prismaField({
     type: 'Request',
@@ -235,14 +235,14 @@ builder.mutationFields((t) => ({
       union: { name: 'UpdateRequestResult' },
     },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
-    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await updateRequest(ctx, input), query),
+    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input), query)),
   }),
   cancelRequest: t.prismaField({
     type: 'Request',
     description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
     errors: { types: [NotFoundError], union: { name: 'CancelRequestResult' } },
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
-    resolve: async (query, _root, { id }, ctx) => getRequest(ctx, await cancelRequest(ctx, id), query),
+    resolve: async (query, _root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id), query)),
   }),
 }));
 

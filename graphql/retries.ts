@@ -3,6 +3,7 @@ import { InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError } f
 import { retryRequest } from '../src/operations/requests/retries.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
+import { readBack } from './errors.js';
 
 const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Which request has its failed files tried again.',
@@ -23,6 +24,6 @@ builder.mutationFields((t) => ({
       union: { name: 'RetryRequestResult' },
     },
     args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'Which request.' }) },
-    resolve: async (query, _root, { input }, ctx) => getRequest(ctx, await retryRequest(ctx, input), query),
+    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input), query)),
   }),
 }));

@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import type { Response } from 'express';
-import { UnavailableError, UserError, type UserErrorCode } from '../src/errors.js';
+import { UnavailableError, UnconfirmedError, UserError, type UserErrorCode } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 
 const statusOf: Record<UserErrorCode, number> = {
@@ -34,6 +34,8 @@ export function send(res: Response, status: number, body: object): void {
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
+  // not 503, which has clients repeat what they sent
+  if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     return { status: 503, message: error.message, headers: { 'Retry-After': String(error.retryAfterSeconds) } };
   }

@@ -27,7 +27,7 @@ import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
 import { ConfigError, environment, isDebug } from './config.js';
-import { codeOf, InvalidInputError, messageOf, UnavailableError } from './errors.js';
+import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from './errors.js';
 import { installExactJson } from './json.js';
 import { packageRoot } from './package-root.js';
 
@@ -81,6 +81,7 @@ function fail(error: unknown): number {
   const text = stack || messageOf(error) || String(error);
   process.stderr.write(`tapegate: ${text.split('\n').map(printable).join('\n')}\n`);
   if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
+  if (error instanceof UnconfirmedError) return exitCodes.failed;
   if (error instanceof UnavailableError) return exitCodes.unavailable;
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }

@@ -3,7 +3,8 @@
  *
  * A `UserError` is caused by what a user asked for; its message names the thing and both values, and is shown as it is.
  * The core knows no protocol: rest/ and graphql/ each have one table from code to answer.
- * A `TapeError` is what a tape back end reports. An `UnavailableError` passes by itself, and trying again helps.
+ * A `TapeError` is what a tape back end reports. An `UnavailableError` passes by itself, and trying again helps; after an
+ * `UnconfirmedError` it may do twice what was asked for once.
  * Everything else is a bug: logged whole, answered "Internal error".
  */
 
@@ -107,10 +108,17 @@ export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
   readonly retryAfterSeconds = 5;
 
-  /** @param problem is followed by the advice to try again */
-  constructor(kind: 'away' | 'busy', problem: string, cause?: unknown) {
-    super(`${problem}: try again later`, { cause });
+  /** @param problem is followed by the advice */
+  constructor(kind: 'away' | 'busy', problem: string, cause?: unknown, advice = 'try again later') {
+    super(`${problem}: ${advice}`, { cause });
     this.kind = kind;
+  }
+}
+
+/** The database was away when it should have said that a change is stored, so that it may be: nobody is to repeat it blindly. */
+export class UnconfirmedError extends UnavailableError {
+  constructor(cause: unknown) {
+    super('away', 'the database has not confirmed the change, which may be stored', cause, 'look before you repeat it');
   }
 }
 

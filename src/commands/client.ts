@@ -34,13 +34,25 @@ export async function ask<Answer>(url: string, query: string, variables: object 
   try {
     return readIntegers(await client.request<Answer>(query, variables));
   } catch (error) {
+    const isChange = query.startsWith('mutation');
     if (error instanceof ClientError) {
       const [first] = error.response.errors ?? [];
-      if (first) throw toCommandError(first);
+      if (first) throw toCommandError(first, isChange);
       throw new CommandError(`${url} answers ${error.response.status}`);
     }
-    throw new ConnectionError(formatNetworkError(url, error));
+    const problem = formatNetworkError(url, error);
+    if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
+    throw new ConnectionError(problem);
   }
+}
+
+const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
+
+/** Of a connection that was not made. */
+const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
+
+function isUnsent(error: unknown): boolean {
+  return [error, (error as { cause?: unknown }).cause].some((each) => UNSENT_CODES.test(codeOf(each) ?? ''));
 }
 
 /** The time of the server, UTC without a zone. */
@@ -124,15 +136,18 @@ export async function* follow<Value>(
   }
 }
 
-/** What an error of GraphQL means here. */
-function toCommandError({
-  message,
-  extensions,
-}: {
+interface GraphqlError {
   message: string;
+  path?: readonly unknown[] | undefined;
   extensions?: Record<string, unknown>;
-}): CommandError {
-  return extensions?.code === 'UNAVAILABLE' ? new ConnectionError(message) : new CommandError(message);
+}
+
+/** What an error of GraphQL means here. */
+function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
+  if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
+  // below the mutation's own field the change is made, and only its answer failed
+  if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
+  return new ConnectionError(message);
 }
 
 function formatNetworkError(url: string, error: unknown): string {

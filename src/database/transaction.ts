@@ -5,8 +5,8 @@
  * have no effect outside it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type pg from 'pg';
-import { codeOf, UnavailableError } from '../errors.js';
+import pg from 'pg';
+import { codeOf, UnavailableError, UnconfirmedError } from '../errors.js';
 import type { Sql } from './sql.js';
 
 export interface Transaction {
@@ -45,6 +45,7 @@ const PAUSE_MS = 5;
 /**
  * Runs `work` in one transaction; what it throws rolls back and is thrown on.
  * @param name its line in the table of locks.ts
+ * @throws UnconfirmedError where nobody knows whether it is committed
  */
 export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const client = await pool.connect();
@@ -103,10 +104,21 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
   try {
     const result = await work(tx);
     for (const task of last.values()) await task();
-    await client.query('COMMIT');
+    await commit(client);
     return result;
   } catch (error) {
     await client.query('ROLLBACK').catch(() => {}); // a connection that broke has rolled back
     throw error;
+  }
+}
+
+/** A connection that breaks now may have brought the commit to the server, and only its answer is missing. */
+async function commit(client: pg.PoolClient): Promise<void> {
+  try {
+    await client.query('COMMIT');
+  } catch (error) {
+    const isRefused =
+      error instanceof UnavailableError && error.kind === 'busy' && error.cause instanceof pg.DatabaseError;
+    throw error instanceof UnavailableError && !isRefused ? new UnconfirmedError(error) : error;
   }
 }

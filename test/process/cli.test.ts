@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
@@ -154,6 +157,22 @@ test.each([
   expect(await runCli(args, { env: { TAPEGATE_URL: closedUrl } })).toEqual(
     refused(4, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`),
   );
+});
+
+test('what a server may have done before it was lost is not to be repeated blindly', async () => {
+  const server = createServer((req) => req.socket.destroy()).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const env = { TAPEGATE_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+  try {
+    const made = await runCli(['request', '--quota', 'a', '--pattern', 'b'], { env });
+    expect(made).toMatchObject({ code: 1, stdout: '' });
+    expect(made.stderr).toMatch(/^tapegate: .+: what was asked for may be done: look before you repeat it\n$/);
+    const read = await runCli(['requests'], { env });
+    expect(read).toMatchObject({ code: 4, stdout: '' });
+    expect(read.stderr).not.toContain('repeat');
+  } finally {
+    server.close();
+  }
 });
 
 test('a TAPEGATE_URL that is none is wrong usage', async () => {

@@ -87,6 +87,35 @@ test('R142 a database that hangs is told of once, and everybody is answered 503 
   ]);
 });
 
+const UNCONFIRMED = 'the database has not confirmed the change, which may be stored: look before you repeat it';
+
+test('R143 a change that the database does not confirm is told to look for, and not to be repeated', async () => {
+  const whileUnconfirmed = async <T>(path: string, last: 'commit' | 'answer', make: () => Promise<T>): Promise<T> => {
+    relay.freezeAfter(last);
+    const answer = await make();
+    relay.thaw();
+    await ready(app);
+    const stored = { text: 'SELECT FROM request WHERE label = $1', values: [path] };
+    expect((await app.ctx.db.pool.query(stored)).rowCount).toBe(1);
+    return answer;
+  };
+  const rest = await whileUnconfirmed('/rest/a', 'commit', () => post(app, { quota: 'alice', files: ['/rest/a'] }));
+  expect([rest.status, rest.headers.get('retry-after'), rest.body]).toEqual([500, null, errorBody(UNCONFIRMED)]);
+  for (const last of ['commit', 'answer'] as const) {
+    const path = `/graphql/${last}`;
+    const query = `mutation { createRequest(input: { quota: "alice", files: ["${path}"] }) { __typename } }`;
+    const { body } = await whileUnconfirmed(path, last, () => sendGraphql(app, { query }));
+    expect(body.errors?.map(({ message, extensions }) => [message, extensions])).toEqual([
+      [UNCONFIRMED, { code: 'UNCONFIRMED' }],
+    ]);
+  }
+  const args = ['request', '--quota', 'alice', '--pattern', '/command/a'];
+  const client = { env: { TAPEGATE_URL: app.url } };
+  const command = await whileUnconfirmed('/command/a', 'commit', () => runCli(args, client));
+  expect(command).toEqual({ code: 1, stdout: '', stderr: `tapegate: ${UNCONFIRMED}\n` });
+  expect(lines.filter((line) => !line.startsWith('database '))).toEqual([]);
+});
+
 test('a database that has gone is told of once, and everybody is answered', async () => {
   await relay.refuse();
   await notReady(app);

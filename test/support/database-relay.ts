@@ -8,6 +8,8 @@ export interface DatabaseRelay {
   through(connection: ClientConfig): ClientConfig;
   /** Nothing passes any more, and nobody is told. */
   freeze(): void;
+  /** The same from the next commit on, which still reaches the server, or from its answer on, which still comes back. */
+  freezeAfter(what: 'commit' | 'answer'): void;
   /** What was held up passes. */
   thaw(): void;
   /** All connections break, and new ones are refused. */
@@ -16,10 +18,18 @@ export interface DatabaseRelay {
   close(): Promise<void>;
 }
 
+/** A query as the driver sends it, and what a server says of one that is done. */
+const messages = { commit: Buffer.from('Q\0\0\0\x0bCOMMIT\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
+
 /** @param target a server with a Unix socket */
 export async function startDatabaseRelay(target: ClientConfig): Promise<DatabaseRelay> {
   const sockets = new Set<Socket>();
   let isFrozen = false;
+  let last: keyof typeof messages | undefined;
+  const freeze = () => {
+    isFrozen = true;
+    for (const socket of sockets) socket.pause();
+  };
   const keep = (socket: Socket) => {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
@@ -29,7 +39,12 @@ export async function startDatabaseRelay(target: ClientConfig): Promise<Database
   const join = (near: Socket) => {
     const far = connect(`${target.host}/.s.PGSQL.${target.port}`);
     for (const [from, to] of [[near, far] as const, [far, near] as const]) {
-      from.on('data', (bytes) => to.write(bytes));
+      from.on('data', (bytes: Buffer) => {
+        to.write(bytes);
+        if (last === undefined || !bytes.includes(messages[last])) return;
+        last = undefined;
+        freeze();
+      });
       from.on('close', () => to.destroy());
       keep(from);
     }
@@ -49,9 +64,9 @@ export async function startDatabaseRelay(target: ClientConfig): Promise<Database
   };
   return {
     through: (connection) => ({ ...connection, host: '127.0.0.1', port }),
-    freeze: () => {
-      isFrozen = true;
-      for (const socket of sockets) socket.pause();
+    freeze,
+    freezeAfter: (what) => {
+      last = what;
     },
     thaw: () => {
       isFrozen = false;
