@@ -2,9 +2,10 @@
  * Lists from one snapshot, page by page: memory holds one page however long the list is.
  *
  * A list is told at the pace of its reader, who may take hours for a long one, and keeps a connection for as long. So long
- * lists have connections of their own, and a short one is read whole before its reader sees any of it.
+ * lists have connections of their own, and a short one that is soon found is read whole before its reader sees any of it.
  */
 import type pg from 'pg';
+import { codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
 import { raw, type Sql, sql } from './sql.js';
 
@@ -12,6 +13,9 @@ const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /** What is short has no more than a page; one row more tells. */
 const FETCH_SHORT = raw(`FETCH ${PAGE + 1} FROM list`);
+/** What few rows are found of among millions is long as well, and takes no longer of a connection that all share. */
+const SHORT_MS = '1000';
+const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
@@ -63,11 +67,7 @@ export async function readList<Row extends object, T>(
   list: List,
   consume: (pages: AsyncIterable<Row[]>, count: bigint) => Promise<T>,
 ): Promise<T> {
-  const short = await withSnapshot(db.pool, async ({ query }) => {
-    await query(declare(list.rows));
-    const rows = await query<Row>(FETCH_SHORT);
-    return rows.length <= PAGE ? rows : undefined;
-  });
+  const short = await readShort<Row>(db, list.rows);
   if (short) return await consume(pageOf(short), BigInt(short.length));
   const leave = await db.longReads.enter();
   try {
@@ -77,6 +77,21 @@ export async function readList<Row extends object, T>(
     });
   } finally {
     leave();
+  }
+}
+
+/** All rows of a list that is short and soon found. */
+async function readShort<Row extends object>(db: Database, list: Sql): Promise<Row[] | undefined> {
+  try {
+    return await withSnapshot(db.pool, async ({ query }) => {
+      await query(sql`SELECT set_config('statement_timeout', ${SHORT_MS}, true)`);
+      await query(declare(list));
+      const rows = await query<Row>(FETCH_SHORT);
+      return rows.length <= PAGE ? rows : undefined;
+    });
+  } catch (error) {
+    if (error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT) return undefined;
+    throw error;
   }
 }
 

@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
-import { addQuota } from '../support/factories.js';
+import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { whileLocked } from '../support/locks.js';
 import { call, errorBody, get, makeRequest, read } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
@@ -72,6 +73,29 @@ test('however many readers of long lists stand still, what is short is answered,
   ]);
   for (const response of open.splice(0)) response.destroy();
   expect((await read<{ count: number }>(app, '/files')).count).toBe(FILES + 3);
+});
+
+test('what takes long to be found is looked for on other connections than what is short', async () => {
+  const small = await startApp({ database: { poolSize: 3 } });
+  try {
+    await addQuota(small.ctx, 'alice', 1000n);
+    await addFiles(small.ctx, [{ path: '/short/1', size: 1n, stage: 'ONTAPE' }]);
+    let looking = -1; // the first has the lock
+    small.ctx.db.pool.on('acquire', () => looking++);
+    const { lists } = await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async () => {
+      const lists = [get(small, '/files?match=/short/'), get(small, '/files?match=/none/')];
+      await waitFor('both to look', async () => looking >= 2);
+      expect((await get(small, '/quota/alice')).status).toBe(200);
+      return { lists };
+    });
+    const answers = (await Promise.all(lists)).map(({ status, body }) => [status, body]);
+    expect(answers).toEqual([
+      [200, [expect.objectContaining({ count: 1 })]],
+      [200, [expect.objectContaining({ count: 0 })]],
+    ]);
+  } finally {
+    await small.close();
+  }
 });
 
 test('a reader that takes nothing is dropped, and one that takes little gets all', async () => {
