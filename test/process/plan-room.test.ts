@@ -6,8 +6,9 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, runCli } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { waitFor } from '../support/wait.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -41,6 +42,26 @@ test('an estimate gives no end for what the restore disks have no room for, and 
   const { stdout } = await runCli(['request', '--quota', 'ann', '--pattern', '/room/', '--dry-run'], { env });
   expect(stdout).toContain('\nno room     the restore disks have less left: files wait until others leave\n');
   expect(stdout).toContain(`\nend         ${unknown}\n`);
+});
+
+test('what has its room already is not counted against the room that is left', async () => {
+  const [begun, gate] = [createGate(), createGate()];
+  const { onRead } = backend;
+  backend.onRead = async (_volume, _position, bytes) => {
+    begun.open();
+    await gate.opened;
+    return bytes;
+  };
+  const id = await makeRequest(app, { quota: 'ann', patterns: '/room/a' });
+  await begun.opened;
+  const query = `{ estimateRequest(input: { quota: "ann", pattern: "/room/a" }) {
+    ... on Estimate { hasRoom bytesToRecall end { planned } } } }`;
+  expect(await askData(app, query)).toEqual({
+    estimateRequest: { hasRoom: true, bytesToRecall: '1000', end: { planned: expect.any(String) } },
+  });
+  backend.onRead = onRead;
+  gate.open();
+  await waitForState(app, id, 'COMPLETED');
 });
 
 test('a request that waits for room has no end by the plan', async () => {

@@ -61,6 +61,8 @@ interface Group {
   isAtPrimaryPlace: boolean;
   isOnItsWay: boolean;
   hasPlace: boolean;
+  /** They are being brought back, and their room is reserved. */
+  isReserved: boolean;
   files: number;
   bytes: bigint;
 }
@@ -85,7 +87,7 @@ export async function estimateRequest(ctx: Context, input: CreateRequestInput): 
   const toRecall = sum(placed);
   const parts = joinByVolume(placed);
   const room = await readRoom(ctx);
-  const hasRoom = room === undefined || toRecall.bytes <= room;
+  const hasRoom = room === undefined || sum(placed.filter((group) => !group.isReserved)).bytes <= room;
   const { size } = quota;
   return {
     files: all.files,
@@ -128,8 +130,9 @@ async function readGroups(
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
             ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
             c.file_id IS NOT NULL AS "isOnItsWay", f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
+            c.disk_id IS NOT NULL AS "isReserved",
             count(*)::int AS files, sum(f.size)::bigint AS bytes
-          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5
+          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
   const unknown = await snapshot.query<{ path: string }>(
@@ -140,7 +143,7 @@ async function readGroups(
   return { groups, known, unknownPaths: unknown.map((row) => row.path) };
 }
 
-type VolumePart = Omit<Group, 'isOnItsWay'>;
+type VolumePart = Omit<Group, 'isOnItsWay' | 'isReserved'>;
 
 function joinByVolume(groups: readonly Group[]): VolumePart[] {
   const volumes = new Map<number | null, VolumePart>();
