@@ -93,6 +93,8 @@ export const locking = {
   quota: sql`FOR NO KEY UPDATE OF q`,
   /** By who lets no request be made of it meanwhile. */
   quotaAlone: sql`FOR UPDATE OF q`,
+  /** By who has a request live on, which its row alone does not tell before the commit: no other writer of the quota waits. */
+  quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
   /** By who relies on a file staying at its stage. */
   fileShared: sql`FOR SHARE OF f`,
@@ -123,6 +125,11 @@ export async function lockQuotas(tx: Transaction, which: Sql): Promise<void> {
 /** The same of one, of which no request is being made then. */
 export async function lockQuotaAlone(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quotaAlone}`);
+}
+
+/** Keeps one from being removed until the commit. */
+export async function lockQuotaKept(tx: Transaction, which: Sql): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quotaKept}`);
 }
 
 export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {

@@ -4,9 +4,13 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
 import { createRequest } from '../../src/operations/requests/create.js';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
+import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { whileLocked } from '../support/locks.js';
 
 let app: TestApp;
 
@@ -30,6 +34,30 @@ test('of requests and the removal of their quota that race, either is refused, a
       isThere: removed.status === 'rejected',
     });
   }
+});
+
+test.each([
+  ['revived', 'CANCELLED', 'hold'],
+  ['prolonged at its end', 'QUEUED', 'awaited_path'],
+])('a request that is %s and the removal of its quota that race: one is refused', async (_how, state, table) => {
+  const user = `holder-${state}`;
+  await addQuota(app.ctx, user, 10_000n);
+  const retention = addSeconds(app.ctx.now(), 600);
+  const id = await createRequest(app.ctx, { quota: user, files: ['/race/unknown'], retention });
+  if (state === 'CANCELLED') await cancelRequest(app.ctx, id);
+  const later = { ...app.ctx, now: () => addSeconds(retention, 1) };
+  const changed = { id, retention: addSeconds(retention, 3600), maxFiles: 10 };
+  const { both } = await whileLocked(app, `LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`, async (waiters) => {
+    const updated = updateRequest(app.ctx, changed);
+    await waiters(1);
+    const removed = removeQuota(later, user);
+    const both = Promise.allSettled([updated, removed]);
+    await Promise.race([both, removed.catch(() => {}), waiters(2)]);
+    return { both };
+  });
+  const ends = await both;
+  expect(ends.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
+  expect(ends[1]).toMatchObject({ reason: { code: 'IN_USE' } });
 });
 
 test('a disk is forgotten once', async () => {

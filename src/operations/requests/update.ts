@@ -1,6 +1,6 @@
 /** Requests are changed, and revived after their end. */
 import type { Context } from '../../context.js';
-import { lockCatalogue } from '../../database/locks.js';
+import { lockCatalogue, lockQuotaKept } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { WrongQuotaError } from '../../errors.js';
@@ -67,6 +67,8 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockRequest(tx, input.id);
+    // a request that lives on keeps its quota
+    if (given.retention !== undefined) await lockQuotaKept(tx, sql`q.id = ${request.quotaId}`);
     const quota = await findQuota(tx, given.user ?? request.user);
     if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
     const changed = changesOf(request, quota, input, given);
