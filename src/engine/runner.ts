@@ -19,7 +19,7 @@ import { pruneEvents } from '../operations/requests/history.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { CallWatch, limitsOf } from './calls.js';
-import { lookForChanged } from './disk/changed.js';
+import { lookForChanged, lookForUnnoted } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
 import { createDiskLook } from './disk/look.js';
@@ -72,6 +72,7 @@ const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
+const UNNOTED_MS = 60_000;
 const MAIL_MS = 2000;
 const HISTORY_MS = 3_600_000;
 const DISKS_MS = 1000;
@@ -188,6 +189,7 @@ function listPasses(
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
     { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },
+    { name: 'unnoted copies', everyMs: UNNOTED_MS, run: () => lookForUnnoted(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
     { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },

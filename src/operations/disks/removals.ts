@@ -12,7 +12,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isLive, isUnheld } from '../conditions.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
-import { copyColumns, type NotedCopy } from './copies.js';
+import { CHANGED_BY_HAND, copyColumns, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
 
@@ -99,7 +99,7 @@ async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise
 async function keepUnverified(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`INSERT INTO verification (file_id, attempts, error_class, error, at)
-     SELECT id, 0, 'POLICY', 'its copy in the restore area was changed: it is not the file that is on tape', ${ctx.now()}
+     SELECT id, 0, 'POLICY', ${CHANGED_BY_HAND}, ${ctx.now()}
      FROM unnest(${fileIds}::bigint[]) AS c (id)
      ON CONFLICT (file_id) DO UPDATE SET error_class = excluded.error_class, error = excluded.error, at = excluded.at,
        not_before = NULL`,

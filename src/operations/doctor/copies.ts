@@ -10,6 +10,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { Stage } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isUnheld } from '../conditions.js';
+import { isUnnoted } from '../disks/changed.js';
 import { copyColumns, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
 import { forgetCopies } from '../disks/removals.js';
@@ -78,6 +79,15 @@ export const restoredUnheld: Omit<FaultKind, 'repair'> = {
       AND NOT EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id
         WHERE h.file_id = f.id AND NOT r.is_released)
     ORDER BY f.id LIMIT ${limit}`,
+};
+
+/** A file that counts as on disk, and is perhaps on none. */
+export const copyUnnoted: Omit<FaultKind, 'repair'> = {
+  kind: 'copy-unnoted',
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+      'the disk of its copy, which was changed by hand' AS expected, 'no disk' AS found
+    FROM verification w JOIN tape_file f ON f.id = w.file_id
+    WHERE ${isUnnoted} AND w.file_id > ${after} ORDER BY w.file_id LIMIT ${limit}`,
 };
 
 /** What the catalogue says of a file that stands in the restore area. */
