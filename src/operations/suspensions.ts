@@ -1,7 +1,7 @@
 /**
  * What operators take out of service: volumes, drives, users, back ends and restore disks. HELD stops what runs, DRAINING
  * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
- * that fails (disks/failing.ts).
+ * that fails (disks/failing.ts); that a disk fails stays noted with it where an operator takes it out of service as well.
  */
 
 import type { Context } from '../context.js';
@@ -52,12 +52,19 @@ export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'n
   const key = await checkKey(ctx, input);
   const reason = checkText('reason', input.reason);
   const { rows } = await ctx.db.pool.query<Suspension>(
-    sql`INSERT INTO suspension (kind, name, mode, reason, since)
+    sql`WITH failing AS (${keepFailing(key)})
+        INSERT INTO suspension (kind, name, mode, reason, since)
         VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
         ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
         RETURNING ${columns}`,
   );
   return rows[0] as Suspension;
+}
+
+/** A disk that the engine holds goes on failing when an operator holds it: nobody is to look at it for that. */
+function keepFailing({ kind, name }: SuspensionKey): Sql {
+  return sql`UPDATE restore_disk k SET retry_at = s.retry_at FROM suspension s
+    WHERE s.kind = ${kind} AND s.name = ${name} AND s.kind = 'DISK' AND k.mountpoint = s.name AND s.retry_at IS NOT NULL`;
 }
 
 async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Promise<SuspensionKey> {
@@ -130,6 +137,8 @@ export async function endSuspension(ctx: Context, which: Sql): Promise<Suspensio
   const { rows } = await ctx.db.pool.query<Suspension>(
     sql`WITH ended AS (
        DELETE FROM suspension WHERE ${which} RETURNING ${columns}
+     ), mended AS (
+       UPDATE restore_disk k SET retry_at = NULL FROM ended e WHERE e.kind = 'DISK' AND k.mountpoint = e.name AND k.retry_at IS NOT NULL
      ), woken AS (
        UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END
        FROM ended e WHERE file_id IN (

@@ -3,7 +3,8 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
-import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { CallWatch } from '../../src/engine/calls.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -13,7 +14,7 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { readSuspensions, readTries, resume } from '../support/suspend.js';
+import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
@@ -189,3 +190,45 @@ test('copies that are to leave a disk that is away are told of once, not one by 
     return (await readDisks(app)).used === 0n;
   });
 });
+
+test.each(['HELD', 'DRAINING'] as const)(
+  'a failing disk that is %s by an operator, before or after it fails, is left alone until it works',
+  async (mode) => {
+    for (const isFirst of [true, false]) {
+      const folder = `/${mode}/${isFirst}/`;
+      await tape(folder, 1);
+      const id = await ask(folder);
+      await waitForState(app, id, 'COMPLETED');
+      const other = path.join(app.dataDir, `other-${isFirst}`);
+      mkdirSync(other);
+      await setDisk(app.ctx, { mountpoint: other, size: 10n ** 6n });
+      const hold = () => suspend(app, { kind: 'DISK', name: app.restoreDir, mode, reason: 'it is looked into' });
+      if (isFirst) await hold();
+      lines.length = 0;
+      renameSync(app.restoreDir, `${app.restoreDir}-away`);
+      await cancel(app, id);
+      await waitFor('the disk to be known to fail', async () => lines.some(({ disk }) => disk === app.restoreDir));
+      if (!isFirst) await hold();
+
+      const calls = vi.spyOn(CallWatch.prototype, 'follow');
+      await tape(`${folder}other/`, 1);
+      const later = await ask(`${folder}other/`);
+      await waitForState(app, later, 'COMPLETED');
+      await cancel(app, later);
+      await waitFor('the other copy to leave', async () => listTree(other).length === 0);
+      const places = calls.mock.calls.map(([place]) => (place.kind === 'disk' ? place.mountpoint : 'tape'));
+      expect(places).toContain(other);
+      expect(places).not.toContain(app.restoreDir);
+      calls.mockRestore();
+
+      renameSync(`${app.restoreDir}-away`, app.restoreDir);
+      await waitFor('the copy to leave the disk', async () => {
+        clock.advance(600);
+        return (await readDisks(app)).used === 0n;
+      });
+      expect(await readSuspensions(app)).toMatchObject([{ name: app.restoreDir, mode, reason: 'it is looked into' }]);
+      await setDisk(app.ctx, { mountpoint: other, size: 0n });
+      await resume(app, 'DISK', app.restoreDir);
+    }
+  },
+);

@@ -20,21 +20,26 @@ const pause = sql`make_interval(secs => least(${FIRST_PAUSE_SECONDS}::float8 * 4
 export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
 
 /**
- * Takes a disk out of service that fails. What an operator has taken out of service already stays as it is, and so does
- * the reason of one that is known to fail.
+ * Takes a disk out of service that fails. What an operator has taken out of service already stays as it is, but for being
+ * looked at, and so does the reason of one that is known to fail.
  */
 export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
   const now = ctx.now();
-  const { rowCount } = await ctx.db.pool.query(
+  const nextTry = sql`${now}::timestamp + ${pause}`;
+  const { rows } = await ctx.db.pool.query<{ isHeld: boolean }>(
     sql`WITH held AS (
           INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
-          SELECT 'DISK', k.mountpoint, 'HELD', ${reason}, ${now}, ${now}::timestamp + ${pause}
+          SELECT 'DISK', k.mountpoint, 'HELD', ${reason}, ${now}, ${nextTry}
           FROM restore_disk k WHERE k.mountpoint = ${mountpoint}
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
-        ) UPDATE restore_disk k SET failures = k.failures + 1 FROM held WHERE k.mountpoint = held.name`,
+        ) UPDATE restore_disk k SET failures = k.failures + 1,
+            retry_at = CASE WHEN EXISTS (SELECT FROM held) THEN k.retry_at ELSE ${nextTry} END
+          WHERE k.mountpoint = ${mountpoint} AND (EXISTS (SELECT FROM held) OR (k.retry_at IS NULL AND EXISTS (
+            SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NULL)))
+          RETURNING EXISTS (SELECT FROM held) AS "isHeld"`,
   );
-  if (rowCount !== 0) ctx.log.error({ disk: mountpoint }, `restore disk held: ${reason}`);
+  if (rows[0]) ctx.log.error({ disk: mountpoint }, `restore disk ${rows[0].isHeld ? 'held' : 'fails'}: ${reason}`);
 }
 
 /** A disk that is to be tried. */
@@ -44,9 +49,13 @@ export type FailingDisk = Pick<LockedDisk, 'id' | 'mountpoint' | 'used' | 'reser
 export async function takeRetries(ctx: Context): Promise<FailingDisk[]> {
   const now = ctx.now();
   const { rows } = await ctx.db.pool.query<FailingDisk>(
-    sql`UPDATE suspension s SET retry_at = ${now}::timestamp + ${pause} FROM restore_disk k
-        WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name
-        RETURNING k.id, k.mountpoint, k.used, k.reserved, EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"`,
+    sql`WITH held AS (
+          UPDATE suspension s SET retry_at = ${now}::timestamp + ${pause} FROM restore_disk k
+          WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name RETURNING k.id
+        ), failing AS (
+          UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause} WHERE k.retry_at <= ${now} RETURNING k.id
+        ) SELECT k.id, k.mountpoint, k.used, k.reserved, EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
+          FROM restore_disk k WHERE k.id IN (SELECT id FROM held UNION SELECT id FROM failing)`,
   );
   return rows;
 }
@@ -57,12 +66,20 @@ export async function noteStillFailing(ctx: Context, mountpoint: string, problem
     sql`WITH told AS (
           UPDATE suspension SET reason = ${oneLine(problem, MAX_REASON)}
           WHERE kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL RETURNING name
-        ) UPDATE restore_disk k SET failures = k.failures + 1 FROM told WHERE k.mountpoint = told.name`,
+        ) UPDATE restore_disk k SET failures = k.failures + 1
+          WHERE k.mountpoint = ${mountpoint} AND (k.retry_at IS NOT NULL OR EXISTS (SELECT FROM told))`,
   );
 }
 
-/** A disk that was tried works: what the engine has held is in service again, and what waits may begin. */
+/**
+ * A disk that was tried works: what the engine has held is in service again, and what waits may begin. What an operator has
+ * taken out of service stays so, and may be looked at.
+ */
 export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`UPDATE restore_disk SET retry_at = NULL WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL`,
+  );
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again, held before: ${ended.reason}`);
+  else if (rowCount) ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
 }

@@ -92,19 +92,26 @@ export async function reserve<R extends Unplaced>(
   return placed;
 }
 
-type FoundDisk = LockedDisk & { mode: SuspensionMode | null; reason: string | null; isFailing: boolean };
+/** `isRetried`: what keeps it out of service is the engine, until it works again. */
+type FoundDisk = LockedDisk & {
+  mode: SuspensionMode | null;
+  reason: string | null;
+  isFailing: boolean;
+  isRetried: boolean;
+};
 
 const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.xmin::text AS version, s.mode, s.reason,
      EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
+     EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried",
      EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
    FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
 
 async function findRoom(rows: readonly FoundDisk[], measure: MeasureDisks): Promise<Candidate[]> {
   const spaces = await measure(rows.filter((disk) => !disk.isFailing)); // one that hangs would hold the locks
   const fileSystems = new Map<string, FileSystemRoom>();
-  return rows.map(({ mode, reason, isFailing, ...disk }) => {
+  return rows.map(({ mode, reason, isFailing, isRetried, ...disk }) => {
     const space = spaces.get(disk.id) ?? { problem: `the free space of ${disk.mountpoint} is unknown` };
-    const isSuspended = mode !== null && !isFailing;
+    const isSuspended = mode !== null && !isRetried;
     const why = reason ? ` (${reason})` : '';
     const suspended = mode !== null ? `${disk.mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
     if ('problem' in space) return { ...disk, fileSystem: undefined, problem: suspended ?? space.problem, isSuspended };
