@@ -177,38 +177,55 @@ test('a request whose every file failed says so', async () => {
   expect(subjectsTo('failed@first.example')).toEqual([]);
 });
 
-test('the last mail tells what stayed out for the limit of the request, and what for the quota', async () => {
+test.each([
+  {
+    what: 'quota',
+    user: 'erin',
+    size: 2500n,
+    maxFiles: 3,
+    told: 'quota:    3 files found no room in your quota',
+    why: 'no room in your quota',
+  },
+  {
+    what: 'limit of the request',
+    user: 'fred',
+    size: 99_000n,
+    maxFiles: 2,
+    told: 'limit:    3 files are beyond the limit of the request',
+    why: 'beyond the limit of the request',
+  },
+])('the last mail tells what stayed out for the $what', async ({ user, size, maxFiles, told, why }) => {
   const gate = holdReads(backend);
-  await addQuota(app.ctx, 'erin', 2500n);
-  await addTaped(app.ctx, backend, [{ path: '/out/a', volume: 'OUT' }]);
-  const notifyOnLastFile = 'out@last.example';
-  const input = { quota: 'erin', pattern: '/out/', maxFiles: 3, retention: RETENTION, notifyOnLastFile };
-  const id = await made(app, { ...input });
+  const folder = `/out-${user}`;
+  await addQuota(app.ctx, user, size);
+  await addTaped(app.ctx, backend, [{ path: `${folder}/a`, volume: `OUT-${user}` }]);
+  const notifyOnLastFile = `${user}@last.example`;
+  const input = { quota: user, pattern: `${folder}/`, maxFiles, retention: RETENTION, notifyOnLastFile };
+  const id = await made(app, input);
   await addFiles(
     app.ctx,
-    ['b', 'c', 'd', 'e'].map((name) => ({ path: `/out/${name}`, stage: 'ONDISK' as const })),
+    ['b', 'c', 'd', 'e'].map((name) => ({ path: `${folder}/${name}`, stage: 'ONDISK' as const })),
   );
   gate.open();
-  const last = await server.waitForMail('out@last.example', 'Restored: /out/');
-  expect(last.body).toBe(`Nothing is left to do for your request ${id} ("/out/").
+  const last = await server.waitForMail(notifyOnLastFile, `Restored: ${folder}/`);
+  expect(last.body).toBe(`Nothing is left to do for your request ${id} ("${folder}/").
 
   on disk:  2 files, 2.00 kB
-  quota:    1 file found no room in your quota
-  limit:    2 files are beyond the limit of the request
+  ${told}
 
 Until 2099-01-02 03:04:05 UTC you find them here:
 
-  ${app.restoreDir}/out/a
-  /out/b
+  ${app.restoreDir}${folder}/a
+  ${folder}/b
 
 Below these directories each file has its archive path:
   ${app.restoreDir}
 
 These have no restored file; what appears in the catalogue later is restored without another mail:
 
-  /out/c (no room in your quota)
-  /out/d (beyond the limit of the request)
-  /out/e (beyond the limit of the request)
+  ${folder}/c (${why})
+  ${folder}/d (${why})
+  ${folder}/e (${why})
 `);
 });
 
