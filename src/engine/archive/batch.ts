@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { type KnownFile, readKnown } from '../../operations/catalogue/files.js';
 import { importRows } from '../../operations/catalogue/import.js';
+import { findFolderClashes } from '../../operations/catalogue/import-folders.js';
 import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
 import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
 import type { TapeBackend } from '../../tape/backend.js';
@@ -94,11 +95,14 @@ class ArchiveBatch {
   private async sort(): Promise<{ fresh: Source[]; lost: Source[]; safe: Written[] }> {
     const paths = this.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
+    const clashes = await findFolderClashes(this.ctx, paths); // before anything of them is on tape
     const fresh: Source[] = [];
     const lost: Source[] = [];
     const safe: Written[] = [];
     await this.doEach(this.sources, async (source) => {
       const old = known.get(source.path);
+      const clash = clashes.get(source.path);
+      if (!old && clash !== undefined) throw new Error(clash);
       if (!old || !isOnTape(old)) return void fresh.push(source);
       const checksum = await checkSame(source, old, this.signal);
       this.onSource(source);

@@ -8,6 +8,7 @@ import { isChanged, isLive, isWaiting } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
+import { refuseFolders } from './import-folders.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
 import { moveFiles } from './moves.js';
 import { forgetVerifications } from './verifications.js';
@@ -25,6 +26,7 @@ export async function applyIncoming(ctx: Context, tx: Transaction): Promise<Impo
   );
   const added = await addFresh(tx);
   await lockCatalogue(tx, 'alone');
+  if (added > 0) await refuseFolders(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
   await lockConcerned(tx);
   await refuseIllegal(tx);
