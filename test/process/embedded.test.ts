@@ -124,7 +124,9 @@ test('connections that are closing do not keep the server alive', async () => {
   const dataDir = makeDataDir();
   const server = await startIn(dataDir);
   const pool = new pg.Pool({ ...server.config('postgres'), max: 10 });
-  pool.on('connect', (client) => client.on('error', () => {})); // it may be told that the server ends
+  // they may be told that the server ends: what is closing emits that, and so does its pool
+  pool.on('connect', (client) => client.on('error', () => {}));
+  pool.on('error', () => {});
   await Promise.all(Array.from({ length: 10 }, () => pool.query('SELECT pg_sleep(0.05)')));
   await pool.end();
   await server.close();
