@@ -10,7 +10,7 @@ import { HttpError } from '../src/http-body.js';
 import { chooseType, isNamed } from './accept.js';
 import { checkMethod, type Params, readParams, sendErrors } from './http.js';
 import { type Pipeline, prepareOperation, resultsOf } from './sse-operations.js';
-import { EventStream } from './sse-stream.js';
+import { EventStream, type Operation } from './sse-stream.js';
 
 export interface StreamHandler {
   /** Answers at the address of both modes. */
@@ -67,9 +67,9 @@ class EventStreams implements StreamHandler {
     const prepared = await prepareOperation(this.pipeline, { req, res, params });
     this.refuseWhenClosed();
     const stream = this.create();
-    stream.reserve('');
+    const operation = stream.reserve('') as Operation; // the only one
     stream.open(res);
-    await stream.tell('errors' in prepared ? resultsOf(prepared) : await prepared.begin());
+    await stream.tell(operation, 'errors' in prepared ? resultsOf(prepared) : await prepared.begin());
     stream.end();
   }
 
@@ -82,19 +82,20 @@ class EventStreams implements StreamHandler {
     const params = await readParams(req);
     const id = String(params.extensions?.operationId ?? '');
     if (!id) throw new HttpError(400, 'Operation ID is missing');
-    if (!stream.reserve(id)) throw new HttpError(409, 'Operation with ID already exists');
+    const operation = stream.reserve(id);
+    if (!operation) throw new HttpError(409, 'Operation with ID already exists');
     try {
       const prepared = await prepareOperation(this.pipeline, { req, res, params });
       if ('errors' in prepared) {
-        stream.drop(id);
+        stream.drop(operation);
         return sendErrors(res, 400, prepared.errors);
       }
-      if (!stream.has(id)) return void res.status(204).end();
+      if (!stream.has(operation)) return void res.status(204).end();
       const results = await prepared.begin();
-      void stream.tell(results, id);
-      res.status(stream.has(id) ? 202 : 204).end();
+      void stream.tell(operation, results);
+      res.status(stream.has(operation) ? 202 : 204).end();
     } catch (error) {
-      stream.drop(id);
+      stream.drop(operation);
       throw error;
     }
   }
@@ -114,7 +115,8 @@ class EventStreams implements StreamHandler {
     if (!stream) throw new HttpError(404, 'Stream not found');
     const id = searchOf(req).get('operationId');
     if (!id) throw new HttpError(400, 'Operation ID is missing');
-    stream.drop(id);
+    const operation = stream.find(id);
+    if (operation) stream.drop(operation);
     res.status(200).end();
   }
 

@@ -16,13 +16,20 @@ const HEADERS = {
   'Content-Type': 'text/event-stream; charset=utf-8',
 };
 
+/** An operation of a stream. Its id may be used again as soon as it has ended; what it does is for itself alone. */
+export interface Operation {
+  /** Empty on a stream that carries this operation alone. */
+  readonly id: string;
+  /** What it says; undefined while it is prepared, when there is nothing to stop yet. */
+  results?: Results;
+}
+
 export class EventStream {
   /** The stream has ended: nothing is sent on it any more. */
   isOver = false;
   private res: Response | undefined;
   private ping: NodeJS.Timeout | undefined;
-  /** What is being prepared, which has nothing to stop yet, and what goes on. */
-  private readonly operations = new Map<string, Results | undefined>();
+  private readonly operations = new Map<string, Operation>();
   private readonly onEnd: () => void;
   private waiters: (() => void)[] = [];
 
@@ -49,33 +56,38 @@ export class EventStream {
     this.wake();
   }
 
-  /** Keeps an id for an operation. @returns whether it was free */
-  reserve(id: string): boolean {
-    if (this.operations.has(id)) return false;
-    this.operations.set(id, undefined);
-    return true;
+  /** Keeps an id for an operation. @returns undefined where another one has it */
+  reserve(id: string): Operation | undefined {
+    if (this.operations.has(id)) return undefined;
+    const operation = { id };
+    this.operations.set(id, operation);
+    return operation;
   }
 
-  /** Ends an operation, whatever has become of it so far, without a word. */
-  drop(id: string): void {
-    this.operations.get(id)?.stop();
-    this.operations.delete(id);
+  /** The operation that has an id now. */
+  find(id: string): Operation | undefined {
+    return this.operations.get(id);
   }
 
-  has(id: string): boolean {
-    return !this.isOver && this.operations.has(id);
+  /** Ends an operation, whatever has become of it so far, without a word. One that has ended has nothing to end. */
+  drop(operation: Operation): void {
+    operation.results?.stop();
+    if (this.operations.get(operation.id) === operation) this.operations.delete(operation.id);
   }
 
-  /**
-   * Tells what an operation says, and that it is complete; the operation has been reserved.
-   * @param id none on a stream that carries this operation alone
-   */
-  async tell(results: Results, id = ''): Promise<void> {
-    if (!this.has(id)) return results.stop();
-    this.operations.set(id, results);
+  /** Is it still to be told? Whoever has its id by now is another one. */
+  has(operation: Operation): boolean {
+    return !this.isOver && this.operations.get(operation.id) === operation;
+  }
+
+  /** Tells what a reserved operation says, and that it is complete. */
+  async tell(operation: Operation, results: Results): Promise<void> {
+    if (!this.has(operation)) return results.stop();
+    operation.results = results;
+    const { id } = operation;
     for (;;) {
       const next = await results.next();
-      if (!(await this.hasRoom()) || !this.has(id)) return results.stop();
+      if (!(await this.hasRoom()) || !this.has(operation)) return results.stop();
       if (next?.isBroken) return this.end();
       const { result, eventId } = next ?? {};
       const payload = id === '' ? result : { id, ...(next && { payload: result }) };
@@ -96,7 +108,7 @@ export class EventStream {
     if (this.isOver) return;
     this.isOver = true;
     clearInterval(this.ping);
-    for (const results of this.operations.values()) results?.stop();
+    for (const { results } of this.operations.values()) results?.stop();
     this.operations.clear();
     this.wake();
     this.res?.end();

@@ -168,6 +168,86 @@ test('an operation whose stream goes away while it is prepared is ended', async 
   expect(source.asked).toBe(0); // ended before it was begun
 });
 
+/** Ends an operation of a reserved stream. */
+async function drop(url: string, stream: string, operationId: string): Promise<void> {
+  const response = await fetch(`${url}?operationId=${operationId}`, { method: 'DELETE', headers: token(stream) });
+  expect(response.status).toBe(200);
+}
+
+/** Opens a reserved stream and gives what it says, one message after another. */
+async function open(url: string, stream: string): Promise<() => Promise<string>> {
+  const opened = await fetch(url, { headers: { ...token(stream), Accept: 'text/event-stream' } });
+  expect(opened.status).toBe(200);
+  const reader = opened.body?.pipeThrough(new TextDecoderStream()).getReader();
+  closers.push(() => void reader?.cancel());
+  let [messages, rest]: [string[], string] = [[], ''];
+  return async () => {
+    while (messages.length === 0) {
+      const { done, value } = (await reader?.read()) ?? { done: true };
+      if (done) throw new Error('the stream ended');
+      messages = `${rest}${value}`.split('\n\n');
+      rest = messages.pop() ?? '';
+      messages = messages.filter((message) => !message.startsWith(':'));
+    }
+    return messages.shift() ?? '';
+  };
+}
+
+const tells = (id: string, items: string) =>
+  `event: next\ndata: ${JSON.stringify({ id, payload: { data: { items } } })}`;
+
+test.each([
+  ['a result', 'old'],
+  ['its end', undefined],
+])('an id that is used again tells nothing of the operation before, which has %s to tell', async (_, last) => {
+  const gate = createGate();
+  const source = createSource(async (n) => {
+    if (n === 0) return last;
+    if (n === 2) await gate.opened;
+    return n < 3 ? `new ${n}` : never();
+  });
+  const url = await serve(source);
+  const stream = await reserve(url);
+  expect(await begin(url, stream, 'one')).toBe(202);
+  await waitFor('the first to have something to tell', async () => source.asked === 1);
+  await drop(url, stream, 'one');
+  expect(await begin(url, stream, 'one')).toBe(202);
+  await waitFor('the second to have something to tell', async () => source.asked === 2);
+  const next = await open(url, stream);
+  expect(await next()).toBe(tells('one', 'new 1'));
+  gate.open();
+  expect(await next()).toBe(tells('one', 'new 2'));
+});
+
+test.each([
+  ['comes to its beginning', 204],
+  ['fails', 400],
+])('an operation that was ended and then %s leaves alone the next one of its id', async (becomes, status) => {
+  const gate = createGate();
+  let prepared = 0;
+  const source = createSource(async (n) => (n === 0 ? 'new' : never()));
+  const url = await serve(source, {
+    contextFactory: async () => {
+      if (prepared++ === 0) {
+        await gate.opened;
+        if (becomes === 'fails') throw new Error('secret');
+      }
+      return {};
+    },
+  });
+  const stream = await reserve(url);
+  const beginning = begin(url, stream, 'one');
+  await waitFor('the first to be prepared', async () => prepared === 1);
+  await drop(url, stream, 'one');
+  expect(await begin(url, stream, 'one')).toBe(202);
+  gate.open();
+  expect(await beginning).toBe(status);
+  const next = await open(url, stream);
+  expect(await next()).toBe(tells('one', 'new'));
+  expect(source.asked).toBe(2); // by the second alone, which waits for more
+  expect(await begin(url, stream, 'one')).toBe(409);
+});
+
 test.each([true, false])(
   'a source that throws ends its own operation with the masked error (single: %s)',
   async (single) => {
