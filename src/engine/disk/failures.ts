@@ -87,6 +87,7 @@ export class FailingDisks {
   private readonly counts = new Map<number, number>();
   private readonly probes = new BoundedCalls();
   private readonly retries = new BoundedCalls();
+  private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly tries = new Map<number, { at: number; problem: Promise<string | undefined> }>();
 
   /** @param calls follows the calls that belong to no drive */
@@ -102,6 +103,13 @@ export class FailingDisks {
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
+    // one call that many recalls depend on, as that which syncs their folder, has failed once
+    const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
+    this.judged.set(thrown, judged);
+    return await judged;
+  }
+
+  private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
     const hung = thrown.cause instanceof HungError ? thrown.message : undefined; // a try would only hang as well
     const problem = hung ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);

@@ -1,6 +1,6 @@
 /** Folders of the restore area that copies are put into: opened once each, synced together, closed at the end. */
 import path from 'node:path';
-import { codeOf } from '../../errors.js';
+import { codeOf, messageOf } from '../../errors.js';
 import type { CallWatch } from '../calls.js';
 import { ofDisk } from './failures.js';
 import type { MarkedDisk } from './marker.js';
@@ -11,19 +11,29 @@ interface OpenFolder {
   mountpoint: string;
 }
 
-/** Not to be asked for the folders of two places at once. All of it throws a DiskError where it may be the disk. */
+/** Says why what was put into the folder of a place does not last; undefined where it does. */
+export type SyncFailures = (place: CopyPlace) => Error | undefined;
+
+/** Not to be asked for the folders of two places at once. What fails is a DiskError where it may be the disk. */
 export class OpenFolders {
   private readonly calls: CallWatch;
   private readonly folders = new Map<string, OpenFolder>();
   /** Folders above those that were opened since the last sync, by their paths on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
+  /** Folders that could not be synced, by their paths on disk. A later sync that goes well says nothing of what was lost. */
+  private readonly failed = new Map<string, Error>();
 
   constructor(calls: CallWatch) {
     this.calls = calls;
   }
 
-  /** The folder of a place, made when missing. It stays open until `close`. @throws as `openFolder` */
+  /**
+   * The folder of a place, made when missing. It stays open until `close`.
+   * @throws as `openFolder`, and what kept the folder, or one above it, from being synced before
+   */
   async open(place: CopyPlace): Promise<Folder> {
+    const failure = this.failureOf(place);
+    if (failure) throw failure;
     const { mountpoint } = place;
     const key = path.join(mountpoint, path.dirname(place.path));
     const known = this.folders.get(key);
@@ -40,27 +50,41 @@ export class OpenFolders {
 
   /**
    * Makes what was put into them last, and the folders themselves: those above are synced, too, whoever has made what is in
-   * them, since another process may not have come to that.
+   * them, since another process may not have come to that. Never rejects: one that fails says nothing of the others.
    */
-  async sync(): Promise<void> {
-    await this.each((folder) => folder.handle.sync());
+  async sync(): Promise<SyncFailures> {
+    await Promise.all([...this.folders].map(([key, open]) => this.syncOne(key, open, () => open.folder.handle.sync())));
     const due = [...this.above].filter(([key]) => !this.folders.has(key));
     this.above.clear();
-    await Promise.all(
-      due.map(async ([, { disk, dir }]) => {
-        // nothing was put below one that has been tidied away, since it was empty
-        await ofDisk(this.calls, disk, () => syncFolder(disk, dir)).catch((error: unknown) => {
-          if (codeOf(error) !== 'ENOENT') throw error;
-        });
-      }),
-    );
+    await Promise.all(due.map(([key, { disk, dir }]) => this.syncOne(key, disk, () => syncFolder(disk, dir))));
+    return (place) => this.failureOf(place);
   }
 
+  /** Never rejects: what was put into them was synced, or is known not to be. */
   async close(): Promise<void> {
-    await this.each((folder) => folder.handle.close());
+    const close = (open: OpenFolder) => ofDisk(this.calls, open, () => open.folder.handle.close()).catch(() => {});
+    await Promise.all([...this.folders.values()].map(close));
   }
 
-  private async each(call: (folder: Folder) => Promise<void>): Promise<void> {
-    await Promise.all([...this.folders.values()].map((open) => ofDisk(this.calls, open, () => call(open.folder))));
+  private async syncOne(key: string, disk: { mountpoint: string }, call: () => Promise<void>): Promise<void> {
+    if (this.failed.has(key)) return;
+    try {
+      await ofDisk(this.calls, disk, call);
+    } catch (error) {
+      // nothing was put below one that has been tidied away, since it was empty
+      if (codeOf(error) !== 'ENOENT') this.failed.set(key, toError(error));
+    }
   }
+
+  /** Of its folder, or of one above that. */
+  private failureOf({ mountpoint, path: file }: CopyPlace): Error | undefined {
+    for (let dir = path.dirname(file); ; dir = path.dirname(dir)) {
+      const failure = this.failed.get(path.join(mountpoint, dir));
+      if (failure || dir === '/') return failure;
+    }
+  }
+}
+
+function toError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(messageOf(thrown), { cause: thrown });
 }

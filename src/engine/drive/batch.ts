@@ -5,7 +5,7 @@
  * folder is synced as well (reports.ts).
  */
 import type { Context } from '../../context.js';
-import { UnavailableError } from '../../errors.js';
+import { messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
@@ -16,7 +16,7 @@ import type { Budget } from '../disk/partial-file.js';
 import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, UnseenError } from './recall.js';
-import { Reports } from './reports.js';
+import { type EndedRecall, Reports } from './reports.js';
 
 /** Recalls that were started together. */
 export interface Batch {
@@ -75,7 +75,7 @@ class BatchRun {
     this.work = work;
     this.folders = new OpenFolders(lease.calls);
     this.confirmations = new Confirmations(ctx, lease);
-    this.reports = new Reports(() => this.folders.sync(), work.report);
+    this.reports = new Reports((ended) => this.settle(ended), work.report);
   }
 
   async read(): Promise<void> {
@@ -85,7 +85,7 @@ class BatchRun {
 
   /** Never rejects: a bad file holds up no other. */
   private async readOne(recall: RunningRecall, signal: AbortSignal): Promise<void> {
-    const end = (outcome: RecallOutcome) => this.reports.add(outcome);
+    const end = (outcome: RecallOutcome) => this.reports.add({ recall, signal, outcome });
     const fail = async (error: unknown) => end(await this.judge(recall, error, signal));
     if (this.failure) return end(toReturned(recall));
     try {
@@ -94,15 +94,26 @@ class BatchRun {
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
       const checksum = await readInto(copy, this.volume, recall, signal);
-      this.finishing.push(
-        finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).then((outcome) => {
-          this.work.disks.succeeded(recall.diskId);
-          end(outcome);
-        }, fail),
-      );
+      this.finishing.push(finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).then(end, fail));
     } catch (error) {
       await fail(error);
     }
+  }
+
+  /**
+   * Syncs the folders, so that what was put into them lasts. A copy below one that cannot be synced is in its place, and may
+   * be gone after the next failure of its host: the recall ends as one whose copy could not be looked at. Never rejects.
+   */
+  private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
+    const failureOf = await this.folders.sync();
+    const settleOne = async ({ recall, signal, outcome }: EndedRecall) => {
+      if (outcome.kind !== 'restored') return outcome;
+      const failure = failureOf(recall);
+      if (failure) return await this.judge(recall, new UnseenError(messageOf(failure), { cause: failure }), signal);
+      this.work.disks.succeeded(recall.diskId);
+      return outcome;
+    };
+    return await Promise.all(ended.map(settleOne));
   }
 
   /** How a recall ends that has failed. Never rejects. */

@@ -1,23 +1,37 @@
 /**
  * How the recalls of a batch ended, reported every now and then, one report after the other: each once the folders are
- * synced, so that what is told as restored stays in its place.
+ * synced, so that what is told as restored stays in its place. What is below a folder that cannot be synced ends otherwise
+ * (batch.ts), and holds up no other.
  */
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import type { RunningRecall } from '../../operations/recalls/starts.js';
 
 /** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
 const REPORT_MS = 1000;
 
+/** A recall that has come to its end, but for its folder. */
+export interface EndedRecall {
+  recall: RunningRecall;
+  /** Of the recall. */
+  signal: AbortSignal;
+  outcome: RecallOutcome;
+}
+
 /** To be ended by `finish`, or by `stop` when that is not to come. */
 export class Reports {
-  private readonly syncFolders: () => Promise<void>;
+  private readonly settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>;
   private readonly report: (outcomes: RecallOutcome[]) => void;
   private readonly timer: NodeJS.Timeout;
-  private ended: RecallOutcome[] = [];
+  private ended: EndedRecall[] = [];
   /** The first failure is the last word: what was to be reported with it, or later, is not. */
   private reporting = Promise.resolve();
 
-  constructor(syncFolders: () => Promise<void>, report: (outcomes: RecallOutcome[]) => void) {
-    this.syncFolders = syncFolders;
+  /** @param settle syncs the folders, and says how the recalls end then */
+  constructor(
+    settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>,
+    report: (outcomes: RecallOutcome[]) => void,
+  ) {
+    this.settle = settle;
     this.report = report;
     this.timer = setInterval(() => {
       this.reportNext();
@@ -25,8 +39,8 @@ export class Reports {
     }, REPORT_MS);
   }
 
-  add(outcome: RecallOutcome): void {
-    this.ended.push(outcome);
+  add(ended: EndedRecall): void {
+    this.ended.push(ended);
   }
 
   /** Reports what is left. @throws what a report threw */
@@ -46,11 +60,10 @@ export class Reports {
   }
 
   private async reportEnded(): Promise<void> {
-    const outcomes = this.ended;
+    const ended = this.ended;
     this.ended = [];
-    if (outcomes.length === 0) return;
+    if (ended.length === 0) return;
     // taken before the folders are synced: what is put in place meanwhile is reported the next time
-    await this.syncFolders();
-    this.report(outcomes);
+    this.report(await this.settle(ended));
   }
 }

@@ -2,6 +2,7 @@
 import type { Context } from '../../context.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { postponeVolume } from '../../operations/recalls/queue.js';
+import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
 import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
@@ -134,10 +135,14 @@ class Visit {
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }
 
-  /** All recalls of the batch end the same way; what has been reported already is not touched by this. */
+  /**
+   * All recalls of the batch end the same way; what has been reported already is not touched by this. How far the others came
+   * is not known: their copies may be in place.
+   */
   private giveUp({ recalls, signal }: Batch, error: unknown): void {
     const isNoTry = signal.aborted || error instanceof DiskError; // which copies it would have cost is not known
-    this.outcomes.report(recalls.map((recall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error))));
+    const end = (recall: RunningRecall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
+    this.outcomes.report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
 
   private async giveBackAhead(): Promise<void> {
