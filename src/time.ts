@@ -63,9 +63,9 @@ export function secondsOf(time: string): number {
   return Number(toMicros(time)) / 1e6;
 }
 
-/** The time of some seconds since 1970. */
+/** The time of some seconds since 1970; the last second of the year 9999 for all that is later, since texts have four digits. */
 export function timeOf(seconds: number): string {
-  return addSeconds('1970-01-01T00:00:00', seconds);
+  return seconds < LAST_SECOND ? addSeconds('1970-01-01T00:00:00', seconds) : LAST_TIME;
 }
 
 /** Times in their normal form are in order as text, but for the missing fraction. */
@@ -73,6 +73,8 @@ export function isBefore(a: string, b: string): boolean {
   return a.padEnd(26, '.000000') < b.padEnd(26, '.000000');
 }
 
+const LAST_TIME = '9999-12-31T23:59:59';
+const LAST_SECOND = secondsOf(LAST_TIME);
 const YEAR_1 = toMicros('0001-01-01T00:00:00');
 const YEAR_10000 = toMicros('9999-12-31T23:59:59') + 1_000_000n;
 

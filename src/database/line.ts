@@ -8,18 +8,25 @@ import { timeFromDatabase } from '../time.js';
 
 const TIMESTAMP = 1114;
 const INT8 = 20;
+const NUMERIC = 1700;
 
 /**
- * For raw queries: int8 as bigint, timestamps as text. Given to the pool rather than set globally, since Prisma's
+ * For raw queries: int8 as bigint, and numeric as well where it is whole, as a sum of sizes, which may be beyond 64 bits;
+ * timestamps as text. Given to the pool rather than set globally, since Prisma's
  * adapter falls back to the global parsers and fails when int8 is a bigint there.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
     if (format !== 'binary' && oid === TIMESTAMP) return timeFromDatabase;
     if (format !== 'binary' && oid === INT8) return BigInt;
+    if (format !== 'binary' && oid === NUMERIC) return wholeOrText;
     return pg.types.getTypeParser(oid, format as 'text');
   }) as pg.CustomTypesConfig['getTypeParser'],
 };
+
+function wholeOrText(text: string): bigint | string {
+  return /^-?\d+$/.test(text) ? BigInt(text) : text;
+}
 
 export class Line {
   private readonly clients = new Set<pg.Client>();

@@ -30,7 +30,7 @@ export interface VolumeFigures {
 /** Of all volumes, in order of their names. */
 export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> {
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
-    sql`SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0)::bigint AS bytes
+    sql`SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes
         FROM volume v LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id ORDER BY v.name`,
   );
   return rows;

@@ -23,7 +23,7 @@ export async function forgetDisk(ctx: Context, given: string): Promise<DiskRow> 
             (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
             (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged}) AS changed
           FROM restore_disk k CROSS JOIN LATERAL (
-            SELECT count(*)::int AS copies, coalesce(sum(f.size), 0)::bigint AS bytes FROM tape_file f WHERE f.disk_id = k.id
+            SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
           ) c WHERE k.mountpoint = ${mountpoint}`,
     );
     if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);

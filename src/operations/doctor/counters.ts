@@ -13,7 +13,7 @@ import { advanceRequests, dueState, holdCounts, recountRequests } from '../reque
 import type { FaultKind } from './findings.js';
 
 /** Bytes that the quota `q` is to be charged. */
-const charged = sql`(SELECT coalesce(sum(h.size), 0)::bigint FROM live_hold h WHERE h.quota_id = q.id)`;
+const charged = sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`;
 
 const quotaUsed: FaultKind = {
   kind: 'quota-used',
@@ -55,13 +55,13 @@ function diskCounter(column: 'used' | 'reserved', definition: Sql, words: string
 
 const diskUsed = diskCounter(
   'used',
-  sql`(SELECT coalesce(sum(f.size), 0)::bigint FROM tape_file f WHERE f.disk_id = k.id)`,
+  sql`(SELECT coalesce(sum(f.size), 0) FROM tape_file f WHERE f.disk_id = k.id)`,
   'of noted copies',
 );
 
 const diskReserved = diskCounter(
   'reserved',
-  sql`(SELECT coalesce(sum(c.size), 0)::bigint FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
+  sql`(SELECT coalesce(sum(c.size), 0) FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
   'of running recalls',
 );
 

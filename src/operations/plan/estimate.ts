@@ -131,7 +131,7 @@ async function readGroups(
             ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
             c.file_id IS NOT NULL AS "isOnItsWay", f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
             c.disk_id IS NOT NULL AS "isReserved",
-            count(*)::int AS files, sum(f.size)::bigint AS bytes
+            count(*)::int AS files, sum(f.size) AS bytes
           FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );

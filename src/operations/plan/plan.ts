@@ -89,7 +89,7 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
          AND NOT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend}) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,
-       count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0)::bigint AS "bytesRunning"
+       count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning"
      FROM drive d LEFT JOIN volume v ON v.id = d.volume_id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
      GROUP BY d.id, v.name ORDER BY d.id`,
@@ -102,7 +102,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const { rows } = await ctx.db.pool.query<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'medium' | 'files' | 'bytes'> & { why: string }
   >(
-    sql`SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size)::bigint AS bytes, s.reason AS why
+    sql`SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size) AS bytes, s.reason AS why
      FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN recall c ON c.volume_id = v.id
      WHERE c.state = 'WAITING' GROUP BY v.id, s.reason ORDER BY v.name`,
   );

@@ -105,7 +105,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const { rows } = await ctx.db.pool.query<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
-          count(*)::int AS files, sum(w.size)::bigint AS bytes, min(w.not_before) AS "nextTry",
+          count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
           coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note END),
             min(w.error)) AS note
         FROM (

@@ -26,14 +26,14 @@ export async function findQuota(tx: Transaction, user: string): Promise<QuotaRow
 export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   if (bytes === 0n) return;
   const charged = await tx.query(
-    sql`UPDATE quota SET used = used + ${bytes} WHERE id = ${quota.id} AND used + ${bytes} <= size RETURNING id`,
+    sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size RETURNING id`,
   );
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
 /** Refuses early, before a long list is stored only to be taken back. @throws QuotaExceededError */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
-  const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes} <= size`);
+  const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size`);
   if (room.length === 0 && bytes > 0n) await refuse(tx, quota, bytes);
 }
 

@@ -22,7 +22,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow
     await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
     const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
       sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
-            coalesce(sum(r.bytes_total), 0)::bigint AS bytes
+            coalesce(sum(r.bytes_total), 0) AS bytes
           FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.retention > ${ctx.now()}`,
     );
     if (live && live.count > 0) {

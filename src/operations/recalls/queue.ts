@@ -28,7 +28,7 @@ export async function readQueues(ctx: Context, until?: string): Promise<QueueEnt
     sql`SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
         FROM (
           SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
-            sum(c.size)::bigint AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
+            sum(c.size) AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
           FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
           WHERE ${isReady} AND ${isServed}
           GROUP BY c.volume_id, q."user"
@@ -101,7 +101,7 @@ export async function readVolumeQueue(
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   const { rows } = await ctx.db.pool.query<{ id: bigint; start: bigint }>(
     sql`SELECT id, start FROM (
-       SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS start
+       SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS start
        FROM tape_file WHERE volume_id = ${volumeId}
      ) place WHERE id = ANY(${fileIds}::bigint[])`,
   );

@@ -69,7 +69,7 @@ async function serveHolds(
           WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY(${onDiskStages}::"Stage"[])
             AND NOT ${isChanged}
           RETURNING h.request_id, h.size
-        ) SELECT request_id AS "requestId", count(*)::int AS files, sum(size)::bigint AS bytes FROM satisfied GROUP BY 1`,
+        ) SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
   );
   // An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds.
   await tx.query(

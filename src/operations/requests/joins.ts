@@ -272,7 +272,7 @@ export async function joinRequest(
  */
 const movable = sql`
   WITH first AS MATERIALIZED (
-    SELECT r.id, r.quota_id, a.reason, f.size, (r.files_total >= r.max_files OR r.bytes_total + f.size > r.max_bytes) IS TRUE AS is_beyond
+    SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= r.max_files OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
     FROM request r CROSS JOIN (VALUES ('LIMIT'::"AwaitedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
       SELECT a.path, a.reason FROM awaited_path a WHERE a.request_id = r.id AND a.reason = k.reason ORDER BY a.path LIMIT 1
     ) a JOIN tape_file f ON f.path = a.path

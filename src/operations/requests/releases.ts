@@ -98,7 +98,7 @@ async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: 
     sql`WITH gone AS (
        UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL FROM chosen c
        WHERE h.request_id = ${requestId} AND h.file_id = c.file_id AND h.state <> 'RELEASED' RETURNING h.size
-     ) SELECT count(*)::int AS files, coalesce(sum(size), 0)::bigint AS bytes FROM gone`,
+     ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM gone`,
   );
   return sum ?? { files: 0, bytes: 0n };
 }
