@@ -8,7 +8,8 @@
  * - A write of a row locks it as well, unless the transaction has made the row itself.
  * - Holds and awaited paths go with their request, and what came of verifying a file with the file: who changes them has
  *   locked that one. (What an import or `verifyAgain` takes away of verifications is locked by nothing else.)
- *   A letter of the outbox is locked by whoever sends it, and by nobody else.
+ *   A letter of the outbox is locked by whoever sends it, and by nobody else. Claims of removals are taken and given back
+ *   with nothing else locked behind them.
  * - Two that make the same path wait for each other by its unique index: imports only, all of them in order of the paths, and
  *   before they take the catalogue's lock.
  * - Settling requests looks at the files that they wait for, FOR SHARE. The doctor's repairs and the passes for orphans and for changed copies do so
@@ -61,9 +62,8 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   letGo: ['file', 'disk'],
   settleChanged: ['request', 'file', 'recall'],
   markCleared: ['request'],
-  removeNext: ['file', 'disk'],
+  forgetGone: ['file', 'disk'],
   forgetDisk: ['disk'],
-  removeLeft: ['file'],
   // the catalogue
   importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],
@@ -72,8 +72,6 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   claimMail: ['letter'],
   // the doctor's repairs
   returnMissing: ['request', 'file', 'recall', 'disk'],
-  findGone: ['file', 'disk'],
-  withLockedFile: ['file'],
   repairUsed: ['quota'],
   repairDisk: ['disk'],
   repairCounts: ['request'],

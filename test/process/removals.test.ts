@@ -4,16 +4,24 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { findUncleared, letGo, markCleared, readUnheld, removeNext } from '../../src/operations/disks/removals.js';
+import {
+  claimLeaving,
+  findUncleared,
+  forgetGone,
+  letGo,
+  markCleared,
+  readUnheld,
+} from '../../src/operations/disks/removals.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
+import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
-import { createGate, waitFor } from '../support/wait.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
@@ -53,21 +61,24 @@ test('a copy that one engine is removing is left to it by the others', async () 
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
-  const [begun, gate] = [createGate(), createGate()];
-  const first = removeNext(app.ctx, { after: 0n, limit: 1 }, async () => {
-    begun.open();
-    await gate.opened;
-    return true;
-  });
-  await begun.opened;
-  const others: string[] = [];
-  const second = await removeNext(app.ctx, PAGE, async (copy) => {
-    others.push(copy.path);
-    return true;
-  });
-  gate.open();
-  expect([others, second.removed, (await first).removed]).toEqual([['/busy/b'], 1, 1]);
+  const first = await claimLeaving(app.ctx, { after: 0n, limit: 1 });
+  expect(first.copies.map((copy) => copy.path)).toEqual(['/busy/a']);
+  expect(await removeUnheld(app.ctx, never)).toBe(1);
+  expect([readRestored(app, '/busy/a')?.length, readRestored(app, '/busy/b')]).toEqual([1000, undefined]);
+  await forgetGone(app.ctx, { gone: [], claimed: first.copies });
+  expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect((await readDisks(app)).used).toBe(0n);
+});
+
+test('a copy whose remover was killed is removed by the next one', async () => {
+  const id = await restore('/killed/a');
+  await cancel(app, id);
+  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  expect((await claimLeaving(app.ctx, PAGE)).copies).toHaveLength(1);
+  const later = { ...app.ctx, now: () => addSeconds(app.ctx.now(), 11) };
+  expect(await removeUnheld(later, never)).toBe(1);
+  expect(readRestored(app, '/killed/a')).toBeUndefined();
 });
 
 test('a file whose copy is still to be removed is not recalled before that copy is gone', async () => {
@@ -75,24 +86,16 @@ test('a file whose copy is still to be removed is not recalled before that copy 
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
-  const [begun, gate] = [createGate(), createGate()];
-  const removing = removeNext(app.ctx, PAGE, async () => {
-    begun.open();
-    await gate.opened;
-    return false;
-  });
-  await begun.opened;
+  const { copies: claimed } = await claimLeaving(app.ctx, PAGE);
   const again = await makeRequest(app, { quota: 'alice', files: ['/still/a'], retention: '2099-01-01' });
-  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000, part: 'drive' });
   try {
-    await waitFor('a drive to wait for the file', async () => {
-      const { rowCount } = await app.ctx.db.pool.query(
-        `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-      );
+    await waitFor('a drive to leave the file for later', async () => {
+      const { rowCount } = await app.ctx.db.pool.query('SELECT FROM recall WHERE not_before IS NOT NULL');
       return (rowCount ?? 0) > 0;
     });
-    gate.open();
-    await removing;
+    await forgetGone(app.ctx, { gone: [], claimed });
+    expect(await removeUnheld(app.ctx, never)).toBe(1);
     await waitForState(app, again, 'COMPLETED');
   } finally {
     await engine.stop();
@@ -107,7 +110,8 @@ test('a copy that could not be removed stays on record and is tried again', asyn
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
-  expect(await removeNext(app.ctx, PAGE, async () => false)).toMatchObject({ seen: 1, removed: 0 });
+  const { copies: claimed } = await claimLeaving(app.ctx, PAGE);
+  expect(await forgetGone(app.ctx, { gone: [], claimed })).toEqual([]);
   expect((await readDisks(app)).used).toBe(1000n);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect(readRestored(app, '/stays/a')).toBeUndefined();

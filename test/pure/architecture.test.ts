@@ -260,6 +260,66 @@ test('the table of locks in src/README.md is that of src/database/locks.ts', () 
   expect(Object.fromEntries(rows)).toEqual(transactionLocks);
 });
 
+/** Calls that open a transaction, and what they are given of the exported function around them that may be a call of its own. */
+function foreignCallsOf(file: string, text: string, functionTypes: ReadonlySet<string>): string[] {
+  const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest, true);
+  const found: string[] = [];
+  const isCallable = (type: ts.TypeNode | undefined): boolean => {
+    if (!type) return false;
+    const names = type.getText().match(/\w+/g) ?? [];
+    return type.getText().includes('=>') || names.some((name) => functionTypes.has(name));
+  };
+  /** Of what is taken apart, only the parts that may be calls. */
+  const callablesIn = ({ name, type }: ts.ParameterDeclaration): string[] => {
+    if (!isCallable(type)) return [];
+    if (ts.isIdentifier(name)) return [name.text];
+    const members = type && ts.isTypeLiteralNode(type) ? type.members.filter(ts.isPropertySignature) : [];
+    const typeOf = (part: string) => members.find((member) => member.name.getText() === part)?.type;
+    return name.elements.flatMap((element) => {
+      if (!ts.isBindingElement(element)) return [];
+      const part = typeOf((element.propertyName ?? element.name).getText());
+      return part && !isCallable(part) ? [] : [element.name.getText()];
+    });
+  };
+  const look = (node: ts.Node, given: readonly string[]) => {
+    if (ts.isIdentifier(node) && given.includes(node.text)) found.push(`${file} ${node.text}`);
+    ts.forEachChild(node, (child) => look(child, given));
+  };
+  const visit = (node: ts.Node, given: readonly string[]) => {
+    if (ts.isCallExpression(node) && /^(transaction|runTransaction)$/.test(node.expression.getText())) {
+      for (const argument of node.arguments) look(argument, given);
+    }
+    const isExported =
+      ts.isFunctionDeclaration(node) && node.modifiers?.some(({ kind }) => kind === ts.SyntaxKind.ExportKeyword);
+    const own = isExported ? node.parameters.flatMap(callablesIn) : [];
+    ts.forEachChild(node, (child) => visit(child, [...given, ...own]));
+  };
+  visit(source, []);
+  return found;
+}
+
+test('no disk or tape is reached in a transaction', () => {
+  const rooms = ['src/operations/', 'src/database/'];
+  const opens = /(?<![.\w])(run)?[tT]ransaction\(/;
+  expect(files.filter((file) => !isIn(file, rooms) && opens.test(read(file)))).toEqual([]);
+  const system = /from 'node:(fs|fs\/promises|child_process|net)'/;
+  expect(files.filter((file) => file.startsWith('src/operations/') && system.test(read(file)))).toEqual([]);
+  // so only what an operation is given can reach one
+  const functionTypes = new Set(
+    files.flatMap((file) =>
+      [...read(file).matchAll(/^(?:export )?type (\w+)(?:<[^=]*>)? = [^;]*?=>/gm)].map(([, name = '']) => name),
+    ),
+  );
+  expect(functionTypes).toContain('MeasureDisks');
+  const operations = files.filter((file) => file.startsWith('src/operations/'));
+  expect(operations.flatMap((file) => foreignCallsOf(file, read(file), functionTypes))).toEqual([]);
+  const planted = `export async function go(ctx: Context, { n, measure }: { n: number; measure: MeasureDisks }, is: () => boolean) {
+    await measure([]);
+    await transaction(ctx.db.pool, 'go', async (tx) => { await reserve(tx, n, measure); return is(); });
+  }`;
+  expect(foreignCallsOf('a.ts', planted, functionTypes)).toEqual(['a.ts measure', 'a.ts is']);
+});
+
 /** Functions that are each the usual presenter or choice of their own file, and mean the same wherever they stand. */
 const sharedNames = ['filterOf', 'nameOf'];
 

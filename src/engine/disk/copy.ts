@@ -85,29 +85,58 @@ export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
 }
 
 /**
- * Removes a copy that is as it was left, and the folders that are empty then. A changed one is left alone.
- * @returns what it was found to be
+ * What stands in the place of a copy, where it is the copy as it was left; else what became of that. To be asked before
+ * `takeAway`, and with a question to the database between the two.
  * @throws TapeError TRANSIENT when the disk is not there
  */
-export async function removeCopy(copy: LeftCopy): Promise<CopyState> {
+export async function recogniseCopy(copy: LeftCopy): Promise<BigIntStats | 'changed' | 'missing'> {
+  let known: BigIntStats | undefined;
+  const state = await findState(copy, async (file) => {
+    known = await recognise(copy, file);
+    return known ? 'same' : 'changed';
+  });
+  return known ?? (state === 'missing' ? 'missing' : 'changed');
+}
+
+/**
+ * Removes a copy that was recognised, and the folders that are empty then. Anything else is left alone that stands there by
+ * now, a later copy of the same file too, whatever it has in common with this one: its time of change is another.
+ * @param found by `recogniseCopy`
+ * @returns whether nothing of the copy is there any more
+ * @throws TapeError TRANSIENT when the disk is not there
+ */
+export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   const state = await findState(copy, async (file, folder) => {
     const aside = path.join(folder.at, `.tapegate-removed-${copy.ino ?? 0n}-${copy.mtimeNs}.part`);
     try {
-      const stats = await recognise(copy, file);
-      return stats && takeAway(stats, file, aside) ? 'same' : 'changed';
+      if (found === 'missing') return 'missing';
+      return moveAside(found, file, aside) ? 'same' : 'changed';
     } finally {
       await unlink(aside).catch(ignoreMissing); // also what a process killed here has left
     }
   });
   // also of one that is gone: a process killed in between has left its folders
   if (state !== 'changed') await removeEmptyFolders(copy);
-  return state;
+  return state !== 'changed';
 }
 
-/** Removes a file of the restore area that is no noted copy, and the folders that are empty then. */
-export async function removeFile(place: CopyPlace): Promise<void> {
-  await withCopy(place, (file) => unlink(file));
-  await removeEmptyFolders(place);
+/**
+ * Removes a file of the restore area that is no noted copy, and the folders that are empty then, if it is still what was seen.
+ * @returns whether it was
+ */
+export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
+  const isGone = await withCopy(place, async (file) => {
+    if (!isSame(lstatSync(file, { bigint: true }), seen)) return false;
+    await unlink(file);
+    return true;
+  });
+  if (isGone) await removeEmptyFolders(place);
+  return isGone;
+}
+
+/** Whatever was done to a file in between, or with another one that has its inode, has changed this time. */
+export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
+  return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
 }
 
 export type CopyState = 'same' | 'changed' | 'missing';
@@ -144,14 +173,13 @@ async function recognise(copy: LeftCopy, file: string): Promise<BigIntStats | un
 }
 
 /**
- * Looked at and moved in one go: a process that stands still in between, loses its locks with the database, and awakes
- * when a new copy is in place would take that one, and gives it back. Moved and not removed, since removing a large file
+ * Looked at and moved in one go: a process that stands still in between, and awakes when a new copy is in place, would take
+ * that one, and gives it back. Moved and not removed, since removing a large file
  * takes its time.
  * @param known the file, as it was recognised
  */
-function takeAway(known: BigIntStats, file: string, aside: string): boolean {
-  const stats = lstatSync(file, { bigint: true });
-  if (stats.ino !== known.ino || stats.ctimeNs !== known.ctimeNs) return false;
+function moveAside(known: BigIntStats, file: string, aside: string): boolean {
+  if (!isSame(lstatSync(file, { bigint: true }), known)) return false;
   renameSync(file, aside);
   if (lstatSync(aside, { bigint: true }).ino === known.ino) return true;
   linkSync(aside, file);

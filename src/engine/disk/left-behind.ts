@@ -4,10 +4,10 @@
  */
 import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
-import { type LeftBehind, removeLeft } from '../../operations/disks/left-behind.js';
-import { type CopyState, removeCopy } from './copy.js';
+import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../../operations/disks/left-behind.js';
+import { type CopyState, type LeftCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
-import { partialName, removePartial } from './partial-file.js';
+import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
 
 const PAGE = 200;
 
@@ -19,33 +19,79 @@ export async function removeLeftBehind(
 ): Promise<number> {
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
-    const page = await removeLeft(ctx, { after, limit: PAGE }, async (left) => {
-      try {
-        // first, so that an engine that only slept finds nothing any more that it could put in place
-        await ofDisk(disks.calls, left, () => removePartial(left, partialName(left)));
-        await ofDisk(disks.calls, left, () => removeLeftCopy(left));
-        return true;
-      } catch (error) {
-        ctx.log.warn(
-          { path: left.path },
-          `what a recall left cannot be looked at; it is tried again: ${messageOf(error)}`,
-        );
-        return false;
-      }
+    const page = await readLeft(ctx, { after, limit: PAGE });
+    // partial files first: from there on an engine that only slept finds nothing any more that it could put in place
+    const alone = await removeEach(ctx, disks, page, {
+      look: (left) => lookBeside(left, partialName(left)),
+      take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
     });
-    count += page.removed;
-    if (page.seen < PAGE) break;
-    after = page.last ?? after;
+    const over = await removeEach(ctx, disks, alone, {
+      look: async (left) => (left.ino === null ? 'changed' : await recogniseCopy(asLeft(left))),
+      take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(asLeft(left), found)),
+    });
+    if (over.length > 0) await forgetLeft(ctx, over);
+    count += over.length;
+    if (page.length < PAGE) break;
+    after = page.at(-1)?.id ?? after;
   }
   return count;
 }
 
+/** How one thing of each is removed. `take` is given what was looked at, and tells whether it is not there any more. */
+interface Removing<Look> {
+  look: (left: LeftBehind) => Promise<Look>;
+  take: (left: LeftBehind, look: Look, isNoted: boolean) => Promise<boolean>;
+}
+
+/** @returns those of which that is done; the others are left to a later pass */
+async function removeEach<Look>(
+  ctx: Context,
+  disks: FailingDisks,
+  all: readonly LeftBehind[],
+  { look, take }: Removing<Look>,
+): Promise<LeftBehind[]> {
+  const looks: { left: LeftBehind; found: Look }[] = [];
+  for (const left of all) {
+    await tryOn(ctx, disks, left, async () => looks.push({ left, found: await look(left) }));
+  }
+  const still = await findStillLeft(
+    ctx,
+    looks.map(({ left }) => left),
+  );
+  const done: LeftBehind[] = [];
+  for (const { left, found } of looks) {
+    const known = still.get(left.id);
+    if (!known) continue;
+    await tryOn(ctx, disks, left, async () => {
+      if (await take(left, found, known.isNoted)) done.push(left);
+    });
+  }
+  return done;
+}
+
+async function tryOn(ctx: Context, disks: FailingDisks, left: LeftBehind, call: () => Promise<unknown>): Promise<void> {
+  try {
+    await ofDisk(disks.calls, left, call);
+  } catch (error) {
+    ctx.log.warn({ path: left.path }, `what a recall left cannot be looked at; it is tried again: ${messageOf(error)}`);
+  }
+}
+
+/** Of what was left behind neither the time of change nor a checksum is known. */
+function asLeft(left: LeftBehind): LeftCopy {
+  return { ...left, ctimeNs: null, copyChecksum: null };
+}
+
 /**
- * Removes the copy that a recall may have put in place; anything else that stands there is left alone.
+ * Removes the copy that a recall may have put in place; anything else that stands there is left alone. By whoever restores the
+ * file just now: nobody else puts a copy there.
  * @returns what stood there
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function removeLeftCopy(left: LeftBehind): Promise<CopyState> {
   if (left.ino === null) return 'missing';
-  return await removeCopy({ ...left, ctimeNs: null, copyChecksum: null });
+  const found = await recogniseCopy(asLeft(left));
+  if (found === 'changed') return found;
+  if (!(await takeAway(asLeft(left), found))) return 'changed';
+  return found === 'missing' ? found : 'same';
 }

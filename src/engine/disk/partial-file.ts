@@ -2,12 +2,12 @@
  * A copy that is being written beside its place. Chunks are taken at once and written behind, so that the tape is read
  * while the disk writes; a budget shared by all copies of a drive bounds the bytes that wait.
  */
-import { constants } from 'node:fs';
-import { unlink } from 'node:fs/promises';
+import { type BigIntStats, constants, lstatSync } from 'node:fs';
+import { lstat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
-import { inodeOf } from './copy.js';
+import { inodeOf, isSame } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
 
@@ -38,11 +38,35 @@ export function parsePartialName(name: string): PartialOwner | undefined {
  * @throws TapeError TRANSIENT when the disk is not there, and what else keeps it from being removed
  */
 export async function removePartial(place: CopyPlace, name: string): Promise<void> {
+  await beside(place, name, unlink);
+}
+
+/** What has the name beside the place of a copy; undefined for nothing. @throws as `removePartial` */
+export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
+  return await beside(place, name, (file) => lstat(file, { bigint: true }));
+}
+
+/**
+ * Removes a partial file that was looked at; another one that has its name by now is somebody's who writes it.
+ * @returns whether nothing has the name, or had it before another one was begun
+ * @throws as `removePartial`
+ */
+export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
+  const isGone = await beside(place, name, async (file) => {
+    if (!isSame(lstatSync(file, { bigint: true }), seen)) return false;
+    await unlink(file);
+    return true;
+  });
+  return isGone ?? true;
+}
+
+async function beside<T>(place: CopyPlace, name: string, use: (file: string) => Promise<T>): Promise<T | undefined> {
   try {
-    await withCopy(place, (_file, folder) => unlink(path.join(folder.at, name)));
+    return await withCopy(place, (_file, folder) => use(path.join(folder.at, name)));
   } catch (error) {
     const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
     if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
+    return undefined;
   }
 }
 

@@ -5,14 +5,16 @@
 import type { Context } from '../../context.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import {
+  claimLeaving,
+  findLeaving,
   findUncleared,
+  forgetGone,
   letGo,
   markCleared,
   readUnheld,
-  removeNext,
   type UnheldCopy,
 } from '../../operations/disks/removals.js';
-import { compareCopy, removeCopy } from './copy.js';
+import { compareCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 
 const PAGE = 200;
@@ -61,35 +63,62 @@ async function stateOf(
   }
 }
 
-/** Where it is the disk, that is told once, and its copies are left alone until it works again. */
+/** Where it is the disk, that is told once, and its copies are left alone until it works again. @returns whether it is */
 async function tellFailure(
   ctx: Context,
   disks: FailingDisks,
   { copy, error, what }: { copy: NotedCopy; error: unknown; what: string },
-): Promise<void> {
-  if ((await disks.blame(copy, error)) !== undefined) return;
+): Promise<boolean> {
+  if ((await disks.blame(copy, error)) !== undefined) return true;
   ctx.log.error({ err: error, path: copy.path }, `a copy that nobody holds cannot be ${what}; it is tried again`);
+  return false;
 }
 
 async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal): Promise<number> {
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
-    const failed: { copy: NotedCopy; error: unknown }[] = [];
-    const page = await removeNext(ctx, { after, limit: PAGE }, async (copy) => {
-      try {
-        await ofDisk(disks.calls, copy, () => removeCopy(copy));
-        return true;
-      } catch (error) {
-        failed.push({ copy, error });
-        return false;
-      }
-    });
-    for (const { copy, error } of failed) await tellFailure(ctx, disks, { copy, error, what: 'removed' });
-    count += page.removed;
-    if (page.seen < PAGE) break;
-    after = page.last ?? after;
+    const { copies, seen, last } = await claimLeaving(ctx, { after, limit: PAGE });
+    const gone = await removeClaimed(ctx, disks, copies);
+    if (copies.length > 0) count += (await forgetGone(ctx, { gone, claimed: copies })).length;
+    if (seen < PAGE) break;
+    after = last ?? after;
   }
   return count;
+}
+
+/** @returns the copies of which nothing is there any more, or that are left alone since they were changed by hand */
+async function removeClaimed(ctx: Context, disks: FailingDisks, copies: readonly NotedCopy[]): Promise<NotedCopy[]> {
+  const looks = await eachOf(ctx, disks, copies, (copy) => recogniseCopy(copy));
+  const leaving = await findLeaving(
+    ctx,
+    looks.map(({ copy }) => copy),
+  );
+  const found = new Map(looks.filter(({ copy }) => leaving.has(copy.fileId)).map((look) => [look.copy, look.result]));
+  const taken = await eachOf(ctx, disks, [...found.keys()], async (copy) => {
+    const look = found.get(copy);
+    return look !== undefined && (look === 'changed' || (await takeAway(copy, look)));
+  });
+  return taken.filter(({ result }) => result).map(({ copy }) => copy);
+}
+
+/** What came of a call on the disk of each copy; one that fails is told, and left out. */
+async function eachOf<T>(
+  ctx: Context,
+  disks: FailingDisks,
+  copies: readonly NotedCopy[],
+  call: (copy: NotedCopy) => Promise<T>,
+): Promise<{ copy: NotedCopy; result: T }[]> {
+  const done: { copy: NotedCopy; result: T }[] = [];
+  const failing = new Set<number>();
+  for (const copy of copies) {
+    if (failing.has(copy.diskId)) continue;
+    try {
+      done.push({ copy, result: await ofDisk(disks.calls, copy, () => call(copy)) });
+    } catch (error) {
+      if (await tellFailure(ctx, disks, { copy, error, what: 'removed' })) failing.add(copy.diskId);
+    }
+  }
+  return done;
 }
 
 function hasPlace(copy: UnheldCopy): copy is NotedCopy {

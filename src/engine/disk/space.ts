@@ -1,14 +1,14 @@
 /**
  * The real free space of restore disks, which others may fill and an allocation does not know of.
  *
- * Recalls are started under a lock of all disks, and ask here then; whoever only looks for room that has come free asks without it. A figure from before another recall's end would
+ * It is asked for before recalls are started, with nothing locked (operations/disks/reservations.ts). A figure from before another recall's end would
  * count its bytes neither as used nor as reserved. So a figure serves again only while the disks' rows are as they were,
  * and for a second at most; that is a second between two looks where nothing happens. A disk that does not answer in time
  * is left out, and not asked again before it has answered.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { messageOf } from '../../errors.js';
-import type { DiskSpace, LockedDisk } from '../../operations/disks/reservations.js';
+import type { DiskSpace, MeasuredDisk } from '../../operations/disks/reservations.js';
 import { BoundedCalls } from './bounded-calls.js';
 import { findRoot, rootOf, writeMarker } from './marker.js';
 
@@ -35,7 +35,7 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 }
 
 /** What is known of a disk before it is looked at. */
-export type SeenDisk = Pick<LockedDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
+export type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
 
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
@@ -57,13 +57,13 @@ export class DiskGauge {
   }
 
   /** Room by the ids of the disks; all disks are given, since some may share a file system. */
-  async measure(disks: readonly LockedDisk[]): Promise<Map<number, DiskSpace>> {
+  async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.turn.then(() => this.measureAll(disks));
     this.turn = measured.catch(() => {});
     return await measured;
   }
 
-  private async measureAll(disks: readonly LockedDisk[]): Promise<Map<number, DiskSpace>> {
+  private async measureAll(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const version = disks.map((disk) => `${disk.id}:${disk.version}`).join();
     return new Map(
       await Promise.all(
@@ -72,7 +72,7 @@ export class DiskGauge {
     );
   }
 
-  private async measureOne(disk: LockedDisk, version: string): Promise<DiskSpace> {
+  private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
     // trouble stays trouble for a second, whatever happens to the rows

@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
 import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
-import { letGo } from '../../operations/disks/removals.js';
+import { forgetGone, letGo } from '../../operations/disks/removals.js';
 import { copyUnnoted, findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { isThere, lookForUnnoted } from '../disk/changed.js';
@@ -108,20 +108,24 @@ async function* tellCopies(ctx: Context, exam: Examination, faults: readonly Cop
  * @returns the ids of the files for which that was done: one may have changed since it was looked at
  */
 async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise<Set<bigint>> {
-  const idsOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy.fileId);
-  const missing = idsOf('copy-missing');
-  const isGone = async (copy: NotedCopy) => (await compareCopy(copy)) === 'missing';
-  const returned = missing.length > 0 ? await returnMissing(ctx, missing, isGone) : [];
-  const changed = idsOf('copy-changed');
+  const copiesOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
+  const missing = await stillMissing(copiesOf('copy-missing'));
+  const returned = missing.length > 0 ? await returnMissing(ctx, missing) : [];
+  const changed = copiesOf('copy-changed').map(({ fileId }) => fileId);
   const held = await findHeld(ctx, changed);
   const unheld = changed.filter((id) => !held.has(id));
   const left = await letGo(ctx, { unchanged: [], changed: unheld });
   return new Set([...returned, ...left]);
 }
 
+/** Looked for once more: one may be back, and so may its disk be away. */
+async function stillMissing(copies: readonly NotedCopy[]): Promise<NotedCopy[]> {
+  const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
+  return copies.filter((_, n) => states[n] === 'missing');
+}
+
 /** Notes of copies that are to be removed and are gone. */
 async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
-  const isGone = async (copy: NotedCopy) => (await compareCopy(copy)) === 'missing';
   for (let after = 0n; ; ) {
     const copies = await readCopies(ctx, { kind: 'leaving', after, limit: PAGE });
     const here = copies.filter((copy) => !exam.unavailable.has(copy.diskId));
@@ -129,18 +133,19 @@ async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<
     const missing: NotedCopy[] = [];
     for (const copy of here) {
       try {
-        if (await isGone(copy)) missing.push(copy);
+        if ((await compareCopy(copy)) === 'missing') missing.push(copy);
       } catch (error) {
         const [thing, expected] = [copy.mountpoint + copy.path, `a copy of ${copy.size} bytes, to be removed`];
         yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
       }
     }
-    const ids = missing.map((copy) => copy.fileId);
-    const gone = new Set(ids.length > 0 ? await findGone(ctx, ids, { isGone, forget: exam.repair }) : []);
-    for (const { mountpoint, path: file, size, stage } of missing.filter((copy) => gone.has(copy.fileId))) {
+    const ids = new Set(missing.length > 0 ? await findGone(ctx, missing) : []);
+    const gone = missing.filter((copy) => ids.has(copy.fileId));
+    const forgotten = new Set(exam.repair && gone.length > 0 ? await forgetGone(ctx, { gone, claimed: [] }) : []);
+    for (const { fileId, mountpoint, path: file, size, stage } of gone) {
       const expected = `a copy of ${size} bytes, to be removed, the file being ${stage}`;
       const thing = `${mountpoint}${file}`;
-      yield { kind: 'note-without-copy', thing, expected, found: 'nothing', isRepaired: exam.repair };
+      yield { kind: 'note-without-copy', thing, expected, found: 'nothing', isRepaired: forgotten.has(fileId) };
     }
     if (copies.length < PAGE) return;
     after = copies.at(-1)?.fileId ?? after;

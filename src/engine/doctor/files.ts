@@ -5,15 +5,9 @@ import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
 import { readLeftOn } from '../../operations/disks/left-behind.js';
-import {
-  type PlaceNote,
-  type RunningPart,
-  readNotes,
-  readRunning,
-  withLockedFile,
-} from '../../operations/doctor/copies.js';
+import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
-import { isKnownBy, lookAt, removeFile } from '../disk/copy.js';
+import { isKnownBy, isSame, lookAt, removeSeen } from '../disk/copy.js';
 import type { MarkedDisk } from '../disk/marker.js';
 import { parsePartialName } from '../disk/partial-file.js';
 import type { CopyPlace } from '../disk/restore-area.js';
@@ -63,11 +57,10 @@ async function* examineParts(
   );
   for (const { entry, part } of parts.filter(({ part }) => !hasPart(running, part))) {
     const place = { ...disk, path: entry.path };
-    const left = await withLockedFile(ctx, part.fileId, async (_note, nowRunning) => {
-      const stats = hasPart(nowRunning, part) ? undefined : await findStats(place);
-      return stats && { size: stats.size, isRepaired: exam.repair && (await tryRemove(ctx, place)) };
-    });
-    if (!left) continue;
+    const seen = await findStats(place);
+    // after the look: a recall that runs by now has begun a partial file of its own, under a name that may be the same
+    if (!seen || hasPart(await readRunning(ctx, [part.fileId]), part) || !(await isStillThere(place, seen))) continue;
+    const left = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, place, seen)) };
     const expected = `a recall of file ${part.fileId} that runs on drive ${part.driveId} in epoch ${part.epoch}`;
     const found = `none, and ${left.size} bytes`;
     yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: left.isRepaired };
@@ -122,14 +115,11 @@ async function* examineOrphan(
   { fileId }: PlaceNote,
 ): AsyncGenerator<Finding> {
   const left = exam.repair ? await readLeftOn(ctx, { ...place, fileId }) : [];
-  const fault = await withLockedFile(ctx, fileId, async (note) => {
-    const stats = note && !isExpected(note, place) ? await findStats(place) : undefined;
-    if (!note || !stats) return undefined;
-    const copy = left.find(({ ino, ...it }) => ino !== null && isKnownBy({ ...it, ino, ...UNTOLD }, stats));
-    return { note, stats, isRepaired: copy !== undefined && (await tryRemove(ctx, place)) };
-  });
-  if (!fault) return;
-  const { note, stats, isRepaired } = fault;
+  const stats = await findStats(place);
+  const note = stats && (await readNote(ctx, fileId)); // after the look: whatever was seen there is none of its copies
+  if (!stats || !note || isExpected(note, place) || !(await isStillThere(place, stats))) return;
+  const copy = left.find(({ ino, ...it }) => ino !== null && isKnownBy({ ...it, ino, ...UNTOLD }, stats));
+  const isRepaired = copy !== undefined && (await tryRemove(ctx, place, stats));
   const elsewhere = note.stage === 'RESTORED' ? ' on another disk' : '';
   const expected = `nothing, the file of ${note.size} bytes being ${note.stage}${elsewhere}`;
   const found = stats.isFile() ? `${stats.size} bytes` : 'no plain file';
@@ -139,15 +129,20 @@ async function* examineOrphan(
 /** Of what was left behind only inode, size and time of modification are known. */
 const UNTOLD = { ctimeNs: null, copyChecksum: null };
 
-/** @returns false when it could not be removed, which holds up nothing else */
-async function tryRemove(ctx: Context, place: CopyPlace): Promise<boolean> {
+/** @returns false when it could not be removed, or is not what was seen any more, which holds up nothing else */
+async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   try {
-    await removeFile(place);
-    return true;
+    return await removeSeen(place, seen);
   } catch (error) {
     ctx.log.error({ err: error, path: place.path }, `it cannot be removed: ${messageOf(error)}`);
     return false;
   }
+}
+
+/** Whatever was on its way out when it was seen has gone by now, since that comes before the catalogue says so. */
+async function isStillThere(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
+  const now = await findStats(place);
+  return now !== undefined && isSame(now, seen);
 }
 
 /** What stands in the place; undefined for nothing, and where something has taken the place of its folder meanwhile. */

@@ -1,7 +1,7 @@
 /** What the database says of the copies on restore disks. */
 
 import type { Context } from '../../context.js';
-import { raw, sql } from '../../database/sql.js';
+import { raw, type Sql, sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
 
 /** A copy that is noted; at any other stage than RESTORED it is to be removed. */
@@ -18,6 +18,18 @@ export interface NotedCopy {
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
+  /** Of the file's row: another one whenever something was written of the file. */
+  version: string;
+}
+
+/**
+ * Of files that are locked, or asked about, those of which nothing was written since their copies were read: whatever was
+ * found on disk meanwhile was found of these very copies.
+ */
+export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[]): Sql {
+  const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
+  return sql`(f.id = ANY(${ids}::bigint[])
+    AND (f.id, f.xmin::text) IN (SELECT * FROM unnest(${ids}::bigint[], ${versions}::text[])))`;
 }
 
 /** What is told of the tape copy of a file whose copy in the restore area was changed by hand (table `verification`). */
@@ -25,7 +37,8 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is 
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
 export const copyColumns = sql`f.id AS "fileId", f.path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
-  f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum"`;
+  f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
+  f.xmin::text AS version`;
 
 /** Some of the copies of restored files on a disk. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {

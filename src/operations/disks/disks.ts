@@ -30,7 +30,7 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
     where: { mountpoint },
     create: { mountpoint, size: input.size },
     update: { size: input.size },
-    omit: { failures: true, retryAt: true },
+    omit: { failures: true, retryAt: true, reservedEver: true },
   });
   await ctx.db.pool.query(roomRing);
   return disk;
@@ -79,7 +79,7 @@ export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size:
 export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.prisma.restoreDisk.findMany({
     orderBy: { mountpoint: 'asc' },
-    omit: { failures: true, retryAt: true },
+    omit: { failures: true, retryAt: true, reservedEver: true },
   });
 }
 

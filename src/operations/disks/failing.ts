@@ -7,7 +7,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { endSuspension } from '../suspensions.js';
-import type { LockedDisk } from './reservations.js';
+import type { MeasuredDisk } from './reservations.js';
 
 const FIRST_PAUSE_SECONDS = 5;
 const MAX_PAUSE_SECONDS = 600;
@@ -43,7 +43,7 @@ export async function holdDisk(ctx: Context, mountpoint: string, problem: string
 }
 
 /** A disk that is to be tried. */
-export type FailingDisk = Pick<LockedDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
+export type FailingDisk = Pick<MeasuredDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
 
 /** Disks that are to be tried now; nobody else is given them before their next pause is over. */
 export async function takeRetries(ctx: Context): Promise<FailingDisk[]> {

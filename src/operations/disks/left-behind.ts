@@ -1,13 +1,12 @@
 /**
  * What recalls may have left on disks, and what nobody could look at: their disk was away when their engine was gone, or
  * failed when they ended. It is kept by what the copy is known by, so that no file of somebody else's is taken for it, and
- * removed by a pass.
+ * removed by a pass. Nothing is locked meanwhile: what was looked at is taken away exactly as it was, or not at all.
  */
 
 import type { Context } from '../../context.js';
-import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { type Transaction, transaction } from '../../database/transaction.js';
+import type { Transaction } from '../../database/transaction.js';
 
 export interface LeftBehind {
   id: bigint;
@@ -47,27 +46,35 @@ export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: 
   return rows;
 }
 
+/** What is left behind of files that are not being restored, a page at a time; what stands on a failing disk waits for it. */
+export async function readLeft(ctx: Context, page: { after: bigint; limit: number }): Promise<LeftBehind[]> {
+  const { rows } = await ctx.db.pool.query<LeftBehind>(
+    sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.id > ${page.after} AND ${isAtRest}
+          AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = l.disk_id) ORDER BY l.id LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+/** One that is just being restored may have a copy with the inode of one that has gone. */
+const isAtRest = sql`f.stage <> 'RESTORING'`;
+
 /**
- * Has what is left behind looked at and removed, a page at a time. The files stay locked meanwhile. A copy that is noted
- * by now is left where it is, and so is one that is just being put there: it may have the inode of one that has gone.
- * @param remove tells whether nothing is left; calling it again must be safe
+ * Of what was found on disk, what is still nobody's: to be asked after it was looked at, and before it is taken away. A copy
+ * that is noted by now is left where it is.
+ * @returns the ids of what is still left behind, and whether its copy may be removed, too
  */
-export async function removeLeft(
+export async function findStillLeft(
   ctx: Context,
-  page: { after: bigint; limit: number },
-  remove: (left: LeftBehind) => Promise<boolean>,
-): Promise<{ seen: number; removed: number; last: bigint | undefined }> {
-  return await transaction(ctx.db.pool, 'removeLeft', async (tx) => {
-    const rows = await tx.query<LeftBehind & { isNoted: boolean }>(
-      sql`SELECT ${leftColumns}, coalesce(f.disk_id = l.disk_id AND f.disk_ino = l.ino, false) AS "isNoted" FROM ${leftRows}
-          WHERE l.id > ${page.after} AND f.stage <> 'RESTORING'
-            AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = l.disk_id) ORDER BY l.id LIMIT ${page.limit} ${locking.freeFile}`,
-    );
-    const over: bigint[] = [];
-    for (const { isNoted, ...left } of rows) {
-      if (await remove(isNoted ? { ...left, ino: null } : left)) over.push(left.id);
-    }
-    if (over.length > 0) await tx.query(sql`DELETE FROM left_behind WHERE id = ANY(${over}::bigint[])`);
-    return { seen: rows.length, removed: over.length, last: rows.at(-1)?.id };
-  });
+  left: readonly LeftBehind[],
+): Promise<Map<bigint, { isNoted: boolean }>> {
+  const { rows } = await ctx.db.pool.query<{ id: bigint; isNoted: boolean }>(
+    sql`SELECT l.id, coalesce(f.disk_id = l.disk_id AND f.disk_ino = l.ino, false) AS "isNoted" FROM ${leftRows}
+        WHERE l.id = ANY(${left.map(({ id }) => id)}::bigint[]) AND ${isAtRest}`,
+  );
+  return new Map(rows.map(({ id, isNoted }) => [id, { isNoted }]));
+}
+
+/** Forgets what is left behind no more. Calling twice is safe. */
+export async function forgetLeft(ctx: Context, left: readonly LeftBehind[]): Promise<void> {
+  await ctx.db.pool.query(sql`DELETE FROM left_behind WHERE id = ANY(${left.map(({ id }) => id)}::bigint[])`);
 }

@@ -3,16 +3,22 @@
  *
  * First the file moves to ONTAPE while its copy is still noted (`disk_id`), then the copy is removed, then the note.
  * A process killed anywhere leaves a note, and the next one removes the copy; until then no recall of the file starts.
+ *
+ * Nothing is locked while a disk is looked at or written to, which may take as long as it likes. Whoever removes a copy claims
+ * it for a while, so that others turn to other copies; only that. What keeps a copy of later from being taken for this one is
+ * that it is recognised first, then the database is asked whether it is still to go, and then exactly what was recognised
+ * is taken away. The note goes only where nothing was written of the file since it was read.
  */
 
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRequests } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isLive, isUnheld } from '../conditions.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
-import { CHANGED_BY_HAND, copyColumns, type NotedCopy } from './copies.js';
+import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
 
@@ -106,29 +112,75 @@ async function keepUnverified(ctx: Context, tx: Transaction, fileIds: readonly b
   );
 }
 
+/** A copy that somebody removes is left to them for so long; they may have been killed. */
+const CLAIM_SECONDS = 10;
+
 /**
- * Has the next copies removed that are to go. Their files stay locked meanwhile, so that of two engines one removes
- * them, and neither removes a copy that a later recall has put in the same place.
- * @param remove tells whether the copy is gone; calling it again for one that is gone must be safe
- * @returns how many copies were looked at and how many are gone, and the last file among them
+ * Claims the next copies that are to go, for whoever removes them.
+ * @returns the copies; how many were looked at, and the last file among them: others may have claimed some at the same time
  */
-export async function removeNext(
+export async function claimLeaving(
   ctx: Context,
   page: { after: bigint; limit: number },
-  remove: (copy: NotedCopy) => Promise<boolean>,
-): Promise<{ seen: number; removed: number; last: bigint | undefined }> {
-  return await transaction(ctx.db.pool, 'removeNext', async (tx) => {
-    const copies = await tx.query<NotedCopy>(
-      sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
-          WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} ORDER BY f.id LIMIT ${page.limit} ${locking.freeFile}`,
+): Promise<{ copies: NotedCopy[]; seen: number; last: bigint | undefined }> {
+  const now = ctx.now();
+  const { rows } = await ctx.db.pool.query<NotedCopy & { isClaimed: boolean }>(
+    sql`WITH due AS (
+          SELECT f.id FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+          WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} AND NOT ${isBeingRemoved(now)}
+          ORDER BY f.id LIMIT ${page.limit}
+        ), claimed AS (
+          INSERT INTO removal (file_id, claimed_until)
+          SELECT id, ${addSeconds(now, CLAIM_SECONDS)}::timestamp FROM due ORDER BY id
+          ON CONFLICT (file_id) DO UPDATE SET claimed_until = excluded.claimed_until
+            WHERE removal.claimed_until <= ${now}::timestamp RETURNING file_id
+        )
+        SELECT ${copyColumns}, l.file_id IS NOT NULL AS "isClaimed"
+        FROM due JOIN tape_file f ON f.id = due.id JOIN restore_disk k ON k.id = f.disk_id
+          LEFT JOIN claimed l ON l.file_id = f.id ORDER BY f.id`,
+  );
+  const copies = rows.filter((row) => row.isClaimed);
+  return { copies, seen: rows.length, last: rows.at(-1)?.fileId };
+}
+
+/** Somebody removes the copy of the file `f` just now. */
+export function isBeingRemoved(now: string): Sql {
+  return sql`EXISTS (SELECT FROM removal m WHERE m.file_id = f.id AND m.claimed_until > ${now}::timestamp)`;
+}
+
+/** Of copies that were recognised on disk, those that are still to go: the ids of their files. */
+export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): Promise<Set<bigint>> {
+  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(copies)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'`,
+  );
+  return new Set(rows.map((row) => row.id));
+}
+
+/**
+ * Forgets copies that are to go and have gone, as far as nothing else was written of their files since they were read, and
+ * gives back the claims of all. Calling twice is safe.
+ * @returns the ids of the files of which they were forgotten
+ */
+export async function forgetGone(
+  ctx: Context,
+  { gone, claimed }: { gone: readonly NotedCopy[]; claimed: readonly NotedCopy[] },
+): Promise<bigint[]> {
+  const ids = gone.map((copy) => copy.fileId);
+  return await transaction(ctx.db.pool, 'forgetGone', async (tx) => {
+    // what somebody else has locked, for as long as an import may take, is left to a later pass
+    const free = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );
-    const removed: bigint[] = [];
-    for (const copy of copies) if (await remove(copy)) removed.push(copy.fileId);
-    if (removed.length > 0) {
-      await forgetCopies(tx, removed);
-      await ringRoom(tx);
-    }
-    return { seen: copies.length, removed: removed.length, last: copies.at(-1)?.fileId };
+    const rows = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${free.map((file) => file.id)}::bigint[]) AND ${isAsRead(gone)}
+            AND f.stage <> 'RESTORED'`,
+    );
+    const forgotten = rows.map((row) => row.id);
+    await tx.query(sql`DELETE FROM removal WHERE file_id = ANY(${claimed.map((copy) => copy.fileId)}::bigint[])`);
+    if (forgotten.length === 0) return [];
+    await forgetCopies(tx, forgotten);
+    await ringRoom(tx);
+    return forgotten;
   });
 }
 
@@ -141,6 +193,8 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
         ), forgotten AS (
           UPDATE tape_file f SET disk_id = NULL, disk_ino = NULL, disk_mtime_ns = NULL, disk_ctime_ns = NULL,
             disk_checksum = NULL FROM copy WHERE f.id = copy.id
+        ), given_back AS (
+          DELETE FROM removal m USING copy WHERE m.file_id = copy.id
         ), locked AS (
           SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM copy) ORDER BY k.id ${locking.disk}
         )

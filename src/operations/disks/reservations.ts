@@ -1,7 +1,10 @@
 /**
  * Room for recalls on the restore disks. A recall starts only where both the disk's allocation and its real free space
- * have room beside everything that is reserved. All disks are locked meanwhile, so that no two engines give the same
- * room away. Once the recall has ended, what was reserved is used or free again.
+ * have room beside everything that is reserved. All disks are locked while room is given away, so that no two engines give
+ * the same away. Once the recall has ended, what was reserved is used or free again.
+ *
+ * The disks are looked at before that, with nothing locked, since one may be slow, or hang. Of what was free then everything
+ * is taken off that may have been written since: what was reserved at that time, and what was reserved from then on.
  *
  * A recall without room is told why once, and is not looked at again before there is room for it, however long that takes
  * and however many wait: whoever makes room rings, and an engine wakes as many as the room is for.
@@ -26,18 +29,21 @@ import {
 /** Bytes that can really be written to a disk, and a name of its file system; or why that is not known. */
 export type DiskSpace = { freeBytes: bigint; fileSystem: string } | { problem: string };
 
-/** A disk whose row is locked. */
-export interface LockedDisk extends DiskRow {
+/** A disk as its row was before it is looked at. */
+export interface MeasuredDisk extends DiskRow {
   /** Another one whenever something was reserved, used or freed. */
   version: string;
-  /** A file was noted to have a copy on it, as far as could be seen before the lock was had. */
+  /** A file was noted to have a copy on it. */
   hasCopies: boolean;
 }
 
-/** Given by the engine, since operations touch no disk. It must answer soon: the disks may be locked meanwhile. */
-export type MeasureDisks = (disks: readonly LockedDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
+/** Given by the engine, since operations touch no disk. */
+export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-interface Candidate extends LockedDisk {
+/** What was seen of the disks, by their ids, and what was reserved on them just before: bytes. */
+export type SeenDisks = ReadonlyMap<number, { space: DiskSpace; reserved: bigint; reservedEver: bigint }>;
+
+interface Candidate extends DiskRow {
   /** One object for all disks that share it; undefined where nobody knows. */
   fileSystem: FileSystemRoom | undefined;
   /** Why nothing may be put there now, for people. */
@@ -60,17 +66,34 @@ export interface Reservation extends Unplaced {
 /** How a suspended disk is called. */
 export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
 
+/** Looks at the disks that may be looked at. To be called where nothing is locked: it takes as long as they let it. */
+export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
+  const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks);
+  return await seeDisks(rows, measure);
+}
+
+async function seeDisks(rows: readonly FoundDisk[], measure: MeasureDisks): Promise<SeenDisks> {
+  const spaces = await measure(rows.filter((disk) => !disk.isFailing));
+  return new Map(
+    rows.flatMap(({ id, reserved, reservedEver }) => {
+      const space = spaces.get(id);
+      return space ? [[id, { space, reserved, reservedEver }]] : [];
+    }),
+  );
+}
+
 /**
  * Gives each recall a disk with room; one without stays in the queue, and says which limit each disk has reached.
+ * @param seen by `lookAtDisks`, before the transaction began
  * @returns those with a disk, in the order given
  */
 export async function reserve<R extends Unplaced>(
   tx: Transaction,
   waiting: readonly R[],
-  measure: MeasureDisks,
+  seen: SeenDisks,
 ): Promise<{ recall: R; disk: DiskRow }[]> {
   if (waiting.length === 0) return [];
-  const disks = await findRoom(await tx.query<FoundDisk>(sql`${allDisks} ORDER BY k.id ${locking.disk}`), measure);
+  const disks = findRoom(await tx.query<FoundDisk>(sql`${allDisks} ORDER BY k.id ${locking.disk}`), seen);
   const open = disks.filter((disk) => disk.problem === undefined);
   const placed: { recall: R; disk: DiskRow }[] = [];
   const unplaced: R[] = [];
@@ -84,7 +107,7 @@ export async function reserve<R extends Unplaced>(
   }
   const [ids, reserved] = [open.map((disk) => disk.id), open.map((disk) => disk.reserved)];
   await tx.query(
-    sql`UPDATE restore_disk k SET reserved = n.reserved
+    sql`UPDATE restore_disk k SET reserved = n.reserved, reserved_ever = k.reserved_ever + n.reserved - k.reserved
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
@@ -93,34 +116,53 @@ export async function reserve<R extends Unplaced>(
 }
 
 /** `isRetried`: what keeps it out of service is the engine, until it works again. */
-type FoundDisk = LockedDisk & {
+type FoundDisk = MeasuredDisk & {
+  /** Bytes, of all recalls that ever had room here: what it has grown by was reserved meanwhile. */
+  reservedEver: bigint;
   mode: SuspensionMode | null;
   reason: string | null;
   isFailing: boolean;
   isRetried: boolean;
 };
 
-const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.xmin::text AS version, s.mode, s.reason,
+const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
+     k.xmin::text AS version, s.mode, s.reason,
      EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
      EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried",
      EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
    FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
 
-async function findRoom(rows: readonly FoundDisk[], measure: MeasureDisks): Promise<Candidate[]> {
-  const spaces = await measure(rows.filter((disk) => !disk.isFailing)); // one that hangs would hold the locks
+function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
   const fileSystems = new Map<string, FileSystemRoom>();
-  return rows.map(({ mode, reason, isFailing, isRetried, ...disk }) => {
-    const space = spaces.get(disk.id) ?? { problem: `the free space of ${disk.mountpoint} is unknown` };
+  return rows.map((row) => {
+    const { id, mountpoint, size, used, reserved, mode, reason, isRetried } = row;
+    const disk = { id, mountpoint, size, used, reserved };
+    const look = seen.get(id);
+    const space = look?.space ?? { problem: `the free space of ${mountpoint} is unknown` };
     const isSuspended = mode !== null && !isRetried;
     const why = reason ? ` (${reason})` : '';
-    const suspended = mode !== null ? `${disk.mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
-    if ('problem' in space) return { ...disk, fileSystem: undefined, problem: suspended ?? space.problem, isSuspended };
+    const suspended = mode !== null ? `${mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
+    if (!look || 'problem' in space) {
+      const problem = suspended ?? ('problem' in space ? space.problem : '');
+      return { ...disk, fileSystem: undefined, problem, isSuspended };
+    }
     const fileSystem = fileSystems.get(space.fileSystem) ?? { freeBytes: space.freeBytes, reserved: 0n };
     fileSystems.set(space.fileSystem, fileSystem);
     if (space.freeBytes < fileSystem.freeBytes) fileSystem.freeBytes = space.freeBytes;
-    fileSystem.reserved += disk.reserved;
+    fileSystem.reserved += unwritten(row, look);
     return { ...disk, fileSystem, problem: suspended, isSuspended };
   });
+}
+
+/**
+ * Bytes that what was seen to be free may be short of by now, or soon will be. What has ended meanwhile counts as well: its
+ * bytes may have been written after the look. (A program from before counts no reservation.)
+ */
+function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
+  const reservedSince = now.reservedEver - look.reservedEver;
+  const known = look.reserved + reservedSince;
+  if (known < now.reserved) return now.reserved;
+  return known;
 }
 
 /**
@@ -151,7 +193,7 @@ const WOKEN_RECALLS = 5000;
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
   const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks} WHERE ${isAwaited}`);
-  const open = (await findRoom(rows, measure)).filter((disk) => disk.problem === undefined);
+  const open = findRoom(rows, await seeDisks(rows, measure)).filter((disk) => disk.problem === undefined);
   const rooms = open.map(roomOf).filter((room) => room >= 0n);
   if (rooms.length === 0) return 0;
   const total = rooms.reduce((sum, room) => sum + room);

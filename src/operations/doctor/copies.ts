@@ -1,38 +1,39 @@
 /**
- * What is noted of copies against what stands on the restore disks. Operations touch no disk: the engine gives the look
- * at it, which is taken while the files are locked, so that no recall or removal of them is half-way.
+ * What is noted of copies against what stands on the restore disks. Operations touch no disk: the engine looks at it, with
+ * nothing locked, and what it has found counts only where nothing was written of the file meanwhile.
  */
 
 import type { Context } from '../../context.js';
-import { lockFiles, locking } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
-import { type Transaction, transaction } from '../../database/transaction.js';
+import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
 import type { Stage } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isUnheld } from '../conditions.js';
 import { isUnnoted } from '../disks/changed.js';
-import { copyColumns, type NotedCopy } from '../disks/copies.js';
+import { isAsRead, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
-import { forgetCopies } from '../disks/removals.js';
+import { forgetCopies, isBeingRemoved } from '../disks/removals.js';
 import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FaultKind } from './findings.js';
 
 /**
- * Restored files whose copies are gone are on tape again, and recalled for whoever holds them.
- * @param isGone must be safe to call again
- * @returns the ids of the files whose copies are gone
+ * Restored files whose copies are gone are on tape again, and recalled for whoever holds them, where nothing was written of
+ * them since their copies were read.
+ * @param gone were looked for on disk after they were read
+ * @returns the ids of the files for which that was done
  */
-export async function returnMissing(
-  ctx: Context,
-  fileIds: readonly bigint[],
-  isGone: (copy: NotedCopy) => Promise<boolean>,
-): Promise<bigint[]> {
+export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): Promise<bigint[]> {
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
-    await lockHolders(tx, fileIds);
-    const copies = await lockCopies(tx, fileIds, sql`f.stage = 'RESTORED'`, locking.file);
-    const gone: bigint[] = [];
-    for (const copy of copies) if (await isGone(copy)) gone.push(copy.fileId);
-    const moved = await moveFiles(tx, gone, { from: 'RESTORED', to: 'ONTAPE' });
+    await lockHolders(
+      tx,
+      gone.map((copy) => copy.fileId),
+    );
+    const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(gone)}`);
+    const moved = await moveFiles(
+      tx,
+      rows.map((row) => row.id),
+      { from: 'RESTORED', to: 'ONTAPE' },
+    );
     const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
@@ -43,31 +44,16 @@ export async function returnMissing(
 }
 
 /**
- * Copies that are to be removed and are gone already. Those that an engine is removing just now are left to it.
- * @returns the ids of their files, whose notes are taken away where that is asked for
+ * Of copies that are to be removed, and of which nothing was found on disk after they were read, those that are still noted.
+ * What an engine is removing just now is left to it.
+ * @returns the ids of their files
  */
-export async function findGone(
-  ctx: Context,
-  fileIds: readonly bigint[],
-  options: { isGone: (copy: NotedCopy) => Promise<boolean>; forget: boolean },
-): Promise<bigint[]> {
-  return await transaction(ctx.db.pool, 'findGone', async (tx) => {
-    const copies = await lockCopies(tx, fileIds, sql`f.stage <> 'RESTORED'`, locking.freeFile);
-    const gone: bigint[] = [];
-    for (const copy of copies) if (await options.isGone(copy)) gone.push(copy.fileId);
-    if (options.forget && gone.length > 0) {
-      await forgetCopies(tx, gone);
-      await ringRoom(tx);
-    }
-    return gone;
-  });
-}
-
-async function lockCopies(tx: Transaction, fileIds: readonly bigint[], which: Sql, lock: Sql): Promise<NotedCopy[]> {
-  return await tx.query<NotedCopy>(
-    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
-        WHERE f.id = ANY(${fileIds}::bigint[]) AND ${which} ORDER BY f.id ${lock}`,
+export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Promise<bigint[]> {
+  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(missing)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'
+          AND NOT ${isBeingRemoved(ctx.now())} ORDER BY f.id`,
   );
+  return rows.map((row) => row.id);
 }
 
 /** Restored files that nobody holds, and that no pass will come to. The engine lets them go. */
@@ -113,17 +99,12 @@ export async function readNotes(ctx: Context, paths: readonly string[]): Promise
   return new Map(rows.map((row) => [row.path, row]));
 }
 
-/** Has something decided about a file while it is locked: no recall of it begins or ends meanwhile. */
-export async function withLockedFile<T>(
-  ctx: Context,
-  fileId: bigint,
-  decide: (note: PlaceNote | undefined, running: readonly RunningPart[]) => Promise<T>,
-): Promise<T> {
-  return await transaction(ctx.db.pool, 'withLockedFile', async (tx) => {
-    await lockFiles(tx, [fileId]);
-    const [note] = await tx.query<PlaceNote>(sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`);
-    return await decide(note, await tx.query<RunningPart>(sql`${runningParts} AND file_id = ${fileId}`));
-  });
+/** What the catalogue says of a file by now. */
+export async function readNote(ctx: Context, fileId: bigint): Promise<PlaceNote | undefined> {
+  const { rows } = await ctx.db.pool.query<PlaceNote>(
+    sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`,
+  );
+  return rows[0];
 }
 
 /** A recall that runs, and may have a partial file. */

@@ -11,7 +11,7 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
 import { isChanged, isWaiting } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
-import { type MeasureDisks, reserve } from '../disks/reservations.js';
+import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
 import { mayBegin } from '../suspensions.js';
@@ -41,6 +41,7 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure }: { fileIds: readonly bigint[]; measure: MeasureDisks },
 ): Promise<RunningRecall[]> {
+  const seen = await lookAtDisks(ctx, measure); // before anything is locked
   const { started, idle } = await transaction(ctx.db.pool, 'startRecalls', async (tx) => {
     // requests that have started are not changed here, and stay free for recalls that end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
@@ -51,7 +52,7 @@ export async function startRecalls(
     await followFiles(tx, fileIds);
     const isHere = ({ volumeId }: WaitingRecall) => volumeId !== null && volumeId === mounted.volumeId;
     const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
-    const placed = await reserve(tx, startable.filter(hasPosition), measure);
+    const placed = await reserve(tx, startable.filter(hasPosition), seen);
     await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
