@@ -12,9 +12,10 @@ import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
+import type { Answer } from './reader.js';
 
 interface SchemaTypes {
-  Context: Context & { place?: EventPlace };
+  Context: Context & { place?: EventPlace; res?: Answer };
   PrismaTypes: PrismaTypes;
   DefaultFieldNullability: false;
   Scalars: {

@@ -10,6 +10,7 @@ import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { pageOf } from './made-pages.js';
+import { readerOf } from './reader.js';
 import { CreateRequestInput } from './requests.js';
 
 /** Reading the plan looks at the whole queue. */
@@ -256,7 +257,7 @@ builder.queryFields((t) => ({
     complexity: PLAN_COMPLEXITY,
     errors: { types: [InvalidInputError, UnknownUserError], union: { name: 'EstimateRequestResult' } },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
-    resolve: (_root, { input }, ctx) => estimateRequest(ctx, input),
+    resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, readerOf(ctx)),
   }),
 }));
 

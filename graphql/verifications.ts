@@ -4,6 +4,7 @@ import { listVerifications, verifyAgain } from '../src/operations/catalogue/veri
 import { builder, pageComplexity } from './builder.js';
 import { ErrorClassType } from './holds.js';
 import { isBigInt, readListPage } from './pages.js';
+import { readerOf } from './reader.js';
 
 const VerificationType = builder.prismaObject('Verification', {
   description: 'A tape copy that could not be confirmed when it was read back.',
@@ -40,9 +41,9 @@ builder.queryFields((t) => ({
     description: 'Tape copies that could not be confirmed.',
     complexity: pageComplexity,
     args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
-    totalCount: (_root, args, ctx) => listVerifications(ctx, args).count(),
+    totalCount: (_root, args, ctx) => listVerifications(ctx, args, readerOf(ctx)).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args).page),
+      readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, readerOf(ctx)).page),
   }),
 }));
 

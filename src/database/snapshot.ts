@@ -24,8 +24,12 @@ export interface Snapshot {
 }
 
 /** Gives `work` a view of the database in which all queries see the same moment. */
-export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
+async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const client = await pool.connect();
+  return await onSnapshot(client, work);
+}
+
+async function onSnapshot<T>(client: pg.PoolClient, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
   let broken = false;
   try {
@@ -82,16 +86,81 @@ export async function readList<Row extends object, T>(
 
 /** All rows of a list that is short and soon found. */
 async function readShort<Row extends object>(db: Database, list: Sql): Promise<Row[] | undefined> {
+  const found = await readSoon(db, async ({ query }) => {
+    await query(declare(list));
+    const rows = await query<Row>(FETCH_SHORT);
+    return rows.length <= PAGE ? rows : undefined;
+  });
+  return found?.answer;
+}
+
+/** What is found within a second for each statement; undefined where it takes longer. */
+async function readSoon<T>(db: Database, work: (snapshot: Snapshot) => Promise<T>): Promise<{ answer: T } | undefined> {
   try {
-    return await withSnapshot(db.pool, async ({ query }) => {
-      await query(sql`SELECT set_config('statement_timeout', ${SHORT_MS}, true)`);
-      await query(declare(list));
-      const rows = await query<Row>(FETCH_SHORT);
-      return rows.length <= PAGE ? rows : undefined;
+    return await withSnapshot(db.pool, async (snapshot) => {
+      await snapshot.query(sql`SELECT set_config('statement_timeout', ${SHORT_MS}, true)`);
+      return { answer: await work(snapshot) };
     });
   } catch (error) {
     if (error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT) return undefined;
     throw error;
+  }
+}
+
+/**
+ * The answer to a question of which nobody knows how long it takes, such as a search by a pattern, from one snapshot: asked on
+ * the connections that all share for a second, and from there on where long lists are read.
+ * @param work may be called twice
+ * @param reader aborts when nobody waits for the answer any more, which is looked for no longer then
+ * @throws UnavailableError when too many are at long lists, or nobody waits any more
+ */
+export async function readAtLength<T>(
+  db: Database,
+  work: (snapshot: Snapshot) => Promise<T>,
+  reader?: AbortSignal,
+): Promise<T> {
+  checkReader(reader);
+  const soon = await readSoon(db, work);
+  if (soon) return soon.answer;
+  const leave = await db.longReads.enter();
+  try {
+    checkReader(reader);
+    return await forReader(db, work, reader);
+  } finally {
+    leave();
+  }
+}
+
+function checkReader(reader: AbortSignal | undefined): void {
+  if (reader?.aborted) throw new UnavailableError('busy', 'nobody waits for it any more');
+}
+
+/** A statement goes on without anybody who reads its answer, unless it is cancelled. */
+async function forReader<T>(
+  db: Database,
+  work: (snapshot: Snapshot) => Promise<T>,
+  reader: AbortSignal | undefined,
+): Promise<T> {
+  const client = await db.streamPool.connect();
+  const { processID } = client as unknown as { processID: number };
+  let cancelled: Promise<unknown> | undefined;
+  const cancel = () => {
+    cancelled ??= db.pool.query(sql`SELECT pg_cancel_backend(${processID}::int)`).catch(() => {});
+  };
+  reader?.addEventListener('abort', cancel);
+  const snapshot = onSnapshot(client, async (view) => {
+    const answer = await work(view);
+    reader?.removeEventListener('abort', cancel);
+    await cancelled; // which would hit whoever has the connection next
+    return answer;
+  });
+  try {
+    return await snapshot;
+  } catch (error) {
+    checkReader(reader);
+    throw error;
+  } finally {
+    reader?.removeEventListener('abort', cancel);
   }
 }
 

@@ -6,6 +6,7 @@
  * it in memory, and a request may hold a million files.
  */
 import type { Context } from '../context.js';
+import { readAtLength } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 
 /** A page of a list: so many rows that follow a key, or go before it. */
@@ -22,16 +23,17 @@ export interface KeyedList {
   rows: Sql;
   id: Sql;
   key: Sql;
+  /** Aborts when nobody waits for a page any more. */
+  reader?: AbortSignal | undefined;
 }
 
 /** The ids of a page, in order of the key. */
 async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unknown>): Promise<Id[]> {
   const { from, isBackward, limit } = page;
   const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
-  const { rows } = await ctx.db.pool.query<{ id: Id }>(
-    sql`SELECT ${list.id} AS id FROM ${list.rows} ${after}
-        ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} LIMIT ${limit}`,
-  );
+  const statement = sql`SELECT ${list.id} AS id FROM ${list.rows} ${after}
+    ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} LIMIT ${limit}`;
+  const rows = await readAtLength(ctx.db, ({ query }) => query<{ id: Id }>(statement), list.reader);
   const ids = rows.map((row) => row.id);
   return isBackward ? ids.reverse() : ids;
 }
@@ -53,10 +55,11 @@ export async function readPageRows<Id, Row>(
   }
 }
 
-/** @param rows as in a KeyedList */
-export async function countRows(ctx: Context, rows: Sql): Promise<number> {
-  const { rows: counts } = await ctx.db.pool.query<{ count: bigint }>(sql`SELECT count(*) FROM ${rows}`);
-  return Number(counts[0]?.count ?? 0n);
+/** @param list as a KeyedList */
+export async function countRows(ctx: Context, { rows, reader }: Pick<KeyedList, 'rows' | 'reader'>): Promise<number> {
+  const statement = sql`SELECT count(*) FROM ${rows}`;
+  const [row] = await readAtLength(ctx.db, ({ query }) => query<{ count: bigint }>(statement), reader);
+  return Number(row?.count ?? 0n);
 }
 
 /** Where a list is kept: the column that names the parent, and the one whose integers give the order. */

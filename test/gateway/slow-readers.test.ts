@@ -4,7 +4,7 @@ import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { ask, askData, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
 import { call, errorBody, get, makeRequest, read } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
@@ -122,5 +122,45 @@ test('a reader that takes nothing is dropped, and one that takes little gets all
     expect((await call(strict, 'GET', '/files?match=/short/')).status).toBe(200);
   } finally {
     await strict.close();
+  }
+});
+
+test('what an estimate, a count and a page search for long leaves the connections that all share, and ends with its reader', async () => {
+  const small = await startApp({ database: { poolSize: 3 } });
+  try {
+    await addQuota(small.ctx, 'alice', 1000n);
+    await addFiles(small.ctx, [{ path: '/short/1', size: 1n, stage: 'ONTAPE' }]);
+    let looking = -1; // the first has the lock
+    small.ctx.db.streamPool.on('acquire', () => looking++);
+    const { answers, left } = await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async () => {
+      const leaving = new AbortController();
+      const answers = [
+        ask(small, '{ estimateRequest(input: { quota: "alice", pattern: "/short/" }) { ... on Estimate { files } } }'),
+        ask(small, '{ tapeFiles(match: "/short/") { totalCount } }'),
+        ask(small, '{ tapeFiles(match: "/short/") { edges { node { path } } } }'),
+      ];
+      const body = { query: '{ tapeFiles(match: "/left/") { totalCount } }' };
+      const left = sendGraphql(small, body, { signal: leaving.signal }).catch((error: unknown) => error);
+      await waitFor('all to look for long', async () => looking >= 3);
+      expect((await get(small, '/quota/alice')).status).toBe(200);
+      const blocked = async () =>
+        (
+          await small.ctx.db.pool.query(
+            `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+          )
+        ).rowCount;
+      expect(await blocked()).toBe(4);
+      leaving.abort();
+      await waitFor('what nobody waits for to be given up', async () => (await blocked()) === 3);
+      return { answers, left };
+    });
+    expect(await left).toBeInstanceOf(Error);
+    expect((await Promise.all(answers)).map(({ data }) => data)).toEqual([
+      { estimateRequest: { files: 1 } },
+      { tapeFiles: { totalCount: 1 } },
+      { tapeFiles: { edges: [{ node: { path: '/short/1' } }] } },
+    ]);
+  } finally {
+    await small.close();
   }
 });

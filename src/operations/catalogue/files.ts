@@ -26,13 +26,16 @@ export interface FileRow {
 
 type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
 
-/** Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot. */
-export function listFiles(ctx: Context, input: ListFilesInput) {
+/**
+ * Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot.
+ * @param reader aborts when nobody waits for them any more
+ */
+export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   const rows = sql`tape_file f WHERE ${filterOf(input)}`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows, reader }),
     page: (page: KeyPage<string>, query: FileQuery) =>
-      readPageRows(ctx, { rows, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
+      readPageRows(ctx, { rows, reader, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
         const where = { id: { in: ids } };
         return ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
       }),

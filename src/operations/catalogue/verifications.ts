@@ -115,13 +115,13 @@ export async function forgetVerifications(tx: Transaction, fileIds: readonly big
 }
 
 /** Copies that could not be confirmed, in order of the files' ids: counted, or by the page. */
-export function listVerifications(ctx: Context, input: { match?: string | null | undefined }) {
+export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   const isMatch = input.match ? sql`f.path LIKE ${likeSubstring(checkPattern('match', input.match))}` : sql`true`;
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows, reader }),
     page: (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) =>
-      readPageRows(ctx, { rows, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
+      readPageRows(ctx, { rows, reader, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
         const where = { fileId: { in: ids } };
         return ctx.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
       }),

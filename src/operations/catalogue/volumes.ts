@@ -10,7 +10,7 @@ import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 export function listVolumes(ctx: Context) {
   const rows = sql`volume v WHERE true`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows }),
     page: (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) =>
       readPageRows(ctx, { rows, id: sql`v.id`, key: sql`v.name` }, page, (ids: number[]) => {
         const where = { id: { in: ids } };

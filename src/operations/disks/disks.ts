@@ -101,7 +101,7 @@ export async function readRoom(ctx: Context): Promise<bigint | undefined> {
 export function listDisksByPage(ctx: Context) {
   const rows = sql`restore_disk k WHERE true`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows }),
     page: (page: KeyPage<number>, query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>) =>
       readPageRows(ctx, { rows, id: sql`k.id`, key: sql`k.id` }, page, (ids: number[]) => {
         const where = { id: { in: ids } };

@@ -1,7 +1,7 @@
 /** What a request would take, before it is made: nothing is stored. */
 
 import type { Context } from '../../context.js';
-import { type Snapshot, withSnapshot } from '../../database/snapshot.js';
+import { readAtLength, type Snapshot } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import { UnknownUserError } from '../../errors.js';
 import type { EndRange } from '../../planner/end-range.js';
@@ -67,12 +67,19 @@ interface Group {
   bytes: bigint;
 }
 
-/** @throws InvalidInputError, UnknownUserError, as making the request would; a full quota is told in the answer */
-export async function estimateRequest(ctx: Context, input: CreateRequestInput): Promise<Estimate> {
+/**
+ * @param reader aborts when nobody waits for it any more
+ * @throws InvalidInputError, UnknownUserError, as making the request would; a full quota is told in the answer
+ */
+export async function estimateRequest(
+  ctx: Context,
+  input: CreateRequestInput,
+  reader?: AbortSignal,
+): Promise<Estimate> {
   const { wish, user, limits } = checkRequest(input, ctx.now());
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
-  const { groups, known, unknownPaths } = await withSnapshot(ctx.db.pool, (snapshot) => readGroups(snapshot, wish));
+  const { groups, known, unknownPaths } = await readAtLength(ctx.db, (snapshot) => readGroups(snapshot, wish), reader);
   const used = await readUsed(ctx, quota);
   const sum = (chosen: readonly Group[]) => ({
     files: chosen.reduce((total, group) => total + group.files, 0),

@@ -45,7 +45,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 export function listQuotasByPage(ctx: Context) {
   const rows = sql`quota q WHERE q.removed_at IS NULL`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows }),
     page: (page: KeyPage<string>, query: QuotaQuery) =>
       readPageRows(ctx, { rows, id: sql`q.id`, key: sql`q."user"` }, page, (ids: number[]) => {
         const where = { id: { in: ids } };

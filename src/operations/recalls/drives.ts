@@ -25,7 +25,7 @@ const UNIQUE_VIOLATION = '23505';
 export function listDrives(ctx: Context) {
   const rows = sql`drive d WHERE true`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows }),
     page: (page: KeyPage<number>, query: Pick<Prisma.DriveFindManyArgs, 'include' | 'select'>) =>
       readPageRows(ctx, { rows, id: sql`d.id`, key: sql`d.id` }, page, (ids: number[]) => {
         const where = { id: { in: ids } };

@@ -31,12 +31,12 @@ export interface RequestRow {
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /** Requests, oldest first: counted, by the page, or all of them from one snapshot. */
-export function listRequests(ctx: Context, input: ListRequestsInput) {
+export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
-    count: () => countRows(ctx, rows),
+    count: () => countRows(ctx, { rows, reader }),
     page: (page: KeyPage<number>, query: RequestQuery) =>
-      readPageRows(ctx, { rows, id: sql`r.id`, key: sql`r.id` }, page, (ids: number[]) => {
+      readPageRows(ctx, { rows, reader, id: sql`r.id`, key: sql`r.id` }, page, (ids: number[]) => {
         const where = { id: { in: ids } };
         return ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
       }),

@@ -8,6 +8,7 @@
  */
 
 import type { Context } from '../../context.js';
+import { readAtLength } from '../../database/snapshot.js';
 import { allOf, empty, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
 import type { Present } from '../../event-numbers.js';
@@ -167,7 +168,7 @@ export async function* watchStages(
   const after = await checkAfter(ctx, input.after, newest);
   const told = new ToldStages();
   if (after === undefined && (requestId !== undefined || match !== undefined)) {
-    yield* tellStages(ctx, { requestId, match, eventId: newest }, told);
+    yield* tellStages(ctx, { requestId, match, eventId: newest }, { told, signal });
   }
   const filter = {
     accepts: (event: AnyEvent): event is StageEvent =>
@@ -210,12 +211,15 @@ const PAGE = 1000;
 async function* tellStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
-  told: ToldStages,
+  { told, signal }: { told: ToldStages; signal: AbortSignal },
 ): AsyncGenerator<StageChange> {
   const at = ctx.now();
   for (let after = 0n; ; ) {
-    const { rows } = await ctx.db.pool.query<Present & { id: bigint; path: string; stage: Stage }>(
-      presentStages(ctx, choice, after),
+    const page = presentStages(ctx, choice, after);
+    const rows = await readAtLength(
+      ctx.db,
+      ({ query }) => query<Present & { id: bigint; path: string; stage: Stage }>(page),
+      signal,
     );
     for (const { id, path, stage } of rows) {
       after = id;
