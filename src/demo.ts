@@ -25,24 +25,34 @@ const PREFIX = '/demo/ocean';
 const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' };
 const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' };
 
+/** `made`: just now; `unused`: it was there, and nobody has made a request yet. */
+export type Demo = 'made' | 'unused';
+
 /**
  * Does nothing where there is another user, or a file of anything else, or where the demo is complete.
- * @returns whether it made the demo
+ * @returns what there is to tell of the demo, if anything
  */
-export async function makeDemo(ctx: Context, backend: TapeBackend): Promise<boolean> {
+export async function makeDemo(ctx: Context, backend: TapeBackend): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
     // of processes that start side by side on an empty database, one makes the demo
     await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
-    const { rows } = await client.query(
-      sql`SELECT EXISTS (SELECT FROM quota WHERE ("user", notes) <> (${BOB.user}, ${BOB.notes}))
-         OR EXISTS (SELECT FROM tape_file WHERE NOT starts_with(path, ${`${PREFIX}/`})) AS "isUsed"`,
-    );
-    if (rows[0]?.isUsed) return false;
+    const { rows } = await client.query<{ isUsed: boolean; isComplete: boolean }>(sql`
+      WITH user_of_demo AS (
+        SELECT "user", "user" = ${ALICE.user} AS is_last FROM quota
+        WHERE ("user", notes) IN ((${BOB.user}, ${BOB.notes}), (${ALICE.user}, ${ALICE.notes})) AND removed_at IS NULL
+      )
+      SELECT EXISTS (SELECT FROM quota WHERE "user" NOT IN (SELECT "user" FROM user_of_demo))
+          OR EXISTS (SELECT FROM tape_file WHERE NOT starts_with(path, ${`${PREFIX}/`}))
+          OR EXISTS (SELECT FROM request) AS "isUsed",
+        EXISTS (SELECT FROM user_of_demo WHERE is_last) AS "isComplete"`);
+    const [state] = rows;
+    if (state?.isUsed) return undefined;
+    if (state?.isComplete) return 'unused';
     await archiveFiles(ctx, backend);
     await setQuota(ctx, BOB);
     await setQuota(ctx, ALICE);
-    return true;
+    return 'made';
   } finally {
     client.release(true); // lets go of the lock
   }

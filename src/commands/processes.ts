@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Gateway } from '../app.js';
 import { type Config, defaultServerUrl } from '../config.js';
 import type { Context } from '../context.js';
+import type { Demo } from '../demo.js';
 import { codeOf, messageOf } from '../errors.js';
 import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
@@ -81,10 +82,10 @@ async function startParts(
   const { ctx } = runtime;
   await ctx.events.open();
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
-  let isDemo = false;
+  let demo: Demo | undefined;
   if (parts.demo) {
     const { makeDemo } = await import('../demo.js');
-    isDemo = await makeDemo(ctx, backend);
+    demo = await makeDemo(ctx, backend);
   }
   if (parts.engine) {
     const engine = await startTheEngine(runtime, backend);
@@ -96,7 +97,7 @@ async function startParts(
   }
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
-  announce(config, gateway.url, isDemo);
+  announce(config, gateway.url, demo);
 }
 
 /** In processes of its own, but for a back end whose volumes are in the memory of this one. */
@@ -120,7 +121,8 @@ async function listen(ctx: Context): Promise<Gateway> {
   }
 }
 
-function announce(config: Config, url: string, isDemo: boolean): void {
+/** How a demo is tried is told until somebody has asked for files: the start that made it may have failed after that. */
+function announce(config: Config, url: string, demo: Demo | undefined): void {
   const dataDir = path.resolve(config.dataDir);
   const server = url === defaultServerUrl ? '' : `TAPEGATE_URL=${url} `;
   const lines = [
@@ -132,8 +134,9 @@ function announce(config: Config, url: string, isDemo: boolean): void {
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     '',
   ];
-  if (isDemo) {
-    lines.push('A demo archive was made: 24 files on 3 volumes, users alice and bob. In another terminal, try:');
+  if (demo) {
+    const what = demo === 'made' ? 'A demo archive was made' : 'There is a demo archive';
+    lines.push(`${what}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${server}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
   for (const line of lines) printLine(line);

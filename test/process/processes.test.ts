@@ -4,6 +4,7 @@ import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
+import { takePort } from '../support/ports.js';
 import {
   cleanUp,
   kill,
@@ -52,6 +53,29 @@ test('a second start finds everything as it was, and makes no second demo', asyn
   expect(second.stdout()).not.toContain('demo');
   expect(before).toHaveLength(24);
   expect(after).toEqual(before.map((file) => (file.path.startsWith(DEMO) ? { ...file, stage: 'RESTORED' } : file)));
+});
+
+test('a start whose port is taken keeps nothing from the next one: that says how to try the demo, until somebody asked', async () => {
+  const dataDir = makeDataDir();
+  const { port, letGo } = await takePort();
+  const failed = await runCli(['start'], { env: { DATA_DIR: dataDir, PORT: String(port), LOG_LEVEL: 'warn' } });
+  await letGo();
+  expect(failed).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process has the port\n`,
+  });
+  const hint =
+    /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}TAPEGATE_URL=\S+ npx tapegate request --quota alice /;
+  const second = await startServer('start', { env: { DATA_DIR: dataDir } });
+  expect(await readFiles(second, '')).toHaveLength(24);
+  const id = await makeRequest(second, { quota: 'alice', patterns: DEMO });
+  await waitForEnd(second, id);
+  await stop(second);
+  expect(second.stdout()).toMatch(hint);
+  const third = await startServer('start', { env: { DATA_DIR: dataDir } });
+  await stop(third);
+  expect(third.stdout()).not.toContain('demo');
 });
 
 test('a demo whose making was killed is made whole by the next start', async () => {
