@@ -194,6 +194,7 @@ function listPasses(
     { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
+    { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];
 }

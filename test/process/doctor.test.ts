@@ -418,7 +418,7 @@ test('copies on a disk without its marker are not judged, and no repair makes th
   expect(await readStage(app, '/marker/a')).toBe('R');
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   const add = ['disk', 'add', app.restoreDir, '--size', '1G'];
-  expect((await runCli(add, { env })).stderr).toContain('none of the copies that should be on it');
+  expect((await runCli(add, { env })).stderr).toContain('is not mounted, or lost its marker');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
   expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing', isRepaired: true }] });
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));

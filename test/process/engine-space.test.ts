@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -100,7 +101,7 @@ test('files go to the disk with the most room', async () => {
   const other = path.join(app.dataDir, 'other');
   mkdirSync(other);
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 1000n });
-  await setDisk(app.ctx, { mountpoint: other, size: 1500n });
+  await addDisk(app.ctx, { mountpoint: other, size: 1500n });
   await addTaped(app.ctx, backend, [
     { path: '/even/1', volume: 'EVEN', position: 1n, size: 800 },
     { path: '/even/2', volume: 'EVEN', position: 2n, size: 400 },

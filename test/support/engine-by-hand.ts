@@ -1,9 +1,9 @@
 /** An app without an engine, the steps of an engine one by one, to stop between any two of them, and one for a while. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import { DiskGauge } from '../../src/engine/disk/space.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
 import { noteReady } from '../../src/operations/recalls/confirm.js';
 import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/operations/recalls/drives.js';
 import { type RunningRecall, startRecalls } from '../../src/operations/recalls/starts.js';
@@ -17,7 +17,7 @@ export async function startIdleApp(): Promise<TestApp> {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await ensureDrives(app.ctx, 1);
   mkdirSync(app.restoreDir);
-  await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 9n });
+  await addDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 9n });
   return app;
 }
 

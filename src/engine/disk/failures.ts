@@ -9,14 +9,17 @@ import type { Context } from '../../context.js';
 import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../../errors.js';
 import {
   type FailingDisk,
+  holdAbsent,
   holdDisk,
   noteStillFailing,
   putBackDisk,
   takeRetries,
 } from '../../operations/disks/failing.js';
+import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings.js';
 import { CallWatch, HungError, limitsOf } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
 import { type MarkedDisk, markerName, rootOf } from './marker.js';
+import { meetDisk } from './meeting.js';
 import { DiskGauge } from './space.js';
 
 /** Codes of a file, a folder, or this process, and not of the disk. */
@@ -88,6 +91,7 @@ export class FailingDisks {
   private readonly probes = new BoundedCalls();
   private readonly retries = new BoundedCalls();
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
+  private readonly meetings = new BoundedCalls();
   private readonly tries = new Map<number, { at: number; problem: Promise<string | undefined> }>();
 
   /** @param calls follows the calls that belong to no drive */
@@ -117,8 +121,9 @@ export class FailingDisks {
   }
 
   /** A disk could not even be measured. Does not wait. */
-  holdSoon(mountpoint: string, problem: string): void {
-    holdDisk(this.ctx, mountpoint, problem).catch((error: unknown) => {
+  holdSoon(mountpoint: string, { text, isAbsent }: { text: string; isAbsent: boolean }): void {
+    const hold = isAbsent ? holdAbsent : holdDisk;
+    hold(this.ctx, mountpoint, text).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
     });
   }
@@ -139,8 +144,24 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx)).map((disk) => this.retryOne(disk)));
   }
 
+  /** Disks that were never marked are, where it is plain that they are what is mounted; else they are out of service. */
+  async meetNew(): Promise<void> {
+    const meet = async (disk: UnmarkedDisk) => {
+      let found: string | undefined;
+      const silence = await this.meetings.run(PROBE_MS, disk, async () => {
+        found = await meetDisk(this.ctx, disk);
+      });
+      const problem = silence ?? found;
+      if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);
+      this.gauge.forget();
+    };
+    await Promise.all((await listUnmarked(this.ctx)).map(meet));
+  }
+
   private async retryOne(disk: FailingDisk): Promise<void> {
     const problem = await this.retries.run(PROBE_MS, disk, async () => {
+      const missing = await meetDisk(this.ctx, disk);
+      if (missing !== undefined) throw new Error(missing);
       await this.gauge.look(disk);
       await tryWriting({ diskId: disk.id, mountpoint: disk.mountpoint });
       await putBackDisk(this.ctx, disk.mountpoint); // also when the answer comes after the pause

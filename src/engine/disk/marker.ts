@@ -22,13 +22,20 @@ function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
 
+/** The disk is not there: its mount point is missing, nothing is mounted, or another disk is. */
+export class AbsentError extends TapeError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+  }
+}
+
 /**
  * The mount point without links.
- * @throws TapeError TRANSIENT when the disk is not there: missing, not mounted, or another one in its place
+ * @throws AbsentError when the disk is not there: missing, not mounted, or another one in its place
  */
 export async function rootOf(disk: MarkedDisk): Promise<string> {
   const { root, hasMarker } = await findRoot(disk);
-  if (!hasMarker) throw new TapeError('TRANSIENT', unmarked(disk));
+  if (!hasMarker) throw new AbsentError(unmarked(disk));
   return root;
 }
 
@@ -36,10 +43,10 @@ function unmarked({ mountpoint }: MarkedDisk): string {
   return `the restore disk ${mountpoint} is not mounted, or lost its marker: there is no ${path.join(mountpoint, markerName)} (disk add --mark makes it)`;
 }
 
-/** @throws TapeError TRANSIENT when the mount point is missing, or has the marker of another disk */
+/** @throws AbsentError when the mount point is missing, or has the marker of another disk */
 export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMarker: boolean }> {
   const root = await realpath(disk.mountpoint).catch((error: unknown) => {
-    throw new TapeError('TRANSIENT', `the restore disk ${disk.mountpoint} is not there`, { cause: error });
+    throw new AbsentError(`the restore disk ${disk.mountpoint} is not there`, { cause: error });
   });
   const found = await readText(path.join(root, markerName)).catch((error: unknown) => {
     if (codeOf(error) === 'ENOENT') return undefined;
@@ -49,10 +56,7 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
   const expected = markerText(disk);
   if (found !== undefined && found !== expected) {
     const [is, due] = [quote(found.trim()), quote(expected.trim())];
-    throw new TapeError(
-      'TRANSIENT',
-      `another disk is mounted at ${disk.mountpoint}: its marker says ${is}, not ${due}`,
-    );
+    throw new AbsentError(`another disk is mounted at ${disk.mountpoint}: its marker says ${is}, not ${due}`);
   }
   return { root, hasMarker: found !== undefined };
 }
@@ -74,18 +78,44 @@ export async function removeMarker(disk: MarkedDisk): Promise<void> {
 
 /** Marks what is mounted there now as the disk, in one step that other processes see whole. Calling twice is safe. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
+  const name = await prepareMarker(disk);
+  await placeMarker(disk, name).catch(async (error: unknown) => {
+    await dropMarker(disk, name);
+    throw error;
+  });
+}
+
+/** @returns the name of a whole marker on what is mounted there now, which is not in its place yet */
+export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   const root = await realpath(disk.mountpoint);
-  const fresh = path.join(root, `${markerName}-${randomUUID()}`);
+  const name = `${markerName}-${randomUUID()}`;
   let handle: FileHandle | undefined;
   try {
-    handle = await open(fresh, 'wx', 0o644);
+    handle = await open(path.join(root, name), 'wx', 0o644);
     await handle.writeFile(markerText(disk));
     await handle.sync();
-    await rename(fresh, path.join(root, markerName));
+    return name;
   } catch (error) {
-    await unlink(fresh).catch(() => {}); // it may not have been made
+    await dropMarker(disk, name);
     throw error;
   } finally {
     await handle?.close();
   }
+}
+
+/** Puts a marker that was prepared in its place. @returns false where it is not there */
+export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Promise<boolean> {
+  const root = await realpath(mountpoint);
+  try {
+    await rename(path.join(root, name), path.join(root, markerName));
+    return true;
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return false;
+    throw error;
+  }
+}
+
+/** Takes a marker away that was prepared, and is not to be put in its place. */
+export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
+  await unlink(path.join(mountpoint, name)).catch(() => {}); // it may not have been made
 }

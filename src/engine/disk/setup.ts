@@ -1,25 +1,24 @@
 /** Restore disks as an engine or an operator finds them: registered, and marked as what they are. */
-import { lstat, mkdir, realpath } from 'node:fs/promises';
+import { mkdir, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
-import { sampleCopies } from '../../operations/disks/copies.js';
 import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
 import { readMeasurements } from '../../operations/disks/measurements.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from './bounded-calls.js';
-import { isKnownBy } from './copy.js';
 import { lookAtDisk } from './look.js';
-import { findRoot, removeMarker, writeMarker } from './marker.js';
+import { removeMarker } from './marker.js';
+import { markDisk, meetDisk } from './meeting.js';
 import { readFileSystem } from './space.js';
 
 /** A start does not wait longer for a disk. */
 const ANSWER_MS = 5000;
 
 /**
- * A site that has named no restore disk gets one beside its data, with what is free there. Disks without a marker are
- * given theirs, where it is plain that they are what is mounted.
+ * A site that has named no restore disk gets one beside its data, with what is free there. Disks that were never marked
+ * are, where it is plain that they are what is mounted.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
@@ -31,7 +30,7 @@ export async function prepareDisks(ctx: Context): Promise<void> {
   const prepare = async (disk: DiskRow) => {
     let found: string | undefined;
     const problem = await calls.run(ANSWER_MS, disk, async () => {
-      found = await adopt(ctx, disk);
+      found = await meetDisk(ctx, disk);
     });
     if (problem ?? found) ctx.log.error({ disk: disk.mountpoint }, problem ?? found);
   };
@@ -40,7 +39,7 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 
 /**
  * Registers a restore disk, or changes its allocation, and marks it.
- * @param input.mark what is mounted there now is the disk, although copies are noted that are not on it
+ * @param input.mark what is mounted there now is the disk, although it was marked before, or has none of its copies
  * @returns why it could not be marked; nothing is put on it then
  */
 export async function addDisk(
@@ -50,8 +49,8 @@ export async function addDisk(
   await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
   await mkdir(input.mountpoint, { recursive: true });
   const disk = await setDisk(ctx, input);
-  if (!input.mark) return { disk, problem: await adopt(ctx, disk) };
-  await writeMarker({ diskId: disk.id, mountpoint: disk.mountpoint });
+  if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
+  await markDisk(ctx, disk);
   return { disk, problem: undefined };
 }
 
@@ -79,35 +78,6 @@ export async function removeDisk(
     return { disk, problem: undefined };
   } catch (error) {
     return { disk, problem: messageOf(error) };
-  }
-}
-
-/** Noted copies that are looked for: one of them is proof enough. */
-const PROOFS = 100;
-
-/**
- * Marks a disk that has no marker yet, unless copies are noted on it and none of them is there: it may not be mounted.
- * @returns why it is not marked
- */
-async function adopt(ctx: Context, { id, mountpoint }: DiskRow): Promise<string | undefined> {
-  const marked = { diskId: id, mountpoint };
-  try {
-    const { root, hasMarker } = await findRoot(marked);
-    if (hasMarker) return undefined;
-    const copies = await sampleCopies(ctx, id, PROOFS);
-    const found = await Promise.all(
-      copies.map(async (copy) => {
-        const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // not there
-        return stats !== undefined && isKnownBy(copy, stats);
-      }),
-    );
-    if (copies.length > 0 && !found.includes(true)) {
-      return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
-    }
-    await writeMarker(marked);
-    return undefined;
-  } catch (error) {
-    return messageOf(error);
   }
 }
 

@@ -10,7 +10,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { messageOf } from '../../errors.js';
 import type { DiskSpace, MeasuredDisk } from '../../operations/disks/reservations.js';
 import { BoundedCalls } from './bounded-calls.js';
-import { findRoot, rootOf, writeMarker } from './marker.js';
+import { AbsentError, rootOf } from './marker.js';
 
 /** Bytes of a file system: what it has, and what is free for ordinary users. */
 export interface FileSystem {
@@ -35,7 +35,7 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 }
 
 /** What is known of a disk before it is looked at. */
-export type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
+export type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
 
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
@@ -48,9 +48,7 @@ export class DiskGauge {
   /** Whoever asks while a disk is being asked waits for that answer, which is bounded: it is not silence. */
   private turn: Promise<unknown> = Promise.resolve();
   /** Told of a disk that cannot be measured; it must not wait. */
-  onProblem: (mountpoint: string, problem: string) => void = () => {};
-  /** Disks whose mount point this process has found there once. */
-  private readonly met = new Set<number>();
+  onProblem: (mountpoint: string, problem: { text: string; isAbsent: boolean }) => void = () => {};
 
   constructor(read: typeof readFileSystem = readFileSystem) {
     this.read = read;
@@ -79,11 +77,15 @@ export class DiskGauge {
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;
+    let isAbsent = false;
     const problem = await this.calls.run(ANSWER_MS, disk, async () => {
-      space = await this.look(disk);
+      space = await this.look(disk).catch((error: unknown) => {
+        isAbsent = error instanceof AbsentError;
+        throw error;
+      });
     });
     const found = problem === undefined && space ? space : { problem: problem ?? '' };
-    if ('problem' in found) this.onProblem(disk.mountpoint, found.problem);
+    if ('problem' in found) this.onProblem(disk.mountpoint, { text: found.problem, isAbsent });
     this.known.set(disk.id, { version, at, space: found });
     return found;
   }
@@ -95,22 +97,11 @@ export class DiskGauge {
 
   /** @throws Error when the disk is not there, or its figures cannot be had */
   async look(disk: SeenDisk): Promise<DiskSpace> {
-    const root = await this.find(disk);
+    const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
     const system = await this.read(root).catch((error: unknown) => {
       throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
     });
     const room = system.freeBytes - marginOf(system);
     return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name };
-  }
-
-  /** The mount point without links, once it is plain that the disk is there. @throws TapeError TRANSIENT */
-  private async find(disk: SeenDisk): Promise<string> {
-    const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
-    const { hasMarker } = await findRoot(marked);
-    // one that was added while the engine runs is taken as it is found; once met, a missing marker means it is away
-    const isEmpty = !disk.hasCopies && disk.used === 0n && disk.reserved === 0n;
-    if (!hasMarker && isEmpty && !this.met.has(disk.id)) await writeMarker(marked);
-    this.met.add(disk.id);
-    return await rootOf(marked);
   }
 }

@@ -40,11 +40,11 @@ export const copyColumns = sql`f.id AS "fileId", f.path, f.size, f.checksum, f.s
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
   f.xmin::text AS version`;
 
-/** Some of the copies of restored files on a disk. */
+/** Some of the copies that are noted on a disk, also of those that are to be removed. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
-     WHERE f.disk_id = ${diskId} AND f.stage = 'RESTORED' LIMIT ${limit}`,
+     WHERE f.disk_id = ${diskId} LIMIT ${limit}`,
   );
   return rows;
 }

@@ -18,6 +18,9 @@ export interface DiskRow {
   reserved: bigint;
 }
 
+/** Columns that are for the engines only. */
+const internal = { failures: true, retryAt: true, reservedEver: true, markedAt: true, markedAs: true } as const;
+
 /** Adds a restore disk, or changes the allocation of a known one. */
 export async function setDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
   const mountpoint = path.resolve(checkPattern('mountpoint', input.mountpoint));
@@ -30,7 +33,7 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
     where: { mountpoint },
     create: { mountpoint, size: input.size },
     update: { size: input.size },
-    omit: { failures: true, retryAt: true, reservedEver: true },
+    omit: internal,
   });
   await ctx.db.pool.query(roomRing);
   return disk;
@@ -79,7 +82,7 @@ export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size:
 export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.prisma.restoreDisk.findMany({
     orderBy: { mountpoint: 'asc' },
-    omit: { failures: true, retryAt: true, reservedEver: true },
+    omit: internal,
   });
 }
 

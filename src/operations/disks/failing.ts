@@ -7,7 +7,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { endSuspension } from '../suspensions.js';
-import type { MeasuredDisk } from './reservations.js';
+import type { DiskRow } from './disks.js';
 
 const FIRST_PAUSE_SECONDS = 5;
 const MAX_PAUSE_SECONDS = 600;
@@ -24,26 +24,37 @@ export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE
  * looked at, and so does the reason of one that is known to fail.
  */
 export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
+}
+
+/** The same for a disk that is not there. One that nobody has met with its marker yet may just not have it: see engine/disk/meeting.ts. */
+export async function holdAbsent(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  await hold(ctx, problem, sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL`);
+}
+
+/** @param which of the disks `k`: one */
+async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
   const now = ctx.now();
   const nextTry = sql`${now}::timestamp + ${pause}`;
-  const { rows } = await ctx.db.pool.query<{ isHeld: boolean }>(
+  const { rows } = await ctx.db.pool.query<{ mountpoint: string; isHeld: boolean }>(
     sql`WITH held AS (
           INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
           SELECT 'DISK', k.mountpoint, 'HELD', ${reason}, ${now}, ${nextTry}
-          FROM restore_disk k WHERE k.mountpoint = ${mountpoint}
+          FROM restore_disk k WHERE ${which}
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
         ) UPDATE restore_disk k SET failures = k.failures + 1,
             retry_at = CASE WHEN EXISTS (SELECT FROM held) THEN k.retry_at ELSE ${nextTry} END
-          WHERE k.mountpoint = ${mountpoint} AND (EXISTS (SELECT FROM held) OR (k.retry_at IS NULL AND EXISTS (
+          WHERE ${which} AND (EXISTS (SELECT FROM held) OR (k.retry_at IS NULL AND EXISTS (
             SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NULL)))
-          RETURNING EXISTS (SELECT FROM held) AS "isHeld"`,
+          RETURNING k.mountpoint, EXISTS (SELECT FROM held) AS "isHeld"`,
   );
-  if (rows[0]) ctx.log.error({ disk: mountpoint }, `restore disk ${rows[0].isHeld ? 'held' : 'fails'}: ${reason}`);
+  const [disk] = rows;
+  if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
 }
 
 /** A disk that is to be tried. */
-export type FailingDisk = Pick<MeasuredDisk, 'id' | 'mountpoint' | 'used' | 'reserved' | 'hasCopies'>;
+export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
 /** Disks that are to be tried now; nobody else is given them before their next pause is over. */
 export async function takeRetries(ctx: Context): Promise<FailingDisk[]> {
@@ -54,8 +65,7 @@ export async function takeRetries(ctx: Context): Promise<FailingDisk[]> {
           WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name RETURNING k.id
         ), failing AS (
           UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause} WHERE k.retry_at <= ${now} RETURNING k.id
-        ) SELECT k.id, k.mountpoint, k.used, k.reserved, EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
-          FROM restore_disk k WHERE k.id IN (SELECT id FROM held UNION SELECT id FROM failing)`,
+        ) SELECT k.id, k.mountpoint FROM restore_disk k WHERE k.id IN (SELECT id FROM held UNION SELECT id FROM failing)`,
   );
   return rows;
 }

@@ -33,8 +33,6 @@ export type DiskSpace = { freeBytes: bigint; fileSystem: string } | { problem: s
 export interface MeasuredDisk extends DiskRow {
   /** Another one whenever something was reserved, used or freed. */
   version: string;
-  /** A file was noted to have a copy on it. */
-  hasCopies: boolean;
 }
 
 /** Given by the engine, since operations touch no disk. */
@@ -128,8 +126,7 @@ type FoundDisk = MeasuredDisk & {
 const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
      k.xmin::text AS version, s.mode, s.reason,
      EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
-     EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried",
-     EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id) AS "hasCopies"
+     EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried"
    FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
 
 function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
