@@ -1,6 +1,8 @@
 /** What is in a request: its files, and the paths that have none yet. */
-import type { AwaitedPath, Hold } from '../src/generated/prisma/client.js';
+import type { Context } from '../src/context.js';
+import type { AwaitedPath, Hold, TapeFile } from '../src/generated/prisma/client.js';
 import { AwaitedReason, ErrorClass, HoldState } from '../src/generated/prisma/enums.js';
+import { readAwaited, readHolds } from '../src/operations/requests/contents.js';
 import { builder, pageComplexity } from './builder.js';
 import { type InnerList, resolveInnerPage } from './pages.js';
 
@@ -58,25 +60,36 @@ const AwaitedPathType = builder.prismaObject('AwaitedPath', {
 });
 
 const holds: InnerList<Hold> = {
-  place: { table: 'hold', parent: 'request_id', key: 'ordinal' },
+  place: { table: 'any_hold', parent: 'request_id', key: 'ordinal' },
   typeName: 'Hold',
-  load: (ctx, pages, query) =>
-    ctx.db.prisma.hold.findMany({
-      ...query,
-      where: { OR: pages.map(({ parentId, keys }) => ({ requestId: parentId, ordinal: { in: keys } })) },
-    }),
+  load: async (ctx, pages, query) => await addFiles(ctx, await readHolds(ctx, pages), query),
   parentOf: (hold) => hold.requestId,
   keyOf: (hold) => hold.ordinal,
 };
 
+interface WishedFiles {
+  include?: { file?: true | { select?: object } };
+  select?: WishedFiles['include'];
+}
+
+/** Holds may be in bundles, which Prisma cannot follow to their files; what is wanted of these is read as it would be. */
+async function addFiles(ctx: Context, holds: Hold[], { include, select }: WishedFiles): Promise<Hold[]> {
+  const wish = select?.file ?? include?.file;
+  if (!wish) return holds;
+  const fields = wish === true ? {} : wish;
+  const files = await ctx.db.prisma.tapeFile.findMany({
+    ...fields,
+    ...(fields.select && { select: { ...fields.select, id: true } }),
+    where: { id: { in: holds.map((hold) => hold.fileId) } },
+  });
+  const byId = new Map((files as TapeFile[]).map((file) => [file.id, file]));
+  return holds.map((hold) => ({ ...hold, file: byId.get(hold.fileId) }));
+}
+
 const awaited: InnerList<AwaitedPath> = {
-  place: { table: 'awaited_path', parent: 'request_id', key: 'ordinal' },
+  place: { table: 'any_awaited_path', parent: 'request_id', key: 'ordinal' },
   typeName: 'AwaitedPath',
-  load: (ctx, pages, query) =>
-    ctx.db.prisma.awaitedPath.findMany({
-      ...query,
-      where: { OR: pages.map(({ parentId, keys }) => ({ requestId: parentId, ordinal: { in: keys } })) },
-    }),
+  load: (ctx, pages) => readAwaited(ctx, pages),
   parentOf: (path) => path.requestId,
   keyOf: (path) => path.ordinal,
 };

@@ -29,6 +29,8 @@ export interface Config {
   readerSeconds: number;
   /** Days for which events are kept: who comes back later begins with the present state. */
   eventDays: number;
+  /** Days after their end for which requests are kept as they were; then they are kept in a compact form. */
+  requestDays: number;
   logLevel: string;
   /** Permission bits of restored files; unset: those of the original. */
   restoreMode: number | undefined;
@@ -107,6 +109,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     mailFrom,
     readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
     eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
+    requestDays: integer('REQUEST_DAYS', 0, 36_500, 30),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),

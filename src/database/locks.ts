@@ -6,7 +6,7 @@
  * - A lock that is not waited for (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: who does not wait closes no circle.
  *   A transaction that finds a row locked which it must have, and may not wait for, is run again (transaction.ts).
  * - A write of a row locks it as well, unless the transaction has made the row itself.
- * - Holds and awaited paths go with their request, and what came of verifying a file with the file: who changes them has
+ * - Holds and awaited paths, in rows and in bundles, go with their request, and what came of verifying a file with the file: who changes them has
  *   locked that one. (What an import or `verifyAgain` takes away of verifications is locked by nothing else.)
  *   A letter of the outbox is locked by whoever sends it, and by nobody else. Claims of removals are taken and given back
  *   with nothing else locked behind them.
@@ -49,6 +49,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   releaseFiles: ['request', 'quota', 'recall'],
   retryRequest: ['request', 'file', 'recall'],
   joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
+  compactRequest: ['request'],
   // recalls
   startRecalls: ['request', 'file', 'recall', 'drive', 'disk'],
   finishRecalls: ['request', 'file', 'recall', 'disk'],
@@ -76,6 +77,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   repairDisk: ['disk'],
   repairCounts: ['request'],
   repairState: ['request'],
+  repairForm: ['request'],
   repairLost: ['request', 'file', 'recall', 'disk'],
   repairAstray: ['request', 'file', 'recall'],
   repairMisplaced: ['file', 'recall'],
@@ -88,6 +90,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
 export const locking = {
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
+  freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
   /** By who lets no request be made of it meanwhile. */
   quotaAlone: sql`FOR UPDATE OF q`,

@@ -14,6 +14,7 @@ import { wakeForRoom } from '../operations/disks/reservations.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
+import { compactRequests } from '../operations/requests/compaction.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { pruneEvents } from '../operations/requests/history.js';
 import { joinAwaited } from '../operations/requests/joins.js';
@@ -75,6 +76,7 @@ const REPAIR_MS = 10_000;
 const UNNOTED_MS = 60_000;
 const MAIL_MS = 2000;
 const HISTORY_MS = 3_600_000;
+const COMPACT_MS = 60_000;
 const DISKS_MS = 1000;
 const LOOK_MS = 10_000;
 
@@ -193,6 +195,7 @@ function listPasses(
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
     { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
+    { name: 'compaction', everyMs: COMPACT_MS, run: () => compactRequests(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },

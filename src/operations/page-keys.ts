@@ -64,7 +64,7 @@ export async function countRows(ctx: Context, { rows, reader }: Pick<KeyedList, 
 
 /** Where a list is kept: the column that names the parent, and the one whose integers give the order. */
 export interface ListPlace {
-  table: 'hold' | 'awaited_path' | 'request';
+  table: 'any_hold' | 'any_awaited_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
 }
@@ -92,6 +92,11 @@ export async function readPageKeys(
   const conditions = [sql`c.${parent} = p.id`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
+  if (place.key === 'ordinal') {
+    // bundles that have none of it are not unpacked
+    if (wish.above !== undefined) conditions.push(sql`c.last_ordinal > ${wish.above}`);
+    if (wish.below !== undefined) conditions.push(sql`c.first_ordinal < ${wish.below}`);
+  }
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);
   const { rows } = await ctx.db.pool.query<{ parentId: number; keys: number[] }>(
     sql`SELECT p.id AS "parentId", array_agg(k.key ORDER BY k.key ${order}) AS keys

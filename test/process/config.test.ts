@@ -22,6 +22,7 @@ const defaults: Config = {
   mailFrom: 'tapegate@localhost',
   readerSeconds: 60,
   eventDays: 30,
+  requestDays: 30,
   logLevel: 'info',
   restoreMode: undefined,
   restoreGroup: undefined,
@@ -42,6 +43,7 @@ const names = [
   'MAIL_FROM',
   'READER_SECONDS',
   'EVENT_DAYS',
+  'REQUEST_DAYS',
   'LOG_LEVEL',
   'RESTORE_MODE',
   'RESTORE_GROUP',
@@ -89,6 +91,7 @@ test.each<[string, string, Partial<Config>]>([
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
+  ['REQUEST_DAYS', '0', { requestDays: 0 }],
   ...['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'].map((level): [string, string, Partial<Config>] => [
     'LOG_LEVEL',
     level,
@@ -122,6 +125,11 @@ test.each([
     value,
     `EVENT_DAYS must be a whole number from 1 to 36500, not ${JSON.stringify(value)}`,
   ]),
+  ...['-1', '36501', '1.5'].map((value) => [
+    'REQUEST_DAYS',
+    value,
+    `REQUEST_DAYS must be a whole number from 0 to 36500, not ${JSON.stringify(value)}`,
+  ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['ENGINE', value, `ENGINE must be one of on, off, not ${JSON.stringify(value)}`],
@@ -153,13 +161,13 @@ test.each([
 });
 
 const bad = { PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' };
-const all = { ...bad, MAIL_FROM: 'x', READER_SECONDS: 'x', EVENT_DAYS: 'x', LOG_LEVEL: 'x' };
+const all = { ...bad, MAIL_FROM: 'x', READER_SECONDS: 'x', EVENT_DAYS: 'x', REQUEST_DAYS: 'x', LOG_LEVEL: 'x' };
 
 test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 11 faults:',
+    'the environment has 12 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

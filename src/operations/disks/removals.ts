@@ -48,7 +48,7 @@ export async function readUnheld(
   page: { requestId: number; after: bigint; limit: number },
 ): Promise<UnheldCopy[]> {
   const { rows } = await ctx.db.pool.query<UnheldCopy>(
-    sql`SELECT ${copyColumns} FROM hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
+    sql`SELECT ${copyColumns} FROM any_hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
        LEFT JOIN restore_disk k ON k.id = f.disk_id
      WHERE o.request_id = ${page.requestId} AND f.id > ${page.after} AND f.stage = 'RESTORED' AND ${isLeft}
        AND NOT ${isOnFailingDisk} ORDER BY f.id LIMIT ${page.limit}`,
@@ -66,8 +66,8 @@ export async function markCleared(ctx: Context, requestId: number): Promise<void
     await lockRequests(tx, sql`r.id = ${requestId}`);
     await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
-            SELECT FROM hold o JOIN tape_file f ON f.id = o.file_id
-            WHERE o.request_id = r.id AND f.stage IN ('RESTORED', 'RESTORING') AND ${isLeft})`,
+            SELECT FROM any_hold o JOIN tape_file f ON f.id = o.file_id
+            WHERE o.request_id = ${requestId} AND f.stage IN ('RESTORED', 'RESTORING') AND ${isLeft})`,
     );
   });
 }

@@ -62,8 +62,8 @@ export const restoredUnheld: Omit<FaultKind, 'repair'> = {
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
       'none, and a copy of ' || f.size || ' bytes' AS found
     FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheld}
-      AND NOT EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id
-        WHERE h.file_id = f.id AND NOT r.is_released)
+      AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
+        SELECT h.file_id FROM any_hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released)
     ORDER BY f.id LIMIT ${limit}`,
 };
 

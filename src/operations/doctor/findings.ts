@@ -64,7 +64,7 @@ export async function* findFaults(
 export async function countLookedAt(ctx: Context): Promise<Record<string, bigint>> {
   const { rows } = await ctx.db.pool.query<Record<string, bigint>>(
     sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
-       (SELECT count(*) FROM hold) AS holds, (SELECT count(*) FROM recall) AS recalls,
+       (SELECT count(*) FROM hold) + (SELECT coalesce(sum(cardinality(file_ids)), 0)::bigint FROM hold_bundle) AS holds, (SELECT count(*) FROM recall) AS recalls,
        (SELECT count(*) FROM restore_disk) AS disks`,
   );
   return rows[0] ?? {};

@@ -19,7 +19,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
     sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
        count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
        count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
-     FROM awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
+     FROM any_awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
   );
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
@@ -27,7 +27,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
 /** How many files requests let go early, by the ids of the requests; those that let none go are left out. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; released: number }>(
-    sql`SELECT request_id AS id, count(*)::int AS released FROM hold
+    sql`SELECT request_id AS id, count(*)::int AS released FROM any_hold
      WHERE request_id = ANY(${requestIds}::int[]) AND state = 'RELEASED' GROUP BY request_id`,
   );
   return new Map(rows.map(({ id, released }) => [id, released]));
@@ -36,7 +36,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
 /** How many files of requests are at their primary place, by the ids of the requests; those without any are left out. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; files: number }>(
-    sql`SELECT h.request_id AS id, count(*)::int AS files FROM hold h JOIN tape_file f ON f.id = h.file_id
+    sql`SELECT h.request_id AS id, count(*)::int AS files FROM any_hold h JOIN tape_file f ON f.id = h.file_id
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
   );
   return new Map(rows.map(({ id, files }) => [id, files]));
@@ -46,7 +46,7 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
-        FROM hold h JOIN tape_file f ON f.id = h.file_id
+        FROM any_hold h JOIN tape_file f ON f.id = h.file_id
           JOIN restore_disk k ON k.id = CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK'
         GROUP BY h.request_id`,

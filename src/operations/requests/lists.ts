@@ -70,9 +70,9 @@ export async function streamRequestPaths<T>(
   consume: (pages: AsyncIterable<{ path: string }[]>) => Promise<T>,
 ): Promise<T> {
   const list = sql`SELECT path FROM (
-      SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
+      SELECT f.path, h.ordinal FROM any_hold h JOIN tape_file f ON f.id = h.file_id
       WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED'
-      UNION ALL SELECT path, ordinal FROM awaited_path WHERE request_id = ${requestId}
+      UNION ALL SELECT path, ordinal FROM any_awaited_path WHERE request_id = ${requestId}
     ) p ORDER BY ordinal`;
   return await readList<{ path: string }, T>(ctx.db, { rows: list }, consume);
 }

@@ -22,15 +22,23 @@ export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** Counts the holds of requests anew. The requests are locked. */
-export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
+/**
+ * Counts the holds of requests anew. The requests are locked.
+ * @param holds a table of holds `h` with them; those of ended requests may be in bundles
+ */
+export async function recountRequests(
+  tx: Transaction,
+  requestIds: readonly number[],
+  now: string,
+  holds = sql`hold h`,
+): Promise<void> {
   await tx.query(
     sql`UPDATE request r SET files_total = c.files, files_on_disk = c.on_disk, files_failed = c.failed,
           bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk,
           last_arrival = CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END
         FROM (
           SELECT i.id, ${holdCounts} FROM unnest(${requestIds}::int[]) AS i (id)
-            LEFT JOIN hold h ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
+            LEFT JOIN ${holds} ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
         ) c WHERE r.id = c.id`,
   );
 }

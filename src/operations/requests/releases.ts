@@ -1,7 +1,7 @@
 /** Single files that a request lets go before its end: their charge is given back, and their copies leave the disk. */
 
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { raw, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import { isBefore } from '../../time.js';
@@ -9,7 +9,7 @@ import { checkPath, checkPattern } from '../input.js';
 import { refund } from '../quotas/charges.js';
 import { dropRecalls } from './ends.js';
 import { advanceRequests, recountRequests } from './progress.js';
-import { isEnded, lockRequest } from './rows.js';
+import { isEnded, type LockedRequest, lockRequest } from './rows.js';
 
 /** Exactly one of paths and match is given. */
 export interface ReleaseFilesInput {
@@ -33,7 +33,7 @@ export async function releaseFiles(ctx: Context, input: ReleaseFilesInput): Prom
   const choice = checkChoice(input);
   await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
     const request = await lockRequest(tx, input.id);
-    await chooseFiles(tx, request.id, choice);
+    await chooseFiles(tx, request, choice);
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
     const held = await letGoHolds(tx, request.id);
     const dropped = await dropAwaited(tx, request.id);
@@ -65,14 +65,16 @@ function checkChoice(input: ReleaseFilesInput): Choice {
  * Makes the temporary table `chosen` of what is to go: a path, and its file where the request has a hold on it.
  * @throws InvalidInputError for a path or a match that names nothing of the request
  */
-async function chooseFiles(tx: Transaction, requestId: number, choice: Choice): Promise<void> {
+async function chooseFiles(tx: Transaction, { id: requestId, form }: LockedRequest, choice: Choice): Promise<void> {
+  const [holds, awaited] =
+    form === 'ROWS' ? [raw('hold'), raw('awaited_path')] : [raw('any_hold'), raw('any_awaited_path')];
   if ('match' in choice) {
     await tx.query(
       sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-       SELECT f.path, f.id AS file_id, false AS is_awaited FROM hold h JOIN tape_file f ON f.id = h.file_id
+       SELECT f.path, f.id AS file_id, false AS is_awaited FROM ${holds} h JOIN tape_file f ON f.id = h.file_id
        WHERE h.request_id = ${requestId} AND strpos(f.path, ${choice.match}) > 0
        UNION ALL
-       SELECT path, NULL, true FROM awaited_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
+       SELECT path, NULL, true FROM ${awaited} WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
     throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
@@ -80,8 +82,8 @@ async function chooseFiles(tx: Transaction, requestId: number, choice: Choice): 
   await tx.query(
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
      SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
-       LEFT JOIN (tape_file f JOIN hold h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
-       LEFT JOIN awaited_path a ON a.request_id = ${requestId} AND a.path = c.path`,
+       LEFT JOIN (tape_file f JOIN ${holds} h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
+       LEFT JOIN ${awaited} a ON a.request_id = ${requestId} AND a.path = c.path`,
   );
   const [foreign] = await tx.query<{ path: string; count: number }>(
     sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen

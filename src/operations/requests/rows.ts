@@ -6,7 +6,7 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import type { RequestState } from '../../generated/prisma/enums.js';
+import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
 import type { Limits } from './limits.js';
 
 export interface LockedRequest extends Limits {
@@ -17,6 +17,7 @@ export interface LockedRequest extends Limits {
   first: string | null;
   last: string | null;
   state: RequestState;
+  form: RequestForm;
   quotaId: number;
   user: string;
   /** Charged for it while it is live. */
@@ -31,7 +32,7 @@ export function isEnded(state: RequestState): boolean {
 export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, q.id AS "quotaId", q."user",
+          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, q.id AS "quotaId", q."user",
           r.bytes_total AS "bytesTotal"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} ${locking.request}`,
   );

@@ -9,6 +9,7 @@ import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
 import { charge, findQuota, type QuotaRow, refund } from '../quotas/charges.js';
 import { addressOf, checkNotification } from './addresses.js';
+import { unpackRequest } from './compaction.js';
 import { endOverdue, endRequests } from './ends.js';
 import { settleRequests } from './holds.js';
 import { joinAwaitedOf, joinRequest } from './joins.js';
@@ -128,6 +129,7 @@ function checkUpdate(input: UpdateRequestInput) {
 async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   // nobody may have noticed that its retention had passed: then it is still charged
   if (!isEnded(request.state)) await refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
+  if (request.form !== 'ROWS') await unpackRequest(tx, request.id);
   await tx.query(
     sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
         FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,

@@ -242,7 +242,7 @@ function presentStages(
   if (requestId === undefined) {
     return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
-  return sql`SELECT ${columns} FROM hold h JOIN tape_file f ON f.id = h.file_id
+  return sql`SELECT ${columns} FROM any_hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' ${isMatch}
     ORDER BY h.file_id LIMIT ${PAGE}`;
 }

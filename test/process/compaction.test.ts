@@ -1,0 +1,497 @@
+/** Ended requests in their compact form: what they say is what they said before, and they are revived as others are. */
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import type { Context } from '../../src/context.js';
+import { observeTransactions, transaction } from '../../src/database/transaction.js';
+import { counterFaults } from '../../src/operations/doctor/counters.js';
+import { countLookedAt, type Finding, findFaults } from '../../src/operations/doctor/findings.js';
+import { finishRecalls } from '../../src/operations/recalls/ends.js';
+import { compactRequests } from '../../src/operations/requests/compaction.js';
+import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
+import { lockHolders, markHolds } from '../../src/operations/requests/holds.js';
+import { releaseFiles } from '../../src/operations/requests/releases.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { addSeconds } from '../../src/time.js';
+import type { TestApp } from '../support/app.js';
+import { claim, idOf, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { readDisks, readRestored } from '../support/engine-watch.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { whileLocked } from '../support/locks.js';
+import { made, release, retry, update } from '../support/mutations.js';
+import { cleanUp, runCli } from '../support/process.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
+import { get, put, readUsed } from '../support/rest.js';
+import { CHANGES, type Changes, drain, openClient, PROGRESS, subscribe, take } from '../support/streams.js';
+import { keepTables } from '../support/tables.js';
+import { waitFor } from '../support/wait.js';
+import { countRows } from '../support/writes.js';
+
+let app: TestApp;
+let restart: () => Promise<void>;
+beforeAll(async () => {
+  app = await startIdleApp();
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  restart = await keepTables(app.ctx);
+});
+beforeEach(() => restart());
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const { signal } = new AbortController();
+const DAY = 24 * 3600;
+const later = (days: number): Context => ({ ...app.ctx, now: () => addSeconds(app.ctx.now(), days * DAY) });
+const sql = async <Row extends object>(text: string, values: unknown[] = []) =>
+  (await app.ctx.db.pool.query<Row>(text, values)).rows;
+
+/** As the pass does it so many days later. */
+const compactIn = (days: number) => compactRequests(later(days), signal);
+
+const formOf = async (id: number) =>
+  (await sql<{ form: string }>('SELECT form FROM request WHERE id = $1', [id]))[0]?.form;
+
+const countOf = async (table: string, id: number) =>
+  (await sql<{ n: number }>(`SELECT count(*)::int AS n FROM ${table} WHERE request_id = $1`, [id]))[0]?.n;
+
+const paths = (folder: string, count: number) =>
+  Array.from({ length: count }, (_, n) => `${folder}/${String(n).padStart(5, '0')}`);
+
+/** Some of a request's files are given up. */
+async function fail(...files: string[]): Promise<void> {
+  const ids = await Promise.all(files.map((file) => idOf(app, file)));
+  await transaction(app.ctx.db.pool, 'finishRecalls', async (tx) => {
+    await lockHolders(tx, ids);
+    const failure = (id: bigint) => ({ errorClass: 'MEDIA', error: `torn at ${id}` });
+    await markHolds(
+      app.ctx,
+      tx,
+      ids.map((fileId) => ({ fileId, failure: failure(fileId) })),
+    );
+  });
+}
+
+const NODE = `state size errorClass error recallState attempts nextTry file { path size stage spotName } `;
+const FIELDS = `requestId state pattern label requestDate retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes
+  tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk restoredBelow filesTotal filesOnDisk filesFailed
+  bytesTotal bytesOnDisk filesUnknown filesRefused filesOverLimit filesAtPrimaryPlace filesReleased quota { user used }`;
+const QUERY = `query ($id: Int!) { request(id: $id) { id ${FIELDS}
+  first: holds(first: 3) { edges { cursor node { ${NODE} } } ${PAGE_INFO} }
+  last: holds(last: 4) { edges { cursor node { ${NODE} } } ${PAGE_INFO} }
+  failed: holds(states: [FAILED, RELEASED]) { edges { cursor node { ${NODE} } } ${PAGE_INFO} }
+  awaited(first: 2) { edges { cursor node { path reason } } ${PAGE_INFO} }
+  lastAwaited: awaited(last: 2) { edges { cursor node { path reason } } ${PAGE_INFO} }
+} }`;
+
+type Edge = Connection<unknown>['edges'][number];
+
+/** All edges of a list, page by page, from either end. */
+async function readEdges(id: number, list: string, node: string, isBackward: boolean): Promise<Edge[]> {
+  const edges: Edge[] = [];
+  for (let cursor: string | null = null; ; ) {
+    const args = isBackward ? 'last: 700, before: $cursor' : 'first: 700, after: $cursor';
+    const query = `query ($id: Int!, $cursor: String) { request(id: $id) { list: ${list}(${args}) { edges { cursor node { ${node} } } ${PAGE_INFO} } } }`;
+    const answer: { request: { list: Connection<unknown> } } = await askData(app, query, { id, cursor });
+    const { edges: page, pageInfo } = answer.request.list;
+    if (isBackward) edges.unshift(...page);
+    else edges.push(...page);
+    if (!(isBackward ? pageInfo.hasPreviousPage : pageInfo.hasNextPage)) return edges;
+    cursor = isBackward ? pageInfo.startCursor : pageInfo.endCursor;
+  }
+}
+
+/** All that anybody is told of a request by its id. */
+async function readAnswers(id: number) {
+  const whole = await ask(app, QUERY, { id });
+  const node = (whole.data as { request: { id: string } }).request.id;
+  const stages = subscribe<Changes>(openClient(app, false), { query: CHANGES, variables: { requestId: id } });
+  const answers = {
+    rest: (await get(app, `/requests/${id}`)).text,
+    quota: (await get(app, '/quota/alice')).text,
+    whole,
+    node: await ask(app, `query ($id: ID!) { node(id: $id) { ... on Request { ${FIELDS} } } }`, { id: node }),
+    holds: await readEdges(id, 'holds', 'state size error file { path }', false),
+    holdsBackward: await readEdges(id, 'holds', 'state size error file { path }', true),
+    awaited: await readEdges(id, 'awaited', 'path reason', false),
+    awaitedBackward: await readEdges(id, 'awaited', 'path reason', true),
+    list: await ask(app, `{ requests(states: [EXPIRED, CANCELLED]) { totalCount edges { node { ${FIELDS} } } } }`),
+    stages: (await take(stages, 2)).map(({ stageChanges }) => ({ ...stageChanges, at: '' })),
+    progress: (await drain(subscribe(openClient(app, false), { query: PROGRESS, variables: { id } }))).map(
+      ({ data }) => ({
+        ...(data as { requestProgress: object }).requestProgress,
+        at: '',
+      }),
+    ),
+    released: await release(app, { id, match: '/' }),
+    notReleased: await release(app, { id, paths: ['/nowhere'] }),
+    retried: await retry(app, { id }),
+    show: await runCli(['show', String(id)], { env: { TAPEGATE_URL: app.url } }),
+  };
+  stages.close();
+  return answers;
+}
+
+/** Requests of all kinds, with files of all states; all of them have ended. */
+async function makeKinds(): Promise<Record<string, number>> {
+  const many = paths('/many', 2300);
+  await addFiles(
+    app.ctx,
+    many.map((path, n) => ({ path, stage: n % 3 === 0 ? ('ONDISK' as const) : ('ONTAPE' as const) })),
+  );
+  await addFiles(
+    app.ctx,
+    paths('/some', 6).map((path) => ({ path, stage: 'ONDISK' as const })),
+  );
+  const list = { files: ['/some/00005', '/unknown/b', '/some/00001', '/many/00001', '/unknown/a'] };
+  const large = await made(app, {
+    quota: 'alice',
+    files: [...many, ...paths('/unknown', 1200)],
+    notifyOnLastFile: 'a@b',
+  });
+  const kinds = {
+    large,
+    pattern: await made(app, { quota: 'alice', pattern: '/many/000', notifyOnFirstFile: '', label: 'kept' }),
+    list: await made(app, { quota: 'alice', ...list }),
+    limited: await made(app, { quota: 'alice', pattern: '/some', maxFiles: 7 }),
+  };
+  await addFiles(
+    app.ctx,
+    paths('/some/more', 4).map((path) => ({ path })),
+  ); // one joins, the others are beyond the limit
+  await fail('/many/00001', '/many/01999', '/some/more/00000');
+  await releaseFiles(app.ctx, { id: large, match: '/many/0200' });
+  await releaseFiles(app.ctx, { id: kinds.pattern, paths: ['/many/00007', '/many/00002'] });
+  await cancelRequest(app.ctx, kinds.list);
+  await put(app, kinds.limited, { quota: 'alice', retention: '2020-01-01' });
+  await expireRequests(later(6));
+  return kinds;
+}
+
+test('a compact request answers as it did before, field by field', async () => {
+  const kinds = Object.entries(await makeKinds());
+  const before = new Map<string, unknown>();
+  for (const [kind, id] of kinds) {
+    const answers = await readAnswers(id);
+    expect([answers.whole.errors, answers.node.errors, answers.show.code]).toEqual([undefined, undefined, 0]);
+    before.set(kind, answers);
+  }
+  expect(before.get('large')).toMatchObject({ holds: { length: 2300 }, awaitedBackward: { length: 1200 } });
+  await compactIn(36);
+  for (const [kind, id] of kinds) {
+    expect([kind, await formOf(id), await countOf('hold', id), await countOf('awaited_path', id)]).toEqual([
+      kind,
+      'COMPACT',
+      0,
+      0,
+    ]);
+    expect(await readAnswers(id)).toEqual(before.get(kind));
+  }
+  expect(await countOf('hold_bundle', kinds[0]?.[1] ?? 0)).toBe(3);
+});
+
+test('a request becomes compact so many days after its end, and not before', async () => {
+  const { pattern, list } = (await makeKinds()) as { pattern: number; list: number };
+  await compactIn(29);
+  expect([await formOf(pattern), await formOf(list)]).toEqual(['ROWS', 'ROWS']);
+  await compactIn(31); // the one was cancelled now, the other ended in five days
+  expect([await formOf(pattern), await formOf(list)]).toEqual(['ROWS', 'COMPACT']);
+});
+
+/** Two requests for the same files, of which one becomes compact after their end. */
+async function makeTwins(input: object): Promise<[compact: number, plain: number]> {
+  const twins: [number, number] = [
+    await made(app, { quota: 'alice', ...input }),
+    await made(app, { quota: 'alice', ...input }),
+  ];
+  return twins;
+}
+
+async function endTwins([compact, plain]: [number, number]): Promise<void> {
+  await cancelRequest(app.ctx, compact);
+  await cancelRequest(app.ctx, plain);
+  await sql(`UPDATE request SET retention = retention + interval '99 days' WHERE id = $1`, [plain]); // as if it had ended much later
+  await compactIn(31);
+  expect([await formOf(compact), await formOf(plain)]).toEqual(['COMPACT', 'ROWS']);
+}
+
+test('a compact request is revived as any other, whatever has become of its files meanwhile', async () => {
+  await addFiles(
+    app.ctx,
+    paths('/twin', 8).map((path, n) => ({ path, stage: n < 3 ? ('ONDISK' as const) : ('ONTAPE' as const) })),
+  );
+  const files = [...paths('/twin', 8), '/twin/unknown', '/twin/later'];
+  const twins = await makeTwins({ files, maxFiles: 9 });
+  await fail('/twin/00004', '/twin/00005');
+  for (const id of twins) await releaseFiles(app.ctx, { id, paths: ['/twin/00006'] });
+  await endTwins(twins);
+  await addFiles(app.ctx, [
+    { path: '/twin/00001', size: 1234n, stage: 'ONTAPE', checksum: 'md5:00000000000000000000000000000001' },
+    { path: '/twin/00005', size: 5n, position: 77n },
+    { path: '/twin/later' },
+  ]);
+  const [compact, plain] = twins;
+  const revive = (id: number) => put(app, id, { quota: 'alice', retention: '2099-01-01' });
+  const charged: bigint[] = [];
+  const clock = vi.spyOn(app.ctx, 'now').mockReturnValue(app.ctx.now()); // both at one moment
+  for (const id of [plain, compact]) {
+    const before = BigInt(String(await readUsed(app, 'alice')));
+    expect((await revive(id)).status).toBe(200);
+    charged.push(BigInt(String(await readUsed(app, 'alice'))) - before);
+  }
+  clock.mockRestore();
+  expect(charged[0]).toBe(charged[1]);
+  expect(await formOf(compact)).toBe('ROWS');
+  expect([await countOf('hold_bundle', compact), await countOf('path_bundle', compact)]).toEqual([0, 0]);
+  const strip = (text: string) => text.replace(/"id":\d+|"request_date":"[^"]*"/g, '');
+  expect(strip((await get(app, `/requests/${compact}`)).text)).toBe(strip((await get(app, `/requests/${plain}`)).text));
+  expect(await viewRequest(app, compact)).toEqual(await viewRequest(app, plain));
+  expect((await viewRequest(app, compact)).awaited).toEqual([{ path: '/twin/unknown', reason: 'UNKNOWN' }]);
+  const rows = (id: number) =>
+    sql('SELECT file_id, ordinal, size, state, error_class, error FROM hold WHERE request_id = $1 ORDER BY ordinal', [
+      id,
+    ]);
+  expect(await rows(compact)).toEqual(await rows(plain));
+});
+
+test('a compact request that its quota has no room for stays as it is', async () => {
+  await addFiles(app.ctx, [{ path: '/refused/1' }]);
+  await addQuota(app.ctx, 'bob', 1000n);
+  const id = await made(app, { quota: 'bob', files: ['/refused/1', '/refused/unknown'] });
+  await cancelRequest(app.ctx, id);
+  await compactIn(31);
+  await made(app, { quota: 'bob', pattern: '/refused' });
+  const before = (await get(app, `/requests/${id}`)).text;
+  expect((await put(app, id, { quota: 'bob', retention: '2099-01-01' })).status).toBe(403);
+  expect([await formOf(id), await countOf('hold', id)]).toEqual(['COMPACT', 0]);
+  expect((await get(app, `/requests/${id}`)).text).toBe(before);
+});
+
+test('what an ended request bears, a compact one bears: another label, address, limit and priority', async () => {
+  await addFiles(app.ctx, [{ path: '/borne/1' }]);
+  const id = await made(app, { quota: 'alice', files: ['/borne/1'] });
+  await cancelRequest(app.ctx, id);
+  await compactIn(31);
+  const changed = await update(app, { id, label: 'new', maxFiles: 3, notifyOnFirstFile: 'x@y' });
+  expect(changed).toMatchObject({ __typename: 'Request', state: 'CANCELLED', maxFiles: 3, filesTotal: 1 });
+  await cancelRequest(app.ctx, id);
+  expect([await formOf(id), await countOf('hold_bundle', id)]).toEqual(['COMPACT', 1]);
+  const view = await viewRequest(app, id);
+  expect(view.holds).toMatchObject([{ path: '/borne/1' }]);
+});
+
+test('a letter of a compact request loses its text once it is told, and is not told again when the request is revived', async () => {
+  await addFiles(app.ctx, [{ path: '/mail/1', stage: 'ONDISK' }]);
+  const id = await made(app, { quota: 'alice', files: ['/mail/1'], notifyOnFirstFile: '', notifyOnLastFile: '' });
+  await sql(`UPDATE notification SET state = 'SENT' WHERE kind = 'FIRST_FILE'`);
+  await cancelRequest(app.ctx, id);
+  await compactIn(31);
+  const letters = () =>
+    sql<{ kind: string; state: string; isEmpty: boolean }>(
+      `SELECT kind, state, body = '' AS "isEmpty" FROM notification ORDER BY kind`,
+    );
+  expect(await letters()).toEqual([
+    { kind: 'FIRST_FILE', state: 'SENT', isEmpty: true },
+    { kind: 'LAST_FILE', state: 'PENDING', isEmpty: false },
+  ]);
+  await sql(`UPDATE notification SET state = 'REJECTED' WHERE kind = 'LAST_FILE'`);
+  await compactIn(31);
+  const told = [
+    { kind: 'FIRST_FILE', state: 'SENT', isEmpty: true },
+    { kind: 'LAST_FILE', state: 'REJECTED', isEmpty: true },
+  ];
+  expect(await letters()).toEqual(told);
+  expect((await put(app, id, { quota: 'alice', retention: '2099-01-01' })).status).toBe(200);
+  expect((await viewRequest(app, id)).state).toBe('COMPLETED');
+  expect(await letters()).toEqual(told);
+});
+
+/** More than a step takes. */
+async function makeLarge(): Promise<number> {
+  await sql(
+    `INSERT INTO tape_file (path, size, stage) SELECT '/large/' || n, 1, 'ONTAPE' FROM generate_series(1, 12000) n`,
+  );
+  const id = await made(app, { quota: 'alice', files: ['/large/5', '/large/unknown'], label: 'large' });
+  await sql(
+    `INSERT INTO hold (request_id, file_id, ordinal, size) SELECT $1, id, 10 + row_number() OVER (ORDER BY id), 1 FROM tape_file
+     WHERE path LIKE '/large/%' AND path <> '/large/5'`,
+    [id],
+  );
+  await sql('UPDATE request SET files_total = 12000, bytes_total = 12000 WHERE id = $1', [id]);
+  await sql(`UPDATE quota SET used = used + 11999 WHERE "user" = 'alice'`);
+  await cancelRequest(app.ctx, id);
+  return id;
+}
+
+const faults = async (repair: boolean) => {
+  const findings: Finding[] = [];
+  for (const fault of counterFaults)
+    for await (const finding of findFaults(app.ctx, fault, { repair })) findings.push(finding);
+  return findings;
+};
+
+/** Ends a pass after its first step, as a kill between two steps does. */
+async function compactOneStep(): Promise<void> {
+  const stopping = new AbortController();
+  const end = observeTransactions({ onBegin: () => stopping.abort(), onStatement: () => {} });
+  await compactRequests(later(31), stopping.signal);
+  end();
+}
+
+test('half-way a large request answers as before, and goes on to become compact, or is revived', async () => {
+  const id = await makeLarge();
+  const answer = async () => [(await get(app, `/requests/${id}`)).text, (await viewRequest(app, id)).holds.length];
+  const before = await answer();
+  await compactOneStep();
+  expect([await formOf(id), await countOf('hold', id), await countOf('hold_bundle', id)]).toEqual(['MIXED', 2000, 10]);
+  expect(await answer()).toEqual(before);
+  expect(await faults(false)).toEqual([]);
+  const put2099 = () => put(app, id, { quota: 'alice', retention: '2099-01-01' });
+  expect((await put2099()).status).toBe(200);
+  expect([await formOf(id), await countOf('hold', id), await countOf('hold_bundle', id)]).toEqual(['ROWS', 12000, 0]);
+  expect(await faults(false)).toEqual([]);
+
+  await cancelRequest(app.ctx, id);
+  await compactOneStep();
+  await compactIn(31);
+  expect([await formOf(id), await countOf('hold', id), await countOf('hold_bundle', id)]).toEqual(['COMPACT', 0, 12]);
+  expect((await answer())[1]).toBe(100);
+  expect(await faults(false)).toEqual([]);
+});
+
+test('a step that is killed leaves everything as it was', async () => {
+  const id = await makeLarge();
+  await whileLocked(app, 'LOCK TABLE hold_bundle IN SHARE MODE', async (waiters) => {
+    const pass = Promise.allSettled([compactIn(31)]);
+    await waiters(1);
+    await sql(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+    );
+    expect((await pass)[0]?.status).toBe('rejected');
+  });
+  expect([await formOf(id), await countOf('hold', id), await countOf('hold_bundle', id)]).toEqual(['ROWS', 12000, 0]);
+  await compactIn(31);
+  expect([await formOf(id), await countOf('hold', id)]).toEqual(['COMPACT', 0]);
+});
+
+test('of two engines each takes other requests, and a request that somebody has locked is left for the next pass', async () => {
+  await addFiles(app.ctx, [{ path: '/both/1' }]);
+  const ids: number[] = [];
+  for (let n = 0; n < 20; n++) {
+    ids.push(await made(app, { quota: 'alice', pattern: '/both' }));
+    await cancelRequest(app.ctx, ids[n] ?? 0);
+  }
+  const compact = async () =>
+    (await sql<{ id: number }>(`SELECT id FROM request WHERE form = 'COMPACT' ORDER BY id`)).map((row) => row.id);
+  await whileLocked(app, `SELECT FROM request WHERE id = ${ids[0]} FOR UPDATE`, async () => {
+    await Promise.all([compactIn(31), compactIn(31), compactIn(31)]);
+    expect(await compact()).toEqual(ids.slice(1));
+  });
+  await compactIn(31);
+  expect(await compact()).toEqual(ids);
+  expect(await sql('SELECT count(*)::int AS n FROM hold_bundle')).toEqual([{ n: 20 }]);
+});
+
+test('a request that is revived while it becomes compact has all its files, whoever is first', async () => {
+  const id = await makeLarge();
+  // the revival waits for the step, which waits
+  const revived = await whileLocked(app, 'LOCK TABLE hold_bundle IN SHARE MODE', async (waiters) => {
+    const pass = compactIn(31);
+    await waiters(1);
+    const revival = put(app, id, { quota: 'alice', retention: '2099-01-01' });
+    await waiters(2);
+    return { pass, revival };
+  });
+  await revived.pass;
+  expect((await revived.revival).status).toBe(200);
+  expect([await formOf(id), await countOf('hold', id), await countOf('hold_bundle', id)]).toEqual(['ROWS', 12000, 0]);
+  expect(await faults(false)).toEqual([]);
+});
+
+test('a restore of a file reads no more holds for 300 compact requests than for none', async () => {
+  await addFiles(app.ctx, [{ path: '/cost/1' }, { path: '/cost/2' }, { path: '/cost/3' }]);
+  /** Holds that are read. */
+  const restore = async (file: string) => {
+    await made(app, { quota: 'alice', files: [file] });
+    const lease = await claim(app);
+    const work = await countRows(async () => {
+      const [started] = await startByHand(app, lease, [file]);
+      const copy = { ino: 1n, mtimeNs: 1n, ctimeNs: 1n, checksum: null };
+      await finishRecalls(app.ctx, lease, [{ kind: 'restored', fileId: started?.fileId ?? 0n, ...copy }]);
+    });
+    expect(work.map(({ transaction }) => transaction)).toEqual(['startRecalls', 'finishRecalls']);
+    return work.map(({ read }) => read.hold ?? 0);
+  };
+  const end300 = async (file: string) => {
+    const id = await made(app, { quota: 'alice', files: [file] });
+    await cancelRequest(app.ctx, id);
+    await sql(`INSERT INTO request (quota_id, label, request_date, retention, state, files_total, bytes_total)
+      SELECT quota_id, label || n, request_date, retention, state, 1, 1000 FROM request, generate_series(2, 300) n WHERE id = ${id}`);
+    await sql(`INSERT INTO hold (request_id, file_id, ordinal, size)
+      SELECT r.id, h.file_id, 1, 1000 FROM request r, hold h WHERE h.request_id = ${id} AND r.id > ${id}`);
+  };
+  const alone = await restore('/cost/1');
+  await end300('/cost/2');
+  await compactIn(31);
+  expect(await restore('/cost/2')).toEqual(alone);
+  await end300('/cost/3');
+  for (const read of await restore('/cost/3')) expect(read).toBeGreaterThan(300); // as it was with all that had ever ended
+});
+
+test('copies of a compact request that could not be removed before leave the disk as others do', async () => {
+  const backend = createMemoryBackend();
+  await addTaped(app.ctx, backend, [{ path: '/copy/1' }, { path: '/copy/2' }]);
+  const id = await made(app, { quota: 'alice', files: ['/copy/1', '/copy/2'] });
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await cancelRequest(app.ctx, id);
+  await compactIn(31); // as if its disk had been away for a month
+  expect([await formOf(id), readRestored(app, '/copy/1') !== undefined]).toEqual(['COMPACT', true]);
+  await withEngine(app, backend, () =>
+    waitFor('the copies to be gone', async () => {
+      const [request] = await sql<{ isDone: boolean }>('SELECT is_released AS "isDone" FROM request WHERE id = $1', [
+        id,
+      ]);
+      return request?.isDone && readRestored(app, '/copy/1') === undefined && (await readDisks(app)).used === 0n;
+    }),
+  );
+  expect(await formOf(id)).toBe('COMPACT');
+});
+
+test('the doctor knows the form: what it says is compared with its bundles, and repairs lose none of them', async () => {
+  const { large, pattern, list } = (await makeKinds()) as Record<'large' | 'pattern' | 'list', number>;
+  const before = await countLookedAt(app.ctx);
+  expect(await faults(false)).toEqual([]);
+  await compactIn(36);
+  expect(await faults(false)).toEqual([]);
+  expect(await countLookedAt(app.ctx)).toEqual(before);
+
+  const [counts] = await sql<{ n: number }>('SELECT files_failed AS n FROM request WHERE id = $1', [large]);
+  await sql('UPDATE request SET files_failed = 0, bytes_total = bytes_total + 1 WHERE id = $1', [large]);
+  await sql(`UPDATE request SET form = 'ROWS' WHERE id = $1`, [pattern]);
+  await sql(`INSERT INTO awaited_path (request_id, path, ordinal) VALUES ($1, '/left', 99)`, [list]);
+  const found = await faults(false);
+  expect(found.map(({ kind, thing, expected, found: value }) => [kind, thing, expected, value])).toEqual([
+    ['request-form', `request ${pattern}`, 'its files in rows', 'bundles'],
+    ['request-form', `request ${list}`, 'its files in bundles', 'rows'],
+    [
+      'request-counts',
+      `request ${large}`,
+      expect.stringMatching(`, ${counts?.n} failed, 2290000 bytes,`),
+      expect.stringMatching(', 0 failed, 2290001 bytes,'),
+    ],
+  ]);
+  expect((await faults(true)).every(({ isRepaired }) => isRepaired)).toBe(true);
+  expect(await faults(false)).toEqual([]);
+  await compactIn(36);
+  for (const id of [large, pattern, list])
+    expect([await formOf(id), await countOf('awaited_path', id)]).toEqual(['COMPACT', 0]);
+  expect((await viewRequest(app, pattern)).holds).toHaveLength(100);
+  expect((await viewRequest(app, list)).awaited.map(({ path }) => path)).toEqual(['/unknown/b', '/unknown/a', '/left']);
+});
+
+test('a program that knows no bundles cannot revive a compact request', async () => {
+  await addFiles(app.ctx, [{ path: '/old/1' }]);
+  const id = await made(app, { quota: 'alice', files: ['/old/1'] });
+  await cancelRequest(app.ctx, id);
+  await compactIn(31);
+  await expect(sql(`UPDATE request SET state = 'QUEUED' WHERE id = $1`, [id])).rejects.toThrow('request_form_check');
+});
