@@ -9,6 +9,7 @@ import { CommandError, exitCodes } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { nullOption, type PathsOptions, pathsOption, printPaths, tellPlaces } from './places.js';
+import { createBar } from './progress-bar.js';
 import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
 import { followWaiting, type WaitingView } from './waiting.js';
 
@@ -141,20 +142,6 @@ async function* followRequest(url: string, id: number): AsyncGenerator<Progress>
     if (!last || ++failures > RETRIES) throw lost ?? new CommandError(`request ${id}: the server ended the watch`);
     await sleep(RETRY_MS);
   }
-}
-
-async function createBar(): Promise<SingleBar> {
-  const { default: cliProgress } = await import('cli-progress');
-  return new cliProgress.SingleBar({
-    format: '{bar} {percentage}%  {files} files  {size}  {rate}  {left}',
-    barCompleteChar: '█',
-    barIncompleteChar: '░',
-    barsize: 30,
-    hideCursor: true,
-    noTTYOutput: true,
-    notTTYSchedule: 2000,
-    emptyOnZero: true,
-  });
 }
 
 function draw(bar: SingleBar | undefined, view: View, now: Progress): void {

@@ -1,0 +1,36 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { createBar } from '../../src/commands/progress-bar.js';
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+const HOUR_MS = 3_600_000;
+
+test('without a terminal a bar writes what is new, and what is not once an hour', async () => {
+  let text = '';
+  const bar = await createBar({
+    write: (more) => {
+      text += more;
+    },
+  });
+  const lineOf = (blocks: number, percentage: number, left: string) =>
+    `${'█'.repeat(blocks)}${'░'.repeat(30 - blocks)} ${percentage}%  ${percentage / 10}/10 files  1 of 2  0 bytes/s  ${left}\n`;
+  const says = (files: number, left: string) => ({ files: `${files}/10`, size: '1 of 2', rate: '0 bytes/s', left });
+  bar.start(10, 0, says(0, 'waits; cleaning'));
+  vi.advanceTimersByTime(HOUR_MS - 10_000);
+  expect(text).toBe(lineOf(0, 0, 'waits; cleaning'));
+  vi.advanceTimersByTime(20_000);
+  expect(text).toBe(lineOf(0, 0, 'waits; cleaning').repeat(2));
+
+  text = '';
+  bar.update(4, says(4, '1s left'));
+  bar.update(5, says(5, '1s left'));
+  vi.advanceTimersByTime(60_000);
+  bar.update(10, says(10, 'done'));
+  bar.stop();
+  expect(text).toBe(lineOf(15, 50, '1s left') + lineOf(30, 100, 'done'));
+});
