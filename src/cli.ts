@@ -10,6 +10,7 @@ import { CommandError, exitCodes } from './commands/failure.js';
 import { registerImport } from './commands/import.js';
 import { registerLs } from './commands/ls.js';
 import { registerMigrate } from './commands/migrate.js';
+import { nameOption } from './commands/option-names.js';
 import { printable } from './commands/output.js';
 import { registerPlan } from './commands/plan.js';
 import { registerPriority } from './commands/priority.js';
@@ -68,7 +69,8 @@ function createProgram(): Command {
     .addHelpText(
       'after',
       '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files, ' +
-        '4 the server or its database does not answer.',
+        '4 the server or its database does not answer.\n' +
+        'The environment says where the database or the server is: "tapegate start --help" names all of it.',
     );
   for (const register of commands) register(program);
   return program;
@@ -78,7 +80,8 @@ function createProgram(): Command {
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   const stack = isDebug(environment) && error instanceof Error ? error.stack : undefined;
-  const text = stack || messageOf(error) || String(error);
+  const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
+  const text = stack || message || String(error);
   process.stderr.write(`tapegate: ${text.split('\n').map(printable).join('\n')}\n`);
   if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
   if (error instanceof UnconfirmedError) return exitCodes.failed;

@@ -9,7 +9,7 @@ import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
   program
@@ -58,7 +58,9 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
   if (options.json) printJson(result);
   else printResult(result, options.move === true);
   if (result.failed.length > 0) {
-    throw new CommandError(`${result.failed.length} files were not archived:\n  ${result.failed.join('\n  ')}`);
+    throw new CommandError(
+      `${result.failed.length} files were not archived:\n  ${result.failed.map(printable).join('\n  ')}`,
+    );
   }
 }
 

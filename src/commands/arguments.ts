@@ -32,9 +32,9 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
 
 const PEOPLE_LIMIT = 1000;
 
-/** What `--limit` does, for its help. */
-export function limitHelp(what: string): string {
-  return `${what} (default: ${PEOPLE_LIMIT}, and all for a script: --json, --print-paths)`;
+/** What `--limit` does, for its help. @param forScripts the options of the command that a script gives */
+export function limitHelp(what: string, forScripts = '--json'): string {
+  return `${what} (default: ${PEOPLE_LIMIT}, and all for a script: ${forScripts})`;
 }
 
 /** How many entries `--limit` lets a list have; scripts get all unless they say otherwise. */
@@ -95,5 +95,6 @@ export async function readPaths(given: string[]): Promise<string[]> {
       throw new CommandError(`--file ${value}: ${messageOf(error)}`);
     }
   }
+  if (paths.length === 0) throw new CommandError('--file names no path');
   return paths;
 }

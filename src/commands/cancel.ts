@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import { readId } from './arguments.js';
-import { ask, ConnectionError, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, ConnectionError, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -15,7 +15,7 @@ export function registerCancel(program: Command): void {
 }
 
 const CANCEL = `mutation ($id: Int!) {
-  cancelRequest(id: $id) { ... on Request { requestId state } ... on Failure { message } }
+  cancelRequest(id: $id) { ... on Request { requestId state } ${FAILURE} }
 }`;
 
 /** One that cannot be ended holds up no other. @throws CommandError with what could not be ended */

@@ -6,6 +6,7 @@ import { environment, readServerUrl } from '../config.js';
 import { codeOf, messageOf } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { CommandError, exitCodes } from './failure.js';
+import { nameOption } from './option-names.js';
 
 /** The server did not answer, went away, or misses its database: trying again may help. */
 export class ConnectionError extends CommandError {
@@ -61,16 +62,24 @@ export async function askNow(url: string): Promise<string> {
   return plan.at.replace(/Z$/, '');
 }
 
-/** A result union: what the query expects, or of a `Failure` its message. */
-export type Result<Node> = Node & { message?: string };
+/** What a query asks of a failure, beside what it expects of a result union. */
+export const FAILURE = '... on Failure { message ... on InvalidInput { field } }';
+
+/** A result union: what the query expects, or `FAILURE`. */
+export type Result<Node> = Node & { message?: string; field?: string };
 
 /**
  * What was expected of a result union.
+ * @param ownOptions options of the command, for fields that have another name elsewhere
  * @throws CommandError with the message of a failure
  */
-export function unwrapResult<Node extends object>(result: Result<Node>): Node {
-  if (result.message !== undefined) throw new CommandError(result.message);
-  return result;
+export function unwrapResult<Node extends object>(
+  result: Result<Node>,
+  ownOptions: Readonly<Record<string, string>> = {},
+): Node {
+  const { message, field } = result;
+  if (message === undefined) return result;
+  throw new CommandError(field === undefined ? message : nameOption(message, field, ownOptions));
 }
 
 /** A page of a connection. */

@@ -1,6 +1,6 @@
 /** What a request would take: the part of `request` that is behind `--dry-run`. */
 import { formatBytes } from '../bytes.js';
-import { ask, type Result, unwrapResult } from './client.js';
+import { ask, FAILURE, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
 import { describeNoMatch, describeUnknown } from './missing.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
@@ -40,7 +40,7 @@ const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequ
     filesToRecall bytesToRecall filesWithoutPlace
     volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough end { earliest planned latest }
   }
-  ... on Failure { message }
+  ${FAILURE}
 } }`;
 
 /**

@@ -7,17 +7,17 @@ import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { describeNoMatch } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { nullOption, type PathsOptions, type PlacedFile, pathsOption, placeOf, printPath } from './places.js';
+import { createPathsOption, nullOption, type PathsOptions, type PlacedFile, placeOf, printPath } from './places.js';
 
 export function registerLs(program: Command): void {
   program
     .command('ls [match]')
     .description('list tape files whose path holds <match>')
     .option(...jsonOption)
-    .option(...pathsOption)
+    .addOption(createPathsOption())
     .option(...nullOption)
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
-    .option('--limit <n>', limitHelp('list at most so many'))
+    .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))
     .action((match, options) => listFiles(readUrl(), match, options));
 }
 

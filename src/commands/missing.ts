@@ -1,6 +1,7 @@
 /** What a request has no file for, so that a typo does not pass for a request that is complete. */
 import { ask, type Page } from './client.js';
 import { CommandError, exitCodes, UnknownRequestError } from './failure.js';
+import { printable } from './output.js';
 
 /** Paths that are named. */
 const NAMED = 20;
@@ -45,7 +46,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
 /** A request that has finished and lacks files. */
 export class IncompleteError extends CommandError {
   constructor(id: number, missing: readonly string[]) {
-    super(`request ${id} has finished without all of its files:\n${missing.join('\n')}`, exitCodes.incomplete);
+    super(
+      `request ${id} has finished without all of its files:\n${missing.map(printable).join('\n')}`,
+      exitCodes.incomplete,
+    );
   }
 }
 

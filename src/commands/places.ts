@@ -1,13 +1,14 @@
 /** Where restored files are: told to people, and printed for scripts, a path each. */
+import { Option } from 'commander';
 import { ask, askPages, type Page } from './client.js';
 import { CommandError, UnknownRequestError } from './failure.js';
 import { printable, printLine } from './output.js';
 
-/** For `.option(...pathsOption)` and `.option(...nullOption)`, in commands that know where files are. */
-export const pathsOption = [
-  '--print-paths',
-  'print nothing but where the files are on disk, a path a line, for xargs',
-] as const;
+/** For `.addOption(createPathsOption())` and `.option(...nullOption)`, in commands that know where files are. */
+export function createPathsOption(): Option {
+  const help = "print nothing but where the files are on disk, a path a line, for xargs -d '\\n'";
+  return new Option('--print-paths', help).conflicts('json');
+}
 export const nullOption = ['-0, --null', 'end each printed path with NUL, for xargs -0'] as const;
 
 export interface PathsOptions {

@@ -1,7 +1,7 @@
 /** `priority`: which requests go first. */
 import type { Command } from 'commander';
 import { readId } from './arguments.js';
-import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -15,7 +15,7 @@ export function registerPriority(program: Command): void {
 }
 
 const PRIORITY = `mutation ($id: Int!, $priority: Int!) {
-  setPriority(id: $id, priority: $priority) { ... on Request { requestId priority } ... on Failure { message } }
+  setPriority(id: $id, priority: $priority) { ... on Request { requestId priority } ${FAILURE} }
 }`;
 
 async function setPriority(

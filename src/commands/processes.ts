@@ -16,6 +16,7 @@ export function registerProcesses(program: Command): void {
   program
     .command('start')
     .description('gateway and engine')
+    .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => {
       const config = readEnvironment();
       const demo = config.demo && !config.databaseUrl;
@@ -24,12 +25,26 @@ export function registerProcesses(program: Command): void {
   program
     .command('serve')
     .description('the gateway alone: REST and GraphQL')
+    .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: true, engine: false, demo: false }));
   program
     .command('work')
     .description('the engine alone: recalls, expiry, mail')
+    .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: false, engine: true, demo: false }));
 }
+
+/** All variables: a test holds them to the document. */
+const ENVIRONMENT_HELP = `
+The environment says the rest; "Configuration" in src/commands/README.md says it in full:
+  PORT, HOST                                 where the gateway listens: 8080 of 127.0.0.1 unless set
+  DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
+  DEMO, ENGINE                               of start: off for no demo archive, and for no engine
+  DRIVES, TAPE_BACKEND, TAPE_TIMEOUT         how many drives work, on which back end, and when one counts as hung
+  DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP  when a restore disk counts as hung; permissions of restored files
+  SMTP_URL, MAIL_FROM                        the mail server, and the sender
+  READER_SECONDS, EVENT_DAYS, LOG_LEVEL      readers that take nothing, how long events are kept, what is logged
+Other commands find the server by TAPEGATE_URL, and the database as this one does.`;
 
 interface Parts {
   makes: Makes;

@@ -5,6 +5,7 @@ import type { Config } from '../config.js';
 import type { getQuota } from '../operations/quotas/quotas.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
+import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export function registerQuota(program: Command): void {
@@ -44,13 +45,20 @@ interface QuotaOptions extends OutputOptions {
 
 async function setQuota(config: Config, user: string, options: QuotaOptions): Promise<void> {
   const size = readSize('--size', options.size);
-  const weight = options.weight === undefined ? undefined : Number(options.weight);
+  const weight = options.weight === undefined ? undefined : readWeight(options.weight);
   const quotas = await import('../operations/quotas/quotas.js');
   const quota = await withContext(config, (ctx) =>
     quotas.setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
   );
   if (options.json) printJson(presentQuota(quota));
   else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
+}
+
+/** Which ones there are, the operation says. */
+function readWeight(text: string): number {
+  const weight = Number(text);
+  if (!Number.isNaN(weight)) return weight;
+  throw new UsageError(`--weight must be a number, not ${JSON.stringify(text)}`);
 }
 
 async function listQuotas(config: Config, options: OutputOptions): Promise<void> {

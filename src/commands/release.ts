@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { fileOption, readId, readPaths } from './arguments.js';
-import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -33,7 +33,7 @@ interface ReleasedNode {
 const RELEASE = `mutation ($input: ReleaseFilesInput!) {
   releaseFiles(input: $input) {
     ... on Request { requestId state filesReleased filesTotal bytesTotal }
-    ... on Failure { message }
+    ${FAILURE}
   }
 }`;
 
@@ -43,7 +43,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   }
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   const answer = await ask<{ releaseFiles: Result<ReleasedNode> }>(url, RELEASE, { input });
-  const left = unwrapResult(answer.releaseFiles);
+  const left = unwrapResult(answer.releaseFiles, { match: '--match' });
   if (options.json) return printJson(left);
   const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
   printLine(`${state}: ${left.filesReleased} files released, ${left.filesTotal} left, ${formatBytes(left.bytesTotal)}`);

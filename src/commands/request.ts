@@ -2,12 +2,12 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
-import { ask, askNow, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { atPrimaryPlace, nullOption, type PathsOptions, pathsOption, printPlaces } from './places.js';
+import { atPrimaryPlace, createPathsOption, nullOption, type PathsOptions, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';
 
 export function registerRequest(program: Command): void {
@@ -26,7 +26,7 @@ export function registerRequest(program: Command): void {
     .option('--notify-last <address>', 'mail when nothing is left to do; to the address of the quota unless given')
     .option('--no-mail', 'no mail to the address of the quota')
     .option('--watch', 'draw the progress until the request has finished')
-    .option(...pathsOption)
+    .addOption(createPathsOption())
     .option(...nullOption)
     .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
     .action((options) => askForFiles(readUrl(), options));
@@ -62,6 +62,7 @@ async function readInput(url: string, options: RequestOptions): Promise<RequestI
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --pattern or --file');
   }
+  if (options.pattern === '') throw new UsageError('--pattern must not be empty');
   return {
     quota: options.quota,
     pattern: options.pattern,
@@ -92,7 +93,7 @@ interface CreatedNode {
 const CREATE = `mutation ($input: CreateRequestInput!) {
   createRequest(input: $input) {
     ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow filesAtPrimaryPlace }
-    ... on Failure { message }
+    ${FAILURE}
   }
 }`;
 
@@ -106,7 +107,7 @@ interface Made {
 async function createRequest(url: string, input: object, options: RequestOptions): Promise<Made> {
   const answer = await ask<{ createRequest: Result<CreatedNode> }>(url, CREATE, { input });
   const request = unwrapResult(answer.createRequest);
-  if (options.json && !options.printPaths) printJson(request);
+  if (options.json) printJson(request);
   else {
     const unknown = request.filesUnknown > 0 ? `, ${request.filesUnknown} paths unknown to the catalogue` : '';
     const tell = options.printPaths ? noteLine : printLine;

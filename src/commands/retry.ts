@@ -1,7 +1,7 @@
 /** `retry`: files of a request that have failed are tried again. */
 import type { Command } from 'commander';
 import { readId } from './arguments.js';
-import { ask, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerRetry(program: Command): void {
@@ -29,7 +29,7 @@ interface RetriedNode {
 const RETRY = `mutation ($input: RetryRequestInput!) {
   retryRequest(input: $input) {
     ... on Request { requestId state filesTotal filesOnDisk filesFailed }
-    ... on Failure { message }
+    ${FAILURE}
   }
 }`;
 

@@ -1,6 +1,6 @@
 /** `hold`, `drain`, `resume`, `suspensions`: what is taken out of service and put back. */
 import { Argument, type Command } from 'commander';
-import { ask, askPages, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
@@ -73,7 +73,7 @@ interface SuspensionNode {
 const FIELDS = 'kind name mode reason since';
 
 const SUSPEND = `mutation ($input: SuspendInput!) {
-  suspend(input: $input) { ... on Suspension { ${FIELDS} } ... on Failure { message } }
+  suspend(input: $input) { ... on Suspension { ${FIELDS} } ${FAILURE} }
 }`;
 
 async function suspend(
@@ -94,7 +94,7 @@ export function formatSuspension({ mode, reason }: { mode: string; reason: strin
 }
 
 const RESUME = `mutation ($input: ResumeInput!) {
-  resume(input: $input) { ... on Suspension { ${FIELDS} } ... on Failure { message } }
+  resume(input: $input) { ... on Suspension { ${FIELDS} } ${FAILURE} }
 }`;
 
 async function resume(

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { readId, readNumber, readRetention, readSize } from './arguments.js';
-import { ask, askNow, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -48,7 +48,7 @@ const UPDATE = `mutation ($input: UpdateRequestInput!) {
     ... on Request {
       requestId label state filesTotal bytesTotal retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes
     }
-    ... on Failure { message }
+    ${FAILURE}
   }
 }`;
 

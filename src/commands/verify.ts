@@ -1,7 +1,7 @@
 /** `verify`: tape copies that could not be confirmed. */
 import type { Command } from 'commander';
 import { limitHelp, readLimit } from './arguments.js';
-import { ask, askPages, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
@@ -75,7 +75,7 @@ async function listVerifications(url: string, match: string | undefined, options
 }
 
 const AGAIN = `mutation ($match: String!) {
-  verifyAgain(match: $match) { ... on VerifyAgain { files } ... on Failure { message } }
+  verifyAgain(match: $match) { ... on VerifyAgain { files } ${FAILURE} }
 }`;
 
 async function verifyAgain(url: string, match: string, options: OutputOptions): Promise<void> {

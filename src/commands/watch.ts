@@ -8,7 +8,7 @@ import { ConnectionError, follow, readUrl } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { nullOption, type PathsOptions, pathsOption, printPaths, tellPlaces } from './places.js';
+import { createPathsOption, nullOption, type PathsOptions, printPaths, tellPlaces } from './places.js';
 import { createBar } from './progress-bar.js';
 import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
 import { followWaiting, type WaitingView } from './waiting.js';
@@ -18,7 +18,7 @@ export function registerWatch(program: Command): void {
     .command('watch <id>')
     .description('draw the progress of a request until it has finished')
     .option(...jsonOption)
-    .option(...pathsOption)
+    .addOption(createPathsOption())
     .option(...nullOption)
     .action((id, options) => watchRequest(readUrl(), readId(id), options));
 }
@@ -53,7 +53,7 @@ const RETRY_MS = 1000;
  * @throws CommandError with exit code 3 when the request ended without all of its files
  */
 export async function watchRequest(url: string, id: number, options: OutputOptions & PathsOptions): Promise<void> {
-  const isJson = options.json && !options.printPaths;
+  const isJson = options.json === true;
   const bar = isJson ? undefined : await createBar();
   const interrupt = () => {
     bar?.stop(); // shows the cursor again

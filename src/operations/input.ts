@@ -37,28 +37,25 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * A logical path: absolute, of parts that a disk takes as they are, so that below a mount point it stays there.
+ * One of the logical paths of a field: absolute, of parts that a disk takes as they are, so that below a mount point it stays there.
  * Parts have at most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which an index of PostgreSQL holds.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
-  if (problem) throw new InvalidInputError(field, problem);
+  if (problem) throw new InvalidInputError(field, `has a path that ${problem}`);
   return value;
 }
 
-/** What is wrong with a logical path, as the rest of a sentence; undefined when nothing is. */
+/** What is wrong with a logical path, as the rest of a sentence about it; undefined when nothing is. */
 export function findPathProblem(value: string): string | undefined {
-  if (value.includes('\0') || !value.isWellFormed()) return `has a path that no disk takes: ${quote(value)}`;
-  if (!value.startsWith('/')) return `has a path that does not begin with "/": ${quote(value)}`;
-  if (Buffer.byteLength(value) > MAX_PATH_BYTES)
-    return `has a path longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
+  if (value.includes('\0') || !value.isWellFormed()) return `is taken by no disk: ${quote(value)}`;
+  if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
+  if (Buffer.byteLength(value) > MAX_PATH_BYTES) return `is longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
   for (const part of value.slice(1).split('/')) {
-    if (part.startsWith('.tapegate-')) return `has a path with a name that Tapegate keeps for itself: ${quote(value)}`;
-    if (part === '' || part === '.' || part === '..') {
-      return `has a path with the part ${quote(part)}: ${quote(value)}`;
-    }
+    if (part.startsWith('.tapegate-')) return `has a name that Tapegate keeps for itself: ${quote(value)}`;
+    if (part === '' || part === '.' || part === '..') return `has the part ${quote(part)}: ${quote(value)}`;
     if (part.length > MAX_NAME_BYTES / 3 && Buffer.byteLength(part) > MAX_NAME_BYTES) {
-      return `has a path with a part longer than ${MAX_NAME_BYTES} bytes: ${quote(value)}`;
+      return `has a part longer than ${MAX_NAME_BYTES} bytes: ${quote(value)}`;
     }
   }
   return undefined;

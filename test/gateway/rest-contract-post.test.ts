@@ -133,7 +133,7 @@ test('R74 a path that is not absolute, or has a part that no file has, answers 4
   const parts = { '/': '', '//a': '', '/a//b': '', '/a/': '', '/./a': '.', '/a/.': '.', '/a/../b': '..', '/..': '..' };
   for (const [path, part] of Object.entries(parts)) {
     const { status, body } = await post(app, { quota: 'alice', files: ['/fine', path] });
-    const message = `files has a path with the part ${JSON.stringify(part)}: ${JSON.stringify(path)}`;
+    const message = `files has a path that has the part ${JSON.stringify(part)}: ${JSON.stringify(path)}`;
     expect([status, body]).toEqual([400, errorBody(message)]);
   }
   expect((await post(app, { quota: 'alice', files: ['/...', '/.a', '/a..b', '/~'] })).status).toBe(200);
@@ -148,9 +148,9 @@ test('R75 a path of over 2,048 bytes, or with a part of over 255, answers 400', 
   expect([Buffer.byteLength(path), longPart.status, longPart.body, longPath.status, longPath.body]).toEqual([
     2048,
     400,
-    errorBody(expect.stringMatching(/^files has a path with a part longer than 255 bytes: "\/ä/)),
+    errorBody(expect.stringMatching(/^files has a path that has a part longer than 255 bytes: "\/ä/)),
     400,
-    errorBody(expect.stringMatching(/^files has a path longer than 2048 bytes: "\/ä.*characters\)$/)),
+    errorBody(expect.stringMatching(/^files has a path that is longer than 2048 bytes: "\/ä.*characters\)$/)),
   ]);
 });
 

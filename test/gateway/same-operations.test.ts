@@ -143,7 +143,7 @@ const cases: [name: string, input: Fields, outcome: Outcome | { kind: string; me
   [
     'a path that climbs',
     { quota: 'alice', files: ['/a/../b'] },
-    refusal(400, /^files has a path with the part "\.\."/),
+    refusal(400, /^files has a path that has the part "\.\."/),
   ],
   ['an empty path', { quota: 'alice', files: [''] }, refusal(400, /^files has a path that does not begin with/)],
   [

@@ -417,7 +417,7 @@ test('what cannot be archived is named and holds up nothing', async () => {
     bytes: 4n,
     failed: [
       expect.stringMatching(/\/closed: EACCES/),
-      expect.stringMatching(/too-long: path has a path longer than 2048 bytes/),
+      expect.stringMatching(/too-long: its path is longer than 2048 bytes/),
       expect.stringMatching(/\/secret: EACCES/),
     ],
   });

@@ -63,7 +63,12 @@ test('quota set --weight changes the part of the drives, and a weight that is no
   await run('quota', 'set', 'wei', '--size', '1', '--weight', '2.5');
   for (const weight of ['0', '-1', 'much', 'Infinity', '1e-7', '1000001', '']) {
     expect(await run('quota', 'set', 'wei', '--size', '1', `--weight=${weight}`)).toEqual(
-      refused(2, `weight must be a number from 0.000001 to 1000000, not ${Number(weight)}`),
+      refused(
+        2,
+        weight === 'much'
+          ? '--weight must be a number, not "much"'
+          : `--weight must be a number from 0.000001 to 1000000, not ${Number(weight)}`,
+      ),
     );
   }
   expect(await weightOf()).toBe(2.5);
@@ -100,10 +105,10 @@ test('a size that is none is wrong usage, and changes nothing', async () => {
 test('what a quota cannot be is told in one line', async () => {
   const max = 2n ** 63n - 1n;
   expect(await run('quota', 'set', 'ben', '--size', '10000P')).toEqual(
-    refused(2, `size must be from 0 to ${max} bytes, not 10000000000000000000`),
+    refused(2, `--size must be from 0 to ${max} bytes, not 10000000000000000000`),
   );
   expect(await run('quota', 'set', 'ben', '--size', '1', '--email', 'nobody')).toEqual(
-    refused(2, 'email must be an e-mail address, not "nobody"'),
+    refused(2, '--email must be an e-mail address, not "nobody"'),
   );
   expect(await run('quota', 'set', '', '--size', '1')).toEqual(refused(2, 'user must not be empty'));
   expect(await run('quota', 'set', 'a\nb', '--size', '1')).toEqual(
@@ -198,6 +203,20 @@ tapegate: 1 files were not archived:
   ${dir}/tree/a.nc: /arch/three/a.nc is on tape already, with other bytes
 `,
   });
+});
+
+test('a name of several lines writes no line of its own where archive tells what failed', async () => {
+  const name = 'x\ntapegate: all is well';
+  makeTree();
+  writeFileSync(path.join(dir, 'tree', name), 'first');
+  await run('archive', 'tree', '--prefix', '/arch/lines');
+  writeFileSync(path.join(dir, 'tree', name), 'other');
+  const { code, stderr } = await run('archive', 'tree', '--prefix', '/arch/lines');
+  expect(code).toBe(1);
+  expect(stderr).toContain(
+    `\n  ${dir}/tree/${name.replace('\n', '\uFFFD')}: /arch/lines/x\uFFFDtapegate: all is well is on tape`,
+  );
+  expect(stderr.split('\n').filter((line) => line.startsWith('tapegate:'))).toHaveLength(1);
 });
 
 test('archive of what is no directory, and with a bad size, is refused', async () => {

@@ -68,6 +68,34 @@ test('--print-paths prints the paths on disk and nothing else, for xargs', async
   ).toEqual([`1000 ${paths[0]}`, `500 ${paths[1]}`, '1500 total']);
 });
 
+test('--print-paths and --json are refused together, before anything is asked for', async () => {
+  const before = await app.ctx.db.prisma.request.count();
+  for (const args of [['ls'], ['show', '1'], ['watch', '1'], ['request', '--quota', 'ann', '--pattern', '/place/']]) {
+    expect(await run(...args, '--json', '--print-paths')).toEqual(
+      refused(2, "option '--print-paths' cannot be used with option '--json'\n(--help shows what there is)"),
+    );
+  }
+  expect(await app.ctx.db.prisma.request.count()).toBe(before);
+});
+
+test('what --print-paths prints is what xargs takes as its help says, names with quotes and backslashes, too', async () => {
+  const names = ["/odd/quote'", '/odd/back\\slash', '/odd/with  space', '/odd/"double"'];
+  await addFiles(
+    app.ctx,
+    names.map((path) => ({ path, stage: 'ONDISK' as const, size: 1n })),
+  );
+  const help = (await run('ls', '--help')).stdout.replace(/\s+/g, ' ');
+  for (const [option, xargs] of [
+    ['', "xargs -d '\\n'"],
+    ['-0', 'xargs -0'],
+  ]) {
+    expect(help).toContain(`for ${xargs}`);
+    const program = `"${process.execPath}" "${cliFile}" ls /odd/ --print-paths ${option} | ${xargs} printf '<%s>'`;
+    const { stdout } = await startProcess('sh', ['-c', program], { env }).ended;
+    expect([...stdout.matchAll(/<([^>]*)>/g)].map((match) => match[1]).sort()).toEqual([...names].sort());
+  }
+});
+
 test('--print-paths leaves out what is not on disk, and a path of several lines needs -0', async () => {
   await addFiles(app.ctx, [
     { path: '/lines/a\nb', stage: 'ONDISK', size: 1n },

@@ -115,6 +115,28 @@ test.each(Object.entries(commands))('help of %s tells its options', async (name,
   expect(listed).toEqual([...options, '--help']);
 });
 
+test('help of what stays names every variable of the environment', async () => {
+  const document = readFileSync(path.join(packageRoot, 'src/commands/README.md'), 'utf8');
+  const [, table = ''] = /\n## Configuration\n([\s\S]*?)\n## /.exec(document) ?? [];
+  const variables = [...table.matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]);
+  expect(variables.length).toBeGreaterThan(15);
+  for (const command of ['start', 'serve', 'work']) {
+    const { stdout } = await runCli([command, '--help']);
+    const [, named = ''] = /\nThe environment([\s\S]*)/.exec(stdout.replaceAll('README.md', '')) ?? [];
+    expect(new Set(named.match(/\b[A-Z]+(_[A-Z]+)*\b/g))).toEqual(new Set(variables));
+  }
+  expect((await runCli(['--help'])).stdout).toContain('"tapegate start --help"');
+});
+
+test('help names no option that its command has not', async () => {
+  for (const [name, options] of Object.entries(commands)) {
+    const { stdout } = await runCli([...name.split(' '), '--help']);
+    const about = stdout.replace(/"tapegate [^"]*"/g, '');
+    const named = new Set(about.match(/--[a-z][a-z-]*/g));
+    expect([name, [...named].filter((option) => ![...options, '--help'].includes(option))]).toEqual([name, []]);
+  }
+});
+
 test.each([
   [['frobnicate'], "unknown command 'frobnicate'"],
   [['quota', 'frobnicate'], "unknown command 'frobnicate'"],

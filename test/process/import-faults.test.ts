@@ -71,17 +71,17 @@ const deep = `/${'d'.repeat(200)}`.repeat(11);
 
 test.each([
   [',1,T,,,,,', 'path must be given, not ""'],
-  ['a/b,1,T,,,,,', 'path has a path that does not begin with "/": "a/b"'],
-  ['/a//b,1,T,,,,,', 'path has a path with the part "": "/a//b"'],
-  ['/a/../b,1,T,,,,,', 'path has a path with the part "..": "/a/../b"'],
-  ['/a/.,1,T,,,,,', 'path has a path with the part ".": "/a/."'],
-  ['/a/,1,T,,,,,', 'path has a path with the part "": "/a/"'],
-  ['/a\0b,1,T,,,,,', 'path has a path that no disk takes: "/a\\u0000b"'],
+  ['a/b,1,T,,,,,', 'path does not begin with "/": "a/b"'],
+  ['/a//b,1,T,,,,,', 'path has the part "": "/a//b"'],
+  ['/a/../b,1,T,,,,,', 'path has the part "..": "/a/../b"'],
+  ['/a/.,1,T,,,,,', 'path has the part ".": "/a/."'],
+  ['/a/,1,T,,,,,', 'path has the part "": "/a/"'],
+  ['/a\0b,1,T,,,,,', 'path is taken by no disk: "/a\\u0000b"'],
   [
     `/${long},1,T,,,,,`,
-    `path has a path with a part longer than 255 bytes: ${JSON.stringify(`/${long}`).slice(0, 100)}…" (129 characters)`,
+    `path has a part longer than 255 bytes: ${JSON.stringify(`/${long}`).slice(0, 100)}…" (129 characters)`,
   ],
-  [`${deep},1,T,,,,,`, `path has a path longer than 2048 bytes: "${deep.slice(0, 99)}…" (2211 characters)`],
+  [`${deep},1,T,,,,,`, `path is longer than 2048 bytes: "${deep.slice(0, 99)}…" (2211 characters)`],
   ['/a,,T,,,,,', 'size must be a whole number of bytes, not ""'],
   ['/a,-1,T,,,,,', 'size must be a whole number of bytes, not "-1"'],
   ['/a,1.5,T,,,,,', 'size must be a whole number of bytes, not "1.5"'],
@@ -132,7 +132,7 @@ test.each([
   ['{"path":"/a","size":true}', 'size must be text or a number, not "true"'],
   ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],
   ['{"path":"/a","size":1,"Stage":"T"}', `there is no column "Stage"; ${names}`],
-  ['{"path":"/\\ud800","size":1}', 'path has a path that no disk takes: "/\\ud800"'],
+  ['{"path":"/\\ud800","size":1}', 'path is taken by no disk: "/\\ud800"'],
   ['{"path":"/a","size":1,"spot_name":"\\ud800"}', 'spot_name must be a name of at most 255 characters, not "\\ud800"'],
 ])('a row %j in the middle of JSON Lines is refused by its line', async (row, problem) => {
   const { text, line } = between(row, 'json');
@@ -243,7 +243,7 @@ test('the command ends with 1 and tells the faults, and control characters of th
     stdout: '',
     stderr: `tapegate: nothing was imported:
   line 3: size must be a whole number of bytes, not "x"
-  line 4: path has a path that does not begin with "/": "c\uFFFD"
+  line 4: path does not begin with "/": "c\uFFFD"
 `,
   });
   expect(await countAll()).toEqual(before);

@@ -5,7 +5,7 @@ import { lstat, opendir } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf } from '../../errors.js';
 import { attributesOf } from '../../operations/catalogue/attributes.js';
-import { checkPath } from '../../operations/input.js';
+import { findPathProblem } from '../../operations/input.js';
 import type { Source } from './source.js';
 
 /** What is passed over; both grow while the walk goes on. */
@@ -59,9 +59,11 @@ export async function* walkSources(
 }
 
 async function findSource(file: string, logicalPath: string): Promise<Source> {
+  const problem = findPathProblem(logicalPath);
+  if (problem) throw new Error(`its path ${problem}`);
   const stats = await lstat(file, { bigint: true });
   const { size, ino, mtimeNs } = stats;
-  return { file, path: checkPath('path', logicalPath), size, ino, mtimeNs, ...attributesOf(stats) };
+  return { file, path: logicalPath, size, ino, mtimeNs, ...attributesOf(stats) };
 }
 
 type Entry = Dirent<Buffer>;
