@@ -85,6 +85,10 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       nullable: true,
       description: 'For people: why it stands there; null: there is nothing to tell.',
     }),
+    problem: t.exposeString('problem', {
+      nullable: true,
+      description: 'For people: why drives leave it alone for a while; null: they do not.',
+    }),
     start: t.field({
       type: 'DateTime',
       nullable: true,

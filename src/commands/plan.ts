@@ -47,6 +47,7 @@ interface VolumeNode {
   drive: string | null;
   isMounted: boolean;
   reason: string | null;
+  problem: string | null;
   start: string | null;
   end: string | null;
 }
@@ -55,7 +56,7 @@ const PLAN = `query ($first: Int) { plan {
   at filesWaiting bytesWaiting
   drives { name isClaimed isOpen volume filesRunning bytesRunning }
   queue(first: $first) {
-    edges { node { place volume files bytes users { user files bytes } drive isMounted reason start end } }
+    edges { node { place volume files bytes users { user files bytes } drive isMounted reason problem start end } }
     pageInfo { hasNextPage }
   }
 } }`;
@@ -107,7 +108,7 @@ function printVolumes(now: string, volumes: VolumeNode[]): void {
       volume.drive ?? '-',
       fromNow(volume.start),
       fromNow(volume.end),
-      formatBar(now, volume, end) ?? volume.reason ?? '',
+      [formatBar(now, volume, end) ?? volume.reason, volume.problem].filter(Boolean).join('  '),
     ]),
   );
 }

@@ -1,5 +1,5 @@
 /** SQL conditions that several operations share. */
-import { sql } from '../database/sql.js';
+import { type Sql, sql } from '../database/sql.js';
 
 /** A request is live until it expires or is cancelled; only live requests hold files. `r` is the request. */
 export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
@@ -9,6 +9,9 @@ export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
  * is there, which an engine has to look at. Any other file at UNVERIFIED or ONDISK is at its primary place.
  */
 export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NOT NULL)`;
+
+/** The file `f` is said to be in the restore area, and no copy of it is noted: nobody can read it there. */
+export const isWithoutCopy = sql`(f.stage = 'RESTORED' AND f.disk_id IS NULL)`;
 
 /** The file `f` is where it was archived from, and not in the restore area. */
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
@@ -25,3 +28,20 @@ export const isWaiting = sql`c.state <> 'RUNNING'`;
 
 /** The recall `c` waits until a restore disk has room for it, at whatever time that is. */
 export const needsRoom = sql`c.not_before = 'infinity'`;
+
+/** The volume `v` is left alone at that time, since visits to it have broken down (recalls/breakdowns.ts). */
+export function isLeftAlone(time: string | Sql): Sql {
+  return sql`coalesce(v.retry_at > ${time}, false)`;
+}
+
+/** The recall `c` waits, and is to be tried by then. */
+export function isReadyBy(time: string | Sql): Sql {
+  return sql`c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
+    AND (c.not_before IS NULL OR c.not_before <= ${time})`;
+}
+
+/** The recalls of the quota of the hold `h` are in service. */
+export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
+
+/** Whether an engine that lives holds the drive `d`: one that is gone holds it no longer than its lease. */
+export const isClaimed = sql`coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false)`;

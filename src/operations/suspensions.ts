@@ -139,6 +139,9 @@ export async function endSuspension(ctx: Context, which: Sql): Promise<Suspensio
        DELETE FROM suspension WHERE ${which} RETURNING ${columns}
      ), mended AS (
        UPDATE restore_disk k SET retry_at = NULL FROM ended e WHERE e.kind = 'DISK' AND k.mountpoint = e.name AND k.retry_at IS NOT NULL
+     ), visited AS (
+       UPDATE volume v SET failures = 0, failing_since = NULL, retry_at = NULL, problem = NULL FROM ended e
+       WHERE e.kind = 'VOLUME' AND v.name = e.name AND v.failures > 0
      ), woken AS (
        UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END
        FROM ended e WHERE file_id IN (

@@ -10,6 +10,7 @@ import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
 import { counterFaults } from '../../operations/doctor/counters.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/queue.js';
+import { volumeFaults } from '../../operations/doctor/volumes.js';
 import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
@@ -53,7 +54,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   }
   for (const fault of [...counterFaults, holdUnserved]) yield* findFaults(ctx, fault, exam);
   yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
-  for (const fault of queueFaults) yield* findFaults(ctx, fault, exam);
+  for (const fault of [...queueFaults, ...volumeFaults]) yield* findFaults(ctx, fault, exam);
   yield* examineCopies(ctx, exam);
   yield* examineUnheld(ctx, exam);
   for (const disk of disks) {

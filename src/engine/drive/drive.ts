@@ -4,7 +4,7 @@ import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
 import { holdDisk } from '../../operations/disks/failing.js';
 import { readShares } from '../../operations/quotas/shares.js';
-import { claimDrive, giveBackDrive, setMount } from '../../operations/recalls/drives.js';
+import { claimDrive, giveBackDrive } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
 import { holdFailing, isSuspended } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
@@ -16,6 +16,7 @@ import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
 import { verifyNext } from './verify.js';
+import { visitVolume } from './visit.js';
 import { workVolume } from './volume.js';
 import { watchBackend } from './watched-backend.js';
 
@@ -101,11 +102,11 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
       !isMounted && !options.failures.isPaused(volume, ctx.now()) && !options.failures.isIdle(volume);
     const free = queues.filter(isFree);
     const choice = chooseNext(openBacklog(free, state), state);
-    if (choice && (await setMount(ctx, lease, choice.queue.volumeId))) {
-      const hasRead = await workVolume(ctx, backend, lease, { volume: choice.queue, options });
-      options.failures.noteVisit(choice.queue.volume, hasRead);
-      await setMount(ctx, lease, null);
-    } else if (isOpen && performance.now() >= verifyAt) {
+    const volume = choice?.queue;
+    const use = async (next: WaitingVolume) => await workVolume(ctx, backend, lease, { volume: next, options });
+    const hasRead = volume && (await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume)));
+    if (volume && hasRead !== undefined) options.failures.noteVisit(volume.volume, hasRead);
+    else if (isOpen && performance.now() >= verifyAt) {
       if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
     } else await options.work.wait(seen, options.idleMs, stop);
   }

@@ -31,6 +31,12 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
+/** Seconds until a drive turns to a volume again to which a visit has broken down, after others before it. */
+export function breakdownPauseSeconds(before: number, random: number): number {
+  const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
+  return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
+}
+
 /** Where too many files are open, which is no try of any of them. */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 

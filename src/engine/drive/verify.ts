@@ -12,7 +12,6 @@ import {
   type UnconfirmedVolume,
   type VerificationFailure,
 } from '../../operations/catalogue/verifications.js';
-import { setMount } from '../../operations/recalls/drives.js';
 import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
 import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
@@ -20,6 +19,7 @@ import { addSeconds } from '../../time.js';
 import { type Mismatch, readChecked } from '../tape-copy.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
+import { visitVolume } from './visit.js';
 
 const PAGE = 100;
 
@@ -31,13 +31,13 @@ export async function verifyNext(
   stop: AbortSignal,
 ): Promise<boolean> {
   const volume = await findUnconfirmed(ctx);
-  if (!volume || !(await setMount(ctx, lease, volume.volumeId))) return false;
-  try {
+  if (!volume) return false;
+  const { volumeId } = volume;
+  const hasVisited = await visitVolume(ctx, lease, { volumeId, stop }, async () => {
     await verifyVolume(ctx, backend, lease, { volume, stop });
-  } finally {
-    await setMount(ctx, lease, null);
-  }
-  return true;
+    return true;
+  });
+  return hasVisited !== undefined;
 }
 
 async function verifyVolume(

@@ -10,6 +10,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { isLeftAlone } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
@@ -38,7 +39,7 @@ export async function findUnconfirmed(ctx: Context): Promise<UnconfirmedVolume |
     sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
      WHERE EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
        AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
-       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(ctx.now())}
      ORDER BY v.id LIMIT 1`,
   );
   return rows[0];

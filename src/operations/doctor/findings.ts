@@ -1,5 +1,6 @@
 /** What `tapegate doctor` finds: a fault of one thing, with what was expected and what is there. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 
@@ -24,6 +25,8 @@ export interface Fault {
 /** Faults of one kind: how rows are compared with what they should be, and mended. */
 export interface FaultKind {
   kind: string;
+  /** It may be found for a moment where nothing is wrong: only what is found again a while later is a fault. */
+  isPassing?: true;
   /**
    * A query of the next faults after a key, in one statement, so that what runs meanwhile is seen before or after a step
    * and never in the middle of it.
@@ -34,6 +37,7 @@ export interface FaultKind {
 }
 
 const PAGE = 500;
+const PASSING_MS = 2000;
 
 /** All faults of a kind, page by page, each mended (when asked for) before it is told. */
 export async function* findFaults(
@@ -42,8 +46,12 @@ export async function* findFaults(
   options: { repair: boolean },
 ): AsyncGenerator<Finding> {
   const find = async (after: bigint) => (await ctx.db.pool.query<Fault>(fault.find(after, PAGE))).rows;
+  const before = fault.isPassing && new Set((await find(-1n)).map(({ key }) => key));
+  if (before?.size === 0) return;
+  if (before) await sleep(PASSING_MS);
   for (let after = -1n; ; ) {
-    const faults = await find(after);
+    const found = await find(after);
+    const faults = before ? found.filter(({ key }) => before.has(key)) : found;
     const mends = options.repair && faults.length > 0;
     if (mends) {
       await fault.repair(
@@ -55,8 +63,8 @@ export async function* findFaults(
     for (const { key, thing, expected, found } of faults) {
       yield { kind: fault.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
     }
-    if (faults.length < PAGE) return;
-    after = faults.at(-1)?.key ?? after;
+    if (found.length < PAGE) return;
+    after = found.at(-1)?.key ?? after;
   }
 }
 

@@ -9,8 +9,8 @@ import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
 import { addSeconds, secondsOf } from '../../time.js';
+import { isClaimed, isLeftAlone } from '../conditions.js';
 import { readShares } from '../quotas/shares.js';
-import { isClaimed } from '../recalls/drives.js';
 import { readQueues } from '../recalls/queue.js';
 
 export interface PlanDrive {
@@ -44,6 +44,8 @@ export interface PlanVolume {
   isMounted: boolean;
   /** Why it is there; for people. */
   reason: string | null;
+  /** Why drives leave it alone for a while; for people. */
+  problem: string | null;
   /** Seconds since 1970. */
   start: number | null;
   end: number | null;
@@ -63,8 +65,9 @@ const LOOK_AHEAD_SECONDS = 3600;
 
 /** @param more what somebody thinks of asking for */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
-  const [entries, suspended, drives, shares] = await Promise.all([
+  const [entries, problems, suspended, drives, shares] = await Promise.all([
     readQueues(ctx, addSeconds(ctx.now(), LOOK_AHEAD_SECONDS)),
+    readProblems(ctx),
     readSuspended(ctx),
     readDrives(ctx),
     readShares(ctx),
@@ -80,7 +83,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     now,
     policy: defaultPolicy,
   });
-  return { now, drives, volumes: placeVolumes(all, ahead, suspended), ahead, shares };
+  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems }), ahead, shares };
 }
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
@@ -95,6 +98,14 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
      GROUP BY d.id, v.name ORDER BY d.id`,
   );
   return rows;
+}
+
+/** Of the volumes to which visits have broken down, and which drives leave alone for a while. */
+async function readProblems(ctx: Context): Promise<Map<number, string>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; problem: string }>(
+    sql`SELECT v.id, v.problem FROM volume v WHERE ${isLeftAlone(ctx.now())} AND v.problem IS NOT NULL`,
+  );
+  return new Map(rows.map(({ id, problem }) => [id, problem]));
 }
 
 /** Volumes with work that are out of service: they have no place until somebody resumes them. */
@@ -113,13 +124,18 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
     drive: null,
     isMounted: false,
     reason: `out of service${why && `: ${why}`}`,
+    problem: null,
     start: null,
     end: null,
   }));
 }
 
 /** By their starts; those that no drive comes to are the last, by their names. */
-function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead, suspended: readonly PlanVolume[]): PlanVolume[] {
+function placeVolumes(
+  entries: readonly QueueEntry[],
+  ahead: Ahead,
+  { suspended, problems }: { suspended: readonly PlanVolume[]; problems: ReadonlyMap<number, string> },
+): PlanVolume[] {
   const first = new Map<number, Stay>();
   const ends = new Map<number, number>();
   for (const stay of ahead.stays) {
@@ -140,6 +156,7 @@ function placeVolumes(entries: readonly QueueEntry[], ahead: Ahead, suspended: r
       drive: stay?.drive ?? null,
       isMounted: entry.isMounted,
       reason: stay?.reason ?? null,
+      problem: problems.get(entry.volumeId) ?? null,
       start: stay?.start ?? null,
       end: ends.get(entry.volumeId) ?? null,
     };

@@ -3,7 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { EndRange } from '../../planner/end-range.js';
-import { needsRoom } from '../conditions.js';
+import { isLeftAlone, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { endOfParts } from './end-of-parts.js';
 import { type Plan, readPlan } from './plan.js';
@@ -103,6 +103,7 @@ function present(plan: Plan, rows: readonly Row[], hasRoom: boolean): Waiting {
 /** By volume and reason; the note is the reason of an operator, or the last error. */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
+  const isAlone = sql`(c.state = 'WAITING' AND ${isLeftAlone(ctx.now())})`;
   const { rows } = await ctx.db.pool.query<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
@@ -110,8 +111,9 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
             min(w.error)) AS note
         FROM (
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
-            CASE WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
-            CASE WHEN ${isPaused} THEN c.error END AS error, sq.reason AS user_note, sv.reason AS volume_note,
+            CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
+              WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
+            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
               WHEN c.volume_id IS NULL OR c.position IS NULL THEN 'NO_PLACE'
@@ -119,12 +121,13 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
               WHEN sv.volume_id IS NOT NULL THEN 'VOLUME_SUSPENDED'
               WHEN ${isPaused} AND c.error_class = 'SPACE' THEN 'SPACE'
               WHEN ${isPaused} AND c.error IS NOT NULL THEN 'RETRY'
+              WHEN ${isAlone} THEN 'RETRY'
               WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
               ELSE 'QUEUED' END AS reason
           FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
             JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
             LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
-            LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id
+            LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id LEFT JOIN volume v ON v.id = c.volume_id
           WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
         ) w LEFT JOIN volume v ON v.id = w."volumeId"
         GROUP BY w."requestId", w."user", w."volumeId", v.name, v.medium, w.reason`,

@@ -9,6 +9,7 @@ import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { isClaimed } from '../conditions.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 /** A claimed drive. */
@@ -33,9 +34,6 @@ export function listDrives(ctx: Context) {
       }),
   };
 }
-
-/** Whether an engine that lives holds the drive `d`: one that is gone holds it no longer than its lease. */
-export const isClaimed = sql`coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false)`;
 
 /** By the ids of the drives. */
 export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {

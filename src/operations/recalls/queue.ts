@@ -2,21 +2,12 @@
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
-import { needsRoom } from '../conditions.js';
-
-/** The recall `c` waits, and is to be tried by then. */
-function isReadyBy(time: string): Sql {
-  return sql`c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
-    AND (c.not_before IS NULL OR c.not_before <= ${time})`;
-}
+import { isLeftAlone, isReadyBy, isServed, needsRoom } from '../conditions.js';
 
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL AND ${needsRoom})`;
-
-/** The recalls of the quota of the hold `h` are in service. */
-const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
  * The queue by volume and user. A file that two users wait for counts for both.
@@ -33,7 +24,7 @@ export async function readQueues(ctx: Context, until?: string): Promise<QueueEnt
           WHERE ${isReady} AND ${isServed}
           GROUP BY c.volume_id, q."user"
         ) w JOIN volume v ON v.id = w."volumeId"
-        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
+        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(until ?? ctx.now())}`,
   );
   return rows;
 }
@@ -43,6 +34,7 @@ export async function hasReadyRecalls(ctx: Context, driveId: number): Promise<bo
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id
         WHERE ${isReadyBy(ctx.now())} AND ${isServed}
+          AND NOT EXISTS (SELECT FROM volume v WHERE v.id = c.volume_id AND ${isLeftAlone(ctx.now())})
           AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> ${driveId})
           AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id) LIMIT 1`,
   );

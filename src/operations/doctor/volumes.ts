@@ -1,0 +1,51 @@
+/** Volumes whose files wait although nothing that is known keeps drives from them. */
+import { sql } from '../../database/sql.js';
+import { isClaimed, isLeftAlone, isReadyBy, isServed } from '../conditions.js';
+import type { FaultKind } from './findings.js';
+
+/** So long nobody wonders. */
+const PATIENCE_MINUTES = 15;
+const now = sql`timezone('utc', clock_timestamp())`;
+const longAgo = sql`${now} - make_interval(mins => ${PATIENCE_MINUTES})`;
+
+const nothing = async () => {};
+
+/** Mended by whoever mends what they say; nothing of the rows is wrong. */
+const volumeFailing: FaultKind = {
+  kind: 'volume-failing',
+  find: (after, limit) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+      'drives that can work on it, since files wait' AS expected,
+      v.failures || ' visits since ' || to_char(v.failing_since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' that have broken down: ' || v.problem AS found
+    FROM volume v
+    WHERE v.id > ${after} AND v.failing_since < ${longAgo}
+      AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')
+    ORDER BY v.id LIMIT ${limit}`,
+  repair: nothing,
+};
+
+/** A drive that works, and has nothing in hand. Between two volumes it is one for a moment. */
+const idleDrive = sql`SELECT d.name FROM drive d
+  WHERE d.volume_id IS NULL AND ${isClaimed} AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
+    AND NOT EXISTS (SELECT FROM suspended_backend) AND NOT EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id)
+  ORDER BY d.id LIMIT 1`;
+
+/** While a drive is free, nothing that may be tried waits for long. */
+const volumeUnvisited: FaultKind = {
+  kind: 'volume-unvisited',
+  isPassing: true,
+  find: (after, limit) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+      'a drive that turns to it, since files are ready from ' || to_char(w.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' on' AS expected,
+      d.name || ', which has nothing to do' AS found
+    FROM volume v CROSS JOIN LATERAL (
+      SELECT min(greatest(c.created_at, c.not_before)) AS since FROM recall c
+      WHERE c.volume_id = v.id AND ${isReadyBy(now)}
+        AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id AND ${isServed})
+    ) w CROSS JOIN (${idleDrive}) d
+    WHERE v.id > ${after} AND w.since < ${longAgo} AND NOT ${isLeftAlone(now)}
+      AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = v.id)
+      AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+    ORDER BY v.id LIMIT ${limit}`,
+  repair: nothing,
+};
+
+export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeUnvisited];
