@@ -43,7 +43,8 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   DRIVES, TAPE_BACKEND, TAPE_TIMEOUT         how many drives work, on which back end, and when one counts as hung
   DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP  when a restore disk counts as hung; permissions of restored files
   SMTP_URL, MAIL_FROM                        the mail server, and the sender
-  READER_SECONDS, EVENT_DAYS, LOG_LEVEL      readers that take nothing, how long events are kept, what is logged
+  EVENT_DAYS, REQUEST_DAYS                   how long events, and ended requests in full, are kept
+  READER_SECONDS, LOG_LEVEL                  when a reader that takes nothing is dropped; what is logged
 Other commands find the server by TAPEGATE_URL, and the database as this one does.`;
 
 interface Parts {

@@ -79,7 +79,7 @@ test('what is not there, or in service, is told in one line', async () => {
   expect(await run('hold', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
   expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is neither held nor draining'));
   expect(await run('hold', 'user', 'ann', '--reason', 'a\nb')).toEqual(
-    refused(1, 'reason must not hold control characters: "a\\nb"'),
+    refused(1, '--reason must not hold control characters: "a\\nb"'),
   );
 });
 
