@@ -73,7 +73,20 @@ function createProgram(): Command {
         'The environment says where the database or the server is: "tapegate start --help" names all of it.',
     );
   for (const register of commands) register(program);
+  requireOptionsLast(program);
   return program;
+}
+
+/** An option that is mistyped is named as that, before the one that was meant is missed. */
+function requireOptionsLast(command: Command): void {
+  for (const each of command.commands) requireOptionsLast(each);
+  const required = command.options.filter((option) => option.mandatory);
+  for (const option of required) option.mandatory = false;
+  command.hook('preAction', (_, acting) => {
+    if (acting !== command) return;
+    const missing = required.find((option) => command.getOptionValue(option.attributeName()) === undefined);
+    if (missing) command.error(`error: required option '${missing.flags}' not specified`);
+  });
 }
 
 /** One line for whatever went wrong; the stack of a bug only where it is asked for. */

@@ -57,11 +57,17 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
   });
   if (options.json) printJson(result);
   else printResult(result, options.move === true);
-  if (result.failed.length > 0) {
-    throw new CommandError(
-      `${result.failed.length} files were not archived:\n  ${result.failed.map(printable).join('\n  ')}`,
-    );
+  if (result.failed.length > 0) throw new CommandError(await describeFailed(result.failed));
+}
+
+/** A line each, and the way on where there is one. */
+async function describeFailed(failed: readonly string[]): Promise<string> {
+  const { OTHER_BYTES } = await import('../engine/archive/tape.js');
+  const lines = [`${failed.length} files were not archived:`, ...failed.map((line) => `  ${printable(line)}`)];
+  if (failed.some((line) => line.endsWith(OTHER_BYTES))) {
+    lines.push('what is on tape is not replaced: another --prefix archives the changed files under paths of their own');
   }
+  return lines.join('\n');
 }
 
 /** A line a second on a terminal, one in half a minute elsewhere. */

@@ -2,7 +2,7 @@
 import { formatBytes } from '../bytes.js';
 import { ask, FAILURE, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
-import { describeNoMatch, describeUnknown } from './missing.js';
+import { describeNoMatch, describeUnknown, findFolders } from './missing.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
 import { atPrimaryPlace } from './places.js';
 import { type EndRange, formatEnd } from './times.js';
@@ -54,7 +54,8 @@ export async function estimateRequest(url: string, input: RequestInput, options:
   const estimate = unwrapResult(estimateRequest);
   if (options.json) printJson(estimate);
   else {
-    for (const line of formatEstimate(plan.at, estimate)) printLine(line);
+    const folders = await findFolders(url, estimate.unknownPaths);
+    for (const line of formatEstimate(plan.at, estimate, folders)) printLine(line);
     if (input.pattern && estimate.files === 0) printLine(describeNoMatch(input.pattern));
     printLine('nothing was asked for');
   }
@@ -65,13 +66,14 @@ export async function estimateRequest(url: string, input: RequestInput, options:
   }
 }
 
-function formatUnknown({ unknownPaths, filesUnknown }: EstimateNode): string[] {
-  const [first = '', ...named] = describeUnknown('paths that the catalogue does not know', unknownPaths, filesUnknown);
+function formatUnknown({ unknownPaths, filesUnknown }: EstimateNode, folders: ReadonlySet<string>): string[] {
+  const unknown = { paths: unknownPaths, count: filesUnknown, folders };
+  const [first = '', ...named] = describeUnknown('paths that the catalogue does not know', unknown);
   return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 
 /** A line each. */
-function formatEstimate(now: string, estimate: EstimateNode): string[] {
+function formatEstimate(now: string, estimate: EstimateNode, folders: ReadonlySet<string>): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
@@ -82,7 +84,7 @@ function formatEstimate(now: string, estimate: EstimateNode): string[] {
   if (estimate.volumesSuspended > 0) lines.push(`            ${estimate.volumesSuspended} volumes are out of service`);
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
-  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate));
+  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, folders));
   if (!estimate.hasRoom) lines.push('no room     the restore disks have less left: files wait until others leave');
   lines.push(
     `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,

@@ -12,9 +12,9 @@ export function registerQuota(program: Command): void {
   const quota = program.command('quota').description('users and quotas');
   quota
     .command('set <user>')
-    .description('make or change a quota')
+    .description('make a quota, or change what is given of one')
     .option(...jsonOption)
-    .requiredOption('--size <size>', 'bytes, such as 500000000, 500M or 10T')
+    .option('--size <size>', 'bytes, such as 500000000, 500M or 10T; a new quota needs it')
     .option('--email <address>')
     .option('--notes <text>')
     .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1')
@@ -37,15 +37,18 @@ export function registerQuota(program: Command): void {
 }
 
 interface QuotaOptions extends OutputOptions {
-  size: string;
+  size?: string;
   email?: string;
   notes?: string;
   weight?: string;
 }
 
 async function setQuota(config: Config, user: string, options: QuotaOptions): Promise<void> {
-  const size = readSize('--size', options.size);
+  const size = options.size === undefined ? undefined : readSize('--size', options.size);
   const weight = options.weight === undefined ? undefined : readWeight(options.weight);
+  if ([size, options.email, options.notes, weight].every((change) => change === undefined)) {
+    throw new UsageError('give what is to be set: --size, --email, --notes or --weight');
+  }
   const quotas = await import('../operations/quotas/quotas.js');
   const quota = await withContext(config, (ctx) =>
     quotas.setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),

@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
-import { UsageError } from './failure.js';
+import { CommandError, UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { atPrimaryPlace, createPathsOption, nullOption, type PathsOptions, printPlaces } from './places.js';
@@ -51,7 +51,7 @@ async function askForFiles(url: string, options: RequestOptions): Promise<void> 
   const input = await readInput(url, options);
   if (options.dryRun) return await estimateRequest(url, input, options);
   const { id, mayMiss, isFinished } = await createRequest(url, input, options);
-  if (options.watch || options.printPaths) return await watchRequest(url, id, options);
+  if (options.watch || options.printPaths) return await watchRequest(url, id, { ...options, isMade: true });
   const missing = mayMiss ? await findMissing(url, id) : [];
   if (missing.length > 0 && isFinished) throw new IncompleteError(id, missing);
   for (const line of missing) noteLine(line);
@@ -63,6 +63,13 @@ async function readInput(url: string, options: RequestOptions): Promise<RequestI
     throw new UsageError('give either --pattern or --file');
   }
   if (options.pattern === '') throw new UsageError('--pattern must not be empty');
+  const files = options.file && (await readPaths(options.file));
+  const folder = files?.find((path) => path.endsWith('/'));
+  if (folder !== undefined) {
+    throw new CommandError(
+      `--file takes paths of files; --pattern ${JSON.stringify(folder)} takes all that are below it`,
+    );
+  }
   return {
     quota: options.quota,
     pattern: options.pattern,
@@ -70,7 +77,7 @@ async function readInput(url: string, options: RequestOptions): Promise<RequestI
       options.retention === undefined
         ? undefined
         : await readRetention('--retention', options.retention, () => askNow(url)),
-    files: options.file && (await readPaths(options.file)),
+    files,
     label: options.label,
     maxFiles: options.maxFiles === undefined ? undefined : readNumber('--max-files', options.maxFiles),
     maxBytes: options.maxBytes === undefined ? undefined : readSize('--max-bytes', options.maxBytes),

@@ -48,21 +48,29 @@ const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 const RETRIES = 60;
 const RETRY_MS = 1000;
 
+interface WatchOptions extends OutputOptions, PathsOptions {
+  /** The request was made just now: it is there, whether or not anything was heard of it. */
+  isMade?: boolean;
+}
+
 /**
  * Draws the progress of a request until it has finished, and says where its files are.
  * @throws CommandError with exit code 3 when the request ended without all of its files
  */
-export async function watchRequest(url: string, id: number, options: OutputOptions & PathsOptions): Promise<void> {
+export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
   const isJson = options.json === true;
   const bar = isJson ? undefined : await createBar();
+  let last: Progress | undefined;
   const interrupt = () => {
     bar?.stop(); // shows the cursor again
+    if (last || options.isMade) {
+      noteLine(`request ${id} goes on: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it`);
+    }
     process.exit(130);
   };
   process.once('SIGINT', interrupt);
   const ended = new AbortController();
   let view: View | undefined;
-  let last: Progress | undefined;
   const tell = (waiting: WaitingView | undefined) => {
     if (!view || !last || FINISHED.includes(last.state)) return;
     view.waiting = waiting;

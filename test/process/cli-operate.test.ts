@@ -160,6 +160,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
     [''],
     ['1 of its paths are not in the catalogue (upper and lower case differ):'],
     ['', '/show/later'],
+    [expect.stringMatching(/^request \d+ stays until /)],
     [''],
   ]);
   const some = await run('show', String(id), '--limit', '1');

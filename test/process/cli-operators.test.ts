@@ -58,6 +58,26 @@ NOTES   a note
   expect(await run('quota', 'show', 'zoë', '--json')).toEqual(done(zoe));
 });
 
+test('quota set changes what it is given of a quota that there is, and only a new one needs a size', async () => {
+  const show = async () => JSON.parse((await run('quota', 'show', 'kim', '--json')).stdout);
+  expect(await run('quota', 'set', 'kim', '--email', 'kim@example.org')).toEqual(
+    refused(2, '--size must be given for a new quota, and user "kim" has none yet'),
+  );
+  await run('quota', 'set', 'kim', '--size', '1T', '--notes', 'kept');
+  const before = await show();
+  expect(await run('quota', 'set', 'kim', '--email', 'kim@example.org')).toEqual(
+    done('quota of kim: 1000000000000 bytes\n'),
+  );
+  await run('quota', 'set', 'kim', '--weight', '2');
+  expect(await show()).toEqual({ ...before, email: 'kim@example.org', weight: 2 });
+  expect(await run('quota', 'set', 'kim')).toEqual(
+    refused(2, 'give what is to be set: --size, --email, --notes or --weight'),
+  );
+  await run('quota', 'remove', 'kim');
+  expect(await run('quota', 'set', 'kim', '--weight', '3')).toMatchObject({ code: 2, stdout: '' });
+  expect(await run('quota', 'show', 'kim')).toMatchObject({ code: 1 });
+});
+
 test('quota set --weight changes the part of the drives, and a weight that is none changes nothing', async () => {
   const weightOf = async () => JSON.parse((await run('quota', 'show', 'wei', '--json')).stdout).weight;
   await run('quota', 'set', 'wei', '--size', '1', '--weight', '2.5');
@@ -201,8 +221,11 @@ test('archive ends with 1 and tells each file that failed', async () => {
     stderr: `skipped: ${dir}/tree/link.nc is a link
 tapegate: 1 files were not archived:
   ${dir}/tree/a.nc: /arch/three/a.nc is on tape already, with other bytes
+what is on tape is not replaced: another --prefix archives the changed files under paths of their own
 `,
   });
+  expect(await run('archive', 'tree', '--prefix', '/arch/three/again')).toMatchObject({ code: 0 });
+  expect(await readCatalogue('/arch/three/again/a.nc')).toHaveLength(1);
 });
 
 test('a name of several lines writes no line of its own where archive tells what failed', async () => {

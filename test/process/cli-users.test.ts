@@ -139,6 +139,12 @@ test('request takes paths, lists in files and a list on standard input together'
   });
 });
 
+/** What is said of a request that waits for what appears later. */
+function staysOf(made: Result): string {
+  const [, id, retention] = /request (\d+): .* kept until (\S+)/.exec(made.stdout) ?? [];
+  return `request ${id} stays until ${retention}: what appears later joins it and is charged to its quota; "tapegate cancel ${id}" ends it`;
+}
+
 test('a path or a pattern that nothing is found for is named, and ends with 3 when nothing else is to come', async () => {
   const unknown = await run('request', '--quota', 'ann', '--file', '/no/such', '/ocean/A.nc');
   const id = /\d+/.exec(unknown.stdout)?.[0];
@@ -146,6 +152,7 @@ test('a path or a pattern that nothing is found for is named, and ends with 3 wh
 2 of its paths are not in the catalogue (upper and lower case differ):
   /no/such
   /ocean/A.nc
+${staysOf(unknown)}
 `;
   expect(unknown).toEqual({
     code: 3,
@@ -162,13 +169,20 @@ test('a path or a pattern that nothing is found for is named, and ends with 3 wh
   expect((await run('show', String(id))).stdout).toContain('\n  /no/such\n');
 
   const lines = await run('request', '--quota', 'ann', '--file', '/no\nsuch');
-  expect(lines.stderr.split('\n').slice(2, 4)).toEqual(['  /no\uFFFDsuch', '']);
+  expect(lines.stderr.split('\n').slice(2)).toEqual(['  /no\uFFFDsuch', staysOf(lines), '']);
 
   const none = await run('request', '--quota', 'ann', '--pattern', '/Ocean/*.nc');
   expect(none).toMatchObject({ code: 3 });
-  expect(none.stderr.split('\n')[1]).toBe(
+  expect(none.stderr.split('\n').slice(1)).toEqual([
     'no file of the catalogue has "/Ocean/*.nc" in its path (upper and lower case differ, and * ? [ ] stand for themselves)',
-  );
+    staysOf(none),
+    '',
+  ]);
+  const noneId = /\d+/.exec(none.stdout)?.[0] ?? '';
+  await run('cancel', noneId);
+  const ended = (await run('show', noneId)).stdout;
+  expect(ended).toContain('\nno file of the catalogue has "/Ocean/*.nc" in its path');
+  expect(ended).not.toContain(' stays until ');
   expect((await run('request', '--quota', 'ann', '--pattern', '/Ocean/', '--dry-run')).stdout).toContain(
     '\nno file of the catalogue has "/Ocean/" in its path (upper and lower case differ)\n',
   );
@@ -182,8 +196,23 @@ test('what is not known yet is told, and what is known is waited for', async () 
   const result = await run('request', '--quota', 'ann', '--file', '/later/known', '/later/unknown');
   expect(result).toMatchObject({
     code: 0,
-    stderr: '1 of its paths are not in the catalogue (upper and lower case differ):\n  /later/unknown\n',
+    stderr: `1 of its paths are not in the catalogue (upper and lower case differ):\n  /later/unknown\n${staysOf(result)}\n`,
   });
+});
+
+test('a folder that is given to --file is told to be one, with the pattern that takes its files', async () => {
+  const folder = '/ocean (a folder: --pattern "/ocean/" takes the files below it)';
+  const made = await run('request', '--quota', 'ann', '--file', '/ocean', '/ocea', '/a.nc');
+  expect(made).toMatchObject({ code: 3 });
+  expect(made.stderr.split('\n').slice(2, 5).sort()).toEqual(['  /a.nc', '  /ocea', `  ${folder}`]);
+  const longest = `/${'longest/'.repeat(300)}`.slice(0, 2048);
+  expect((await run('request', '--quota', 'ann', '--file', longest)).stderr).toContain(`:\n  ${longest}\n`);
+  expect((await run('request', '--quota', 'ann', '--file', '/ocean', '--dry-run')).stdout).toContain(
+    `\n            ${folder}\n`,
+  );
+  expect(await run('request', '--quota', 'ann', '--file', '/ocean/a.nc', '/ocean/')).toEqual(
+    refused(1, '--file takes paths of files; --pattern "/ocean/" takes all that are below it'),
+  );
 });
 
 test('what a request cannot be is told in one line', async () => {

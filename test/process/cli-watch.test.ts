@@ -106,6 +106,9 @@ test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the reques
   expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
   letAllGo();
   const [, id = ''] = /request (\d+)/.exec(stdout) ?? [];
+  expect(stdout).toContain(
+    `\r\nrequest ${id} goes on: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it\r\n`,
+  );
   expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
 });
 

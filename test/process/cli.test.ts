@@ -149,7 +149,9 @@ test.each([
   ],
   [['drain', 'volume'], "missing required argument 'name'"],
   [['import'], "missing required argument 'file'"],
-  [['quota', 'set', 'ann'], "required option '--size <size>' not specified"],
+  [['disk', 'add', '/d'], "required option '--size <size>' not specified"],
+  [['disk', 'add', '/d', '--seize', '1'], "unknown option '--seize'\n(Did you mean --size?)"],
+  [['request', '--quta', 'ann', '--pattern', 'x'], "unknown option '--quta'\n(Did you mean --quota?)"],
   [['request', '--pattern', 'x'], "required option '--quota <user>' not specified"],
 ])('%j is wrong usage', async (args, problem) => {
   expect(await runCli(args)).toEqual(refused(2, `${problem}\n(--help shows what there is)`));

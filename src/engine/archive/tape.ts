@@ -82,12 +82,15 @@ async function readVolumeBack(
   }
 }
 
+/** What a source fails for that has changed since it was archived. */
+export const OTHER_BYTES = 'is on tape already, with other bytes';
+
 /**
  * @returns the checksum of the source, with which its tape copy can be read back
  * @throws Error when the catalogue has other bytes under the source's path, or it cannot be told
  */
 export async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
-  const other = `${source.path} is on tape already, with other bytes`;
+  const other = `${source.path} ${OTHER_BYTES}`;
   if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
   if (source.size !== known.size) throw new Error(other);
   const sums = { known: createChecksum(known.checksum), own: createChecksum(null) };

@@ -8,8 +8,8 @@ import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 
 export interface SetQuotaInput {
   user: string;
-  /** Bytes. */
-  size: bigint;
+  /** Bytes; a new quota needs it. */
+  size?: bigint | undefined;
   email?: string | undefined;
   notes?: string | undefined;
   /** Part of the drives, beside the other users' weights; 1 unless given. */
@@ -29,16 +29,19 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const user = checkText('user', input.user);
   if (user === '') throw new InvalidInputError('user', 'must not be empty');
   const changes = {
-    size: checkBytes('size', input.size),
+    ...(input.size === undefined ? {} : { size: checkBytes('size', input.size) }),
     ...(input.email === undefined ? {} : { email: input.email === '' ? '' : checkAddress('email', input.email) }),
     ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
     ...(input.weight === undefined ? {} : { weight: checkWeight(input.weight) }),
   };
-  return await ctx.db.prisma.quota.upsert({
-    where: { user },
-    create: { user, ...changes },
-    update: { ...changes, removedAt: null },
-  });
+  const { quota } = ctx.db.prisma;
+  if (changes.size !== undefined) {
+    const made = { ...changes, size: changes.size };
+    return await quota.upsert({ where: { user }, create: { user, ...made }, update: { ...made, removedAt: null } });
+  }
+  const [changed] = await quota.updateManyAndReturn({ where: { user, removedAt: null }, data: changes });
+  if (changed) return changed;
+  throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
 }
 
 /** Quotas in order of their users: counted, or by the page. */
