@@ -13,6 +13,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { observeTransactions } from '../../src/database/transaction.js';
 import { type ArchiveInput, type ArchiveProgress, archiveTree } from '../../src/engine/archive.js';
 import { createChecksum } from '../../src/engine/checksum.js';
 import { startEngine } from '../../src/engine/runner.js';
@@ -445,4 +446,79 @@ test('nothing more is written to a volume that is out of service: a new one is b
     ['/HELD/2', 'TG0002', 2n],
     ['/one', 'TG0001', 1n],
   ]);
+});
+
+test('what an import says of a path while its file is written bars that file alone, and another run goes on from there', async () => {
+  writeTree({ 'a/plain': 'plain bytes', 'b/folder': 'folder bytes', 'c/taken': 'taken bytes' });
+  const backend = createMemoryBackend();
+  let writes = 0;
+  const raced: TapeBackend = {
+    ...backend,
+    write: async (...args) => {
+      const size = await backend.write(...args);
+      if (++writes === 3) {
+        await addFiles(app.ctx, [
+          { path: '/b/folder/below', volume: 'OTHER', position: 1n },
+          { path: '/c/taken', volume: 'OTHER', position: 2n, size: 11n, checksum: checksumOf('other bytes') },
+        ]);
+      }
+      return size;
+    },
+  };
+  const first = await archive(raced, { move: true });
+  expect(first).toMatchObject({ archived: 1, bytes: 11n, unchanged: 0 });
+  const unused = (n: number) => ` (at TG0001, position ${n} are bytes that nothing refers to)`;
+  expect(first.failed).toEqual([
+    `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and a folder, of "/b/folder/below": give one of them another name, and run it again${unused(2)}`,
+    `${dir}/c/taken: while it was written, /c/taken came to be on tape; run it again, which compares the two${unused(3)}`,
+  ]);
+  // nothing of what the import has said is lost, and no source goes without its row
+  expect(await readCatalogue()).toMatchObject([
+    { path: '/a/plain', stage: 'ONTAPE', volume: 'TG0001', position: 1n },
+    { path: '/b/folder/below', volume: 'OTHER' },
+    { path: '/c/taken', volume: 'OTHER', position: 2n, checksum: checksumOf('other bytes') },
+  ]);
+  expect([existsSync(`${dir}/a/plain`), existsSync(`${dir}/b/folder`), existsSync(`${dir}/c/taken`)]).toEqual([
+    false,
+    true,
+    true,
+  ]);
+  const second = await archive(backend, { move: true });
+  expect(second.failed).toEqual([
+    expect.stringContaining('cannot be a file and a folder'),
+    expect.stringContaining('on tape already, with other bytes'),
+  ]);
+  expect([second.archived, writes]).toEqual([0, 3]);
+  writeFileSync(`${dir}/b/renamed`, readFileSync(`${dir}/b/folder`));
+  rmSync(`${dir}/b/folder`);
+  expect(await archive(backend)).toMatchObject({ archived: 1, bytes: 12n });
+  expect((await readCatalogue()).find((row) => row.path === '/b/renamed')).toMatchObject({
+    stage: 'ONTAPE',
+    position: 4n,
+  });
+});
+
+test('an import that comes just as what was written is registered is noticed, too', async () => {
+  writeTree({ 'd/late': 'late bytes', 'd/other': 'other' });
+  const end = observeTransactions({
+    onBegin: ({ name }) => {
+      if (name === 'importRows') begun.push(name);
+    },
+    onStatement: async ({ name }, statement) => {
+      // the other import has committed before this one looks at the folders
+      if (name !== 'importRows' || begun.length !== 1 || !/INSERT INTO tape_file/.test(statement.text)) return;
+      begun.push('other');
+      await app.ctx.db.pool.query(`INSERT INTO tape_file (path, size, stage) VALUES ('/d/late/below', 1, 'ONTAPE')`);
+    },
+  });
+  const begun: string[] = [];
+  try {
+    const result = await archive(createMemoryBackend());
+    expect(result).toMatchObject({
+      archived: 1,
+      failed: [expect.stringContaining('"/d/late" cannot be a file and a folder')],
+    });
+  } finally {
+    end();
+  }
 });

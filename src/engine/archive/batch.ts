@@ -4,6 +4,7 @@ import { messageOf } from '../../errors.js';
 import { type KnownFile, readKnown } from '../../operations/catalogue/files.js';
 import { importRows } from '../../operations/catalogue/import.js';
 import { findFolderClashes } from '../../operations/catalogue/import-folders.js';
+import { ImportError } from '../../operations/catalogue/import-incoming.js';
 import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
 import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
 import type { TapeBackend } from '../../tape/backend.js';
@@ -77,8 +78,8 @@ class ArchiveBatch {
     const { fresh, lost, safe } = await this.sort();
     const written = await this.write([...fresh, ...lost]);
     const isFresh = isOneOf(fresh);
-    await this.register(written.filter(isFresh), 'UNVERIFIED', null);
-    const verified = await this.verify(written, '');
+    const registered = await this.registerFresh(written.filter(isFresh));
+    const verified = await this.verify([...registered, ...written.filter((file) => !isFresh(file))], '');
     await this.register(verified, 'ONTAPE', this.ctx.now()); // over ONDISK
     this.result.archived += verified.length;
     for (const file of verified) this.result.bytes += file.size;
@@ -146,6 +147,54 @@ class ArchiveBatch {
       this.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
     };
     return await readBack(this.backend, files, { signal: this.signal, fail });
+  }
+
+  /**
+   * While these were written, an import may have said something else of their paths. Such a file is told, and what was written of it
+   * counts for nothing: no row has its place, which nobody else is given. The others are registered all the same.
+   * @returns those that are
+   */
+  private async registerFresh(files: readonly Written[]): Promise<Written[]> {
+    const isOpen = await this.tellOvertaken(files);
+    const open = files.filter(isOpen);
+    try {
+      await this.register(open, 'UNVERIFIED', null);
+      return open;
+    } catch (error) {
+      if (!(error instanceof ImportError)) throw error;
+      const left = open.filter(await this.tellOvertaken(open)); // one that came in between
+      if (left.length < open.length) return await this.registerFresh(left);
+      throw new Error(
+        `what was written is not in the catalogue; run it again, which writes it anew: ${error.message}`,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+
+  /** @returns whether nothing else is said of a file by now; the others are told as failed */
+  private async tellOvertaken(files: readonly Written[]): Promise<(file: Written) => boolean> {
+    const paths = files.map((file) => file.path);
+    const known = await readKnown(this.ctx, paths);
+    const clashes = await findFolderClashes(this.ctx, paths);
+    const reasonOf = ({ path }: Written): string | undefined => {
+      const old = known.get(path);
+      if (old && isOnTape(old)) return `${path} came to be on tape; run it again, which compares the two`;
+      const clash = clashes.get(path);
+      return clash === undefined ? undefined : `${clash}: give one of them another name, and run it again`;
+    };
+    const overtaken = new Set<Written>();
+    for (const file of files) {
+      const reason = reasonOf(file);
+      if (reason === undefined) continue;
+      overtaken.add(file);
+      const place = `${file.volume}, position ${file.position}`;
+      this.result.failed.push(
+        `${file.file}: while it was written, ${reason} (at ${place} are bytes that nothing refers to)`,
+      );
+    }
+    return (file) => !overtaken.has(file);
   }
 
   private async register(
