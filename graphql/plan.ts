@@ -179,7 +179,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'Null when it cannot be told: something is out of service, no restore disk has room, or no engine works.',
+        'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, or one has yet to look whether a changed copy is there.',
       resolve: (waiting) => waiting.end ?? null,
     }),
   }),

@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
+import { holdDisk } from '../../src/operations/disks/failing.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -13,7 +14,9 @@ import type { TestApp } from '../support/app.js';
 import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
 import { cancel } from '../support/mutations.js';
+import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
@@ -56,6 +59,28 @@ async function findFaults(repair: boolean): Promise<Finding[]> {
   await examine(app.ctx, { repair, checksums: false }, (finding) => findings.push(finding));
   return findings;
 }
+
+test('what waits for a look at a changed copy says so, and why nobody looks where its disk fails', async () => {
+  const file = '/changed/why';
+  await changeByHand(file);
+  const id = await ask(file);
+  const words = 'its copy in the restore area was changed by hand, and no engine has looked yet whether it is there';
+  const query = `{ request(id: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
+  const told = (explanation: string) => ({
+    request: {
+      waiting: { files: 1, end: null, parts: { edges: [{ node: { reason: 'CHANGED_COPY', files: 1, explanation } }] } },
+    },
+  });
+  expect(await askData(app, query)).toEqual(told(words));
+  const printed = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url } });
+  expect(printed.stdout).toContain(words);
+  await holdDisk(app.ctx, app.restoreDir, 'the cable is out');
+  expect(await askData(app, query)).toEqual(told(`${words}: ${app.restoreDir} fails: the cable is out`));
+  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(await askData(app, query)).toEqual({ request: { waiting: null } });
+  await cancel(app, id);
+});
 
 test('a changed copy satisfies a request as long as it is there, and without it the file is recalled', async () => {
   const file = '/changed/there';

@@ -1,9 +1,9 @@
 /** Why requests wait, where they stand in the plan, and when they may be done. */
 
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import type { EndRange } from '../../planner/end-range.js';
-import { isLeftAlone, needsRoom } from '../conditions.js';
+import { isChanged, isLeftAlone, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { endOfParts } from './end-of-parts.js';
 import { type Plan, readPlan } from './plan.js';
@@ -15,6 +15,7 @@ export const waitingReasons = {
   QUEUED: 'its volume waits for a drive',
   RETRY: 'it has failed, and is tried again later',
   SPACE: 'no restore disk has room for it',
+  CHANGED_COPY: 'its copy in the restore area was changed by hand, and no engine has looked yet whether it is there',
   NO_DRIVE: 'no engine has a drive in service',
   VOLUME_SUSPENDED: 'its volume is out of service',
   USER_SUSPENDED: 'the recalls of its user are out of service',
@@ -46,7 +47,7 @@ export interface Waiting {
   /** Of its next volume, from 1 on; null when it has none in the queue. */
   place: number | null;
   parts: WaitingPart[];
-  /** Nothing when it cannot be told: something is out of service, no disk has room, or no engine works. */
+  /** Nothing when it cannot be told: something is out of service, no disk has room, no engine works, or one has yet to look at a copy. */
   end: EndRange | undefined;
 }
 
@@ -64,14 +65,17 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
   const byRequest = new Map<number, Row[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
   const room = await readRoom(ctx);
-  const hasRoom = (parts: readonly Row[]) => {
+  const canEnd = (parts: readonly Row[]) => {
     const unread = parts.filter(({ reason }) => reason !== 'READING').reduce((sum, part) => sum + part.bytes, 0n);
-    return (room === undefined || unread <= room) && parts.every(({ reason }) => reason !== 'SPACE');
+    return (
+      (room === undefined || unread <= room) &&
+      parts.every(({ reason }) => reason !== 'SPACE' && reason !== 'CHANGED_COPY')
+    );
   };
-  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts, hasRoom(parts))]));
+  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts, canEnd(parts))]));
 }
 
-function present(plan: Plan, rows: readonly Row[], hasRoom: boolean): Waiting {
+function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
   const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
   const hasDrive = plan.drives.some((drive) => drive.isClaimed && drive.isOpen);
   const parts = rows.map(({ requestId: _, user: _user, note, ...row }): WaitingPart => {
@@ -90,7 +94,7 @@ function present(plan: Plan, rows: readonly Row[], hasRoom: boolean): Waiting {
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
     place: parts.find((part) => part.place !== null)?.place ?? null,
     parts,
-    end: hasRoom
+    end: canEnd
       ? endOfParts(
           plan,
           rows[0]?.user ?? '',
@@ -129,8 +133,20 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
             LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
             LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id LEFT JOIN volume v ON v.id = c.volume_id
           WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
+          UNION ALL ${changedCopies(requestIds)}
         ) w LEFT JOIN volume v ON v.id = w."volumeId"
         GROUP BY w."requestId", w."user", w."volumeId", v.name, v.medium, w.reason`,
   );
   return rows;
+}
+
+/** What waits for an engine's look, and is in no queue: where the disk fails, with why nobody looks. In the columns of `readParts`. */
+function changedCopies(requestIds: readonly number[]): Sql {
+  return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, 'CHANGED_COPY'
+    FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+      JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
+      LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
+    WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND f.changed_disk_id IS NOT NULL AND ${isChanged}
+      AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id)`;
 }
