@@ -162,6 +162,11 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
 const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
   description: 'Where a request stands in the plan.',
   fields: (t) => ({
+    at: t.field({
+      type: 'DateTime',
+      description: 'When this was read, by the clock that the other times go by.',
+      resolve: (waiting) => timeOf(waiting.at),
+    }),
     files: t.exposeInt('files', { description: 'Files that wait.' }),
     bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
     place: t.exposeInt('place', {

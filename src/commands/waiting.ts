@@ -6,6 +6,8 @@ import type { EndRange } from './times.js';
 
 /** What the plan says of a request that waits. */
 export interface WaitingView {
+  /** When it says so, by the server's clock. */
+  at: string;
   /** A drive reads some of it. */
   isReading: boolean;
   /** When it will be done; null when that cannot be told. */
@@ -24,7 +26,7 @@ interface PartNode {
 const GOING = ['READING', 'MOUNTED', 'QUEUED'];
 
 const WAITING = `query ($id: Int!) { request(id: $id) { waiting {
-  end { earliest planned latest } parts(first: 100) { edges { node { volume reason explanation } } pageInfo { hasNextPage endCursor } }
+  at end { earliest planned latest } parts(first: 100) { edges { node { volume reason explanation } } pageInfo { hasNextPage endCursor } }
 } } }`;
 
 /** Asked so often: reading the plan looks at the whole queue. */
@@ -47,14 +49,15 @@ export async function followWaiting(
 }
 
 async function readWaiting(url: string, id: number): Promise<WaitingView | undefined> {
-  type Answer = { request: { waiting: { end: EndRange | null; parts: Page<PartNode> } | null } | null };
+  type Answer = { request: { waiting: { at: string; end: EndRange | null; parts: Page<PartNode> } | null } | null };
   const { request } = await ask<Answer>(url, WAITING, { id });
   if (!request?.waiting) return undefined;
-  const { end, parts } = request.waiting;
+  const { at, end, parts } = request.waiting;
   const nodes = parts.edges.map(({ node }) => node);
   const kept = nodes.find(({ reason }) => !GOING.includes(reason)) ?? nodes[0];
   const volume = kept?.volume ? `${kept.volume}: ` : '';
   return {
+    at,
     isReading: nodes.some(({ reason }) => reason === 'READING'),
     end,
     reason: kept && `${volume}${kept.explanation}`,

@@ -74,7 +74,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   const tell = (waiting: WaitingView | undefined) => {
     if (!view || !last || FINISHED.includes(last.state)) return;
     view.waiting = waiting;
-    tellEnd(view, waiting?.end ?? null);
+    if (waiting?.end) tellEnd(view, waiting.at, waiting.end);
     draw(bar, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
@@ -119,10 +119,12 @@ interface View {
 /** What is done sooner is watched rather than planned with. */
 const WORTH_TELLING_SECONDS = 60;
 
-/** A line above the bar: the range that the plan gives, and another one when the plan has left that. */
-function tellEnd(view: View, end: EndRange | null): void {
-  const now = new Date().toISOString();
-  if (!end || secondsBetween(now, end.planned) < WORTH_TELLING_SECONDS) return;
+/**
+ * A line above the bar: the range that the plan gives, and another one when the plan has left that.
+ * @param now by the clock of the server: that of this host may be off
+ */
+function tellEnd(view: View, now: string, end: EndRange): void {
+  if (secondsBetween(now, end.planned) < WORTH_TELLING_SECONDS) return;
   const { told } = view;
   if (told && secondsBetween(told.earliest, end.planned) >= 0 && secondsBetween(end.planned, told.latest) >= 0) return;
   view.told = end;

@@ -1,7 +1,9 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { formatDuration } from '../../src/commands/times.js';
+import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
@@ -129,6 +131,23 @@ test('without a terminal, a watch writes plain lines', async () => {
   expect(stderr).not.toContain('\u001b');
   const written = stderr.split('\n');
   expect(written).toEqual([...new Set(written)]);
+});
+
+test('a watch on a host whose clock is a day behind tells no end that is a day away', async () => {
+  const { letAllGo } = await addHeld('/busy', 2); // both drives
+  const busy = await runCli(['request', '--quota', 'ann', '--pattern', '/busy/'], { env });
+  expect(busy.code).toBe(0);
+  await addTaped(app.ctx, backend, [{ path: '/clock/a', size: 1000, volume: 'CLOCK' }]);
+  const preload = pathToFileURL(path.join(packageRoot, 'test/support/shifted-clock.mjs')).href;
+  const behind = { ...env, NODE_OPTIONS: `--import=${preload}`, CLOCK_SECONDS: '-86400' };
+  const running = startCli(['request', '--quota', 'ann', '--pattern', '/clock/', '--watch'], { env: behind });
+  try {
+    await waitFor('what the plan says', async () => /waits; CLOCK: /.test(running.stderr()));
+  } finally {
+    letAllGo();
+  }
+  const { code, stderr } = await running.ended;
+  expect([code, /\d (?:h|days) by the plan/.test(stderr)]).toEqual([0, false]);
 });
 
 test('a watch says why a request does not go on, and tells no time left while its volume is out of service', async () => {

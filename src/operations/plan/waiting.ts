@@ -42,6 +42,8 @@ export interface WaitingPart {
 
 /** Where a request stands. Times are seconds since 1970. */
 export interface Waiting {
+  /** When this was read; the rest goes by the same clock. */
+  at: number;
   files: number;
   bytes: bigint;
   /** Of its next volume, from 1 on; null when it has none in the queue. */
@@ -90,6 +92,7 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
     order(a) < order(b) || (order(a) === order(b) && nameOf(a) < nameOf(b));
   parts.sort((a, b) => (isFirst(a, b) ? -1 : 1));
   return {
+    at: plan.now,
     files: rows.reduce((sum, row) => sum + row.files, 0),
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
     place: parts.find((part) => part.place !== null)?.place ?? null,
