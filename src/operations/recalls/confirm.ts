@@ -7,13 +7,11 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import type { CopyTraits } from '../catalogue/moves.js';
-import type { Lease } from './drives.js';
+import { isHeldUnder, type Lease } from './drives.js';
 
 /** @returns false when somebody else has, or had, the drive since */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
-  const { rowCount } = await ctx.db.pool.query(
-    sql`SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch}`,
-  );
+  const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
   return rowCount === 1;
 }
 
@@ -32,7 +30,7 @@ export async function noteReady(ctx: Context, lease: Lease, copies: readonly Rea
     sql`WITH held AS (
        SELECT c.file_id FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING'
-         AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}
+         AND ${isHeldUnder(lease)}
        ORDER BY c.file_id ${locking.recall})
      UPDATE recall c SET copy_ino = n.ino, copy_mtime_ns = n.mtime_ns
      FROM unnest(${fileIds}::bigint[], ${inos}::bigint[], ${mtimes}::bigint[]) AS n (file_id, ino, mtime_ns), held

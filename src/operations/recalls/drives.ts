@@ -2,11 +2,15 @@
  * Drives and their leases. A drive belongs to one engine at a time, which renews its lease while it lives; the epoch
  * grows with each claim, and whatever an earlier holder still writes carries an old epoch and changes nothing.
  * Leases are timed by the database's clock, since engines may run on several hosts.
+ *
+ * A database that has lost its last transactions (a standby that took over, a backup) knows nothing of claims that engines
+ * still go by. No epoch of theirs is given again: an epoch is the time of the claim, which has passed, as long as the
+ * clock of the database that goes on is not behind that of the claim. Where it is, the engine's id still tells who has the drive.
  */
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { isClaimed } from '../conditions.js';
@@ -18,6 +22,11 @@ export interface Lease {
   driveName: string;
   engineId: string;
   epoch: bigint;
+}
+
+/** The drive `d` is held under the lease. */
+export function isHeldUnder({ driveId, epoch, engineId }: Lease): Sql {
+  return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
 const UNIQUE_VIOLATION = '23505';
@@ -60,7 +69,8 @@ export async function claimDrive(
   claim: { engineId: string; count: number; leaseSeconds: number; except?: readonly number[] },
 ): Promise<Lease | undefined> {
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
-    sql`UPDATE drive SET engine_id = ${claim.engineId}, epoch = epoch + 1, volume_id = NULL,
+    sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL,
+       epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
        SELECT d.id FROM drive d
@@ -86,11 +96,10 @@ export async function renewLease(
     sql`WITH renewed AS (
        UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
        WHERE id = (SELECT d.id FROM drive d
-         WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} AND d.engine_id = ${lease.engineId}::uuid
-         ${locking.freeDriveToRenew})
+         WHERE ${isHeldUnder(lease)} ${locking.freeDriveToRenew})
        RETURNING id)
      SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
-       WHEN EXISTS (SELECT FROM drive d WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch}) THEN 'busy'
+       WHEN EXISTS (SELECT FROM drive d WHERE ${isHeldUnder(lease)}) THEN 'busy'
        ELSE 'lost' END AS answer`,
   );
   return rows[0]?.answer ?? 'lost';
@@ -104,7 +113,7 @@ export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, lease_until = CASE
        WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
-     END WHERE id = ${lease.driveId} AND epoch = ${lease.epoch}`,
+     END WHERE ${isHeldUnder(lease)}`,
   );
 }
 
@@ -115,7 +124,7 @@ export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
     const { rowCount } = await ctx.db.pool.query(
-      sql`UPDATE drive SET volume_id = ${volumeId} WHERE id = ${lease.driveId} AND epoch = ${lease.epoch}`,
+      sql`UPDATE drive d SET volume_id = ${volumeId} WHERE ${isHeldUnder(lease)}`,
     );
     return rowCount === 1;
   } catch (error) {

@@ -3,7 +3,7 @@
  * with its epoch, and changes nothing.
  */
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
@@ -75,6 +75,12 @@ export async function finishRecalls(
   });
 }
 
+/** The recall `c` was begun in the lease's epoch, be that an earlier holder's, and the lease's engine holds the drive now. */
+function isRunUnder({ driveId, epoch, engineId }: Lease): Sql {
+  return sql`(c.drive_id = ${driveId} AND c.epoch = ${epoch}
+    AND EXISTS (SELECT FROM drive held WHERE held.id = c.drive_id AND held.engine_id = ${engineId}::uuid))`;
+}
+
 /** Compares what was read with what the files say now; the files are locked. */
 async function judgeOutcomes(
   ctx: Context,
@@ -85,8 +91,7 @@ async function judgeOutcomes(
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   const rows = await tx.query<{ fileId: bigint; isSame: boolean }>(
     sql`SELECT c.file_id AS "fileId", ${isSameVersion('c', 'f')} AS "isSame" FROM recall c JOIN tape_file f ON f.id = c.file_id
-        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND c.drive_id = ${lease.driveId}
-          AND c.epoch = ${lease.epoch} AND NOT ${isSameSource('c', 'f')}`,
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)} AND NOT ${isSameSource('c', 'f')}`,
   );
   const changed = new Map(rows.map((row) => [row.fileId, row]));
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
@@ -163,8 +168,7 @@ async function dateLateRequests(
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
           SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
-          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}
-            AND h.state = 'WAITING'
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)} AND h.state = 'WAITING'
           GROUP BY h.request_id
         ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${isLive} RETURNING r.id`,
   );
@@ -178,8 +182,7 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judg
   const isOver = (outcome: Judged) => outcome.kind === 'restored' || outcome.kind === 'failed';
   const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
   const gone = await tx.query<Reservation>(
-    sql`DELETE FROM recall WHERE file_id = ANY(${over}::bigint[]) AND state = 'RUNNING'
-          AND drive_id = ${lease.driveId} AND epoch = ${lease.epoch}
+    sql`DELETE FROM recall c WHERE c.file_id = ANY(${over}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}
         RETURNING file_id AS "fileId", size, disk_id AS "diskId"`,
   );
   const back = outcomes.filter((outcome) => !isOver(outcome));
@@ -191,10 +194,7 @@ async function noteUnseen(tx: Transaction, lease: Lease, outcomes: readonly Reca
   const unseen = outcomes.filter((outcome) => outcome.isUnseen);
   if (unseen.length === 0) return;
   const fileIds = unseen.map((outcome) => outcome.fileId);
-  await noteLeftBehind(
-    tx,
-    sql`c.file_id = ANY(${fileIds}::bigint[]) AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}`,
-  );
+  await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)}`);
 }
 
 /** The place is that of the file; what is read as another version has all of its tries before it. */
@@ -213,7 +213,7 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
         FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[],
             ${isOther}::bool[], ${isTry}::bool[]) AS b (file_id, error_class, error, not_before, is_other, is_try), recall old, tape_file f
         WHERE c.file_id = b.file_id AND old.file_id = c.file_id AND f.id = c.file_id
-          AND c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch = ${lease.epoch}
+          AND c.state = 'RUNNING' AND ${isRunUnder(lease)}
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);

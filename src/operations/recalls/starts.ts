@@ -15,7 +15,7 @@ import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.j
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
 import { mayBegin } from '../suspensions.js';
-import type { Lease } from './drives.js';
+import { isHeldUnder, type Lease } from './drives.js';
 
 /** A recall that runs: all that is needed to bring the file back. */
 export interface RunningRecall extends FileAttributes {
@@ -69,8 +69,7 @@ export async function startRecalls(
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
-    sql`SELECT d.volume_id AS "volumeId" FROM drive d
-        WHERE d.id = ${lease.driveId} AND d.epoch = ${lease.epoch} ${locking.driveKept}`,
+    sql`SELECT d.volume_id AS "volumeId" FROM drive d WHERE ${isHeldUnder(lease)} ${locking.driveKept}`,
   );
   return held;
 }
