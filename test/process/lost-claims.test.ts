@@ -1,13 +1,21 @@
 /** A database that has lost its last transactions knows nothing of claims that engines still go by. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startEngine } from '../../src/engine/runner.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
-import { claimDrive, giveBackDrive, type Lease, renewLease, setMount } from '../../src/operations/recalls/drives.js';
+import {
+  claimDrive,
+  ensureDrives,
+  giveBackDrive,
+  type Lease,
+  renewLease,
+  setMount,
+} from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { findIllegalMoves } from '../support/engine-watch.js';
+import { findIllegalMoves, readDisks, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { whileLocked } from '../support/locks.js';
 import { waitForState } from '../support/request-view.js';
@@ -92,5 +100,42 @@ test('where an epoch is given twice all the same, what its other holder says cha
   });
   await finishRecalls(app.ctx, holder, [{ fileId, kind: 'returned' }]);
   await giveBackDrive(app.ctx, holder);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+});
+
+test('recalls that start just after their drive was given back are put in order by an engine with other drives', async () => {
+  await ensureDrives(app.ctx, 2);
+  await addTaped(app.ctx, backend, [{ path: '/late/a', volume: 'LATE' }]);
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/late/' });
+  const { used } = await readDisks(app);
+  const first = await claim(app, 2, 600);
+  const lease = await claim(app, 2, 600);
+  expect(lease.driveName).toBe('drive-2');
+  const { starting, leaving } = await whileLocked(app, 'SELECT FROM restore_disk FOR UPDATE', async (waiters) => {
+    const starting = startByHand(app, lease, ['/late/a']);
+    await waiters(1);
+    const leaving = giveBackDrive(app.ctx, lease); // its engine waits for no start
+    await waiters(2);
+    return { starting, leaving };
+  });
+  await leaving;
+  expect(await starting).toHaveLength(1);
+  await giveBackDrive(app.ctx, first);
+  expect([await readStage(app, '/late/a'), await readDisks(app)]).toEqual(['A', { used, reserved: 1000n }]);
+  app.ctx.config.drives = 1;
+  const engine = await startEngine(app.ctx, backend, { drainMs: 1000 });
+  await waitForState(app, id, 'COMPLETED');
+  await engine.stop();
+  expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
+});
+
+test('nothing starts on a drive that was given back', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/back/a', volume: 'BACK' }]);
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/back/' });
+  const lease = await claim(app);
+  await giveBackDrive(app.ctx, lease);
+  const volume = await sql(`SELECT id FROM volume WHERE name = 'BACK'`);
+  await sql('UPDATE drive SET volume_id = $1 WHERE id = 1', [volume.rows[0].id]);
+  expect(await startByHand(app, lease, ['/back/a'])).toEqual([]);
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
 });

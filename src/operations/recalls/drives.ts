@@ -61,7 +61,7 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
- * @param claim.count drives 1 to `count` may be claimed, and any drive from a holder that is gone
+ * @param claim.count drives 1 to `count` may be claimed, and any drive from a holder that is gone or has left recalls running
  * @param claim.except drives that the engine holds: one that has woken from a long sleep renews its leases
  */
 export async function claimDrive(
@@ -75,6 +75,8 @@ export async function claimDrive(
      WHERE id = (
        SELECT d.id FROM drive d
        WHERE (d.lease_until < timezone('utc', clock_timestamp()) AND d.id <> ALL(${claim.except ?? []}::int[]))
+         -- a start that its engine did not wait for was committed after the drive was given back
+         OR (d.engine_id IS NULL AND EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))
          OR (d.engine_id IS NULL AND d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n))
        ORDER BY d.id LIMIT 1 ${locking.freeDrive})
      RETURNING id AS "driveId", name AS "driveName", epoch`,
