@@ -36,7 +36,7 @@ export const moves = [
   { from: 'ONDISK', to: 'ONTAPE', by: 'archive, import', why: 'the primary disk copy is removed' },
   { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'its recall starts' },
   { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the file is complete, verified and in place' },
-  { from: 'RESTORING', to: 'ONTAPE', by: 'engine', why: 'its recall ended without the file' },
+  { from: 'RESTORING', to: 'ONTAPE', by: 'engine, import', why: 'its recall ended without the file, or there is none' },
   {
     from: 'RESTORED',
     to: 'ONTAPE',

@@ -27,7 +27,7 @@ async function importFile(config: Config, file: string, options: OutputOptions):
 }
 
 /** A row that leaves the stage out may mean a file that is on tape: what became of it is said. */
-function tellWithoutStage({ addedWithoutStage, knownWithoutStage }: ImportResult): string[] {
+function tellWithoutStage({ addedWithoutStage, knownWithoutStage, addedWithoutCopy }: ImportResult): string[] {
   const lines: string[] = [];
   if (addedWithoutStage > 0) {
     lines.push(
@@ -35,5 +35,7 @@ function tellWithoutStage({ addedWithoutStage, knownWithoutStage }: ImportResult
     );
   }
   if (knownWithoutStage > 0) lines.push(`${knownWithoutStage} known files without a stage stay at the one they had`);
+  if (addedWithoutCopy > 0)
+    lines.push(`${addedWithoutCopy} new files at A or R are T: there is no copy of them in the restore area`);
   return lines;
 }

@@ -80,6 +80,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   repairForm: ['request'],
   repairLost: ['request', 'file', 'recall', 'disk'],
   repairAstray: ['request', 'file', 'recall'],
+  repairUncopied: ['request', 'file', 'recall'],
   repairMisplaced: ['file', 'recall'],
   repairUnheld: ['recall'],
   repairAhead: ['request', 'file', 'recall'],

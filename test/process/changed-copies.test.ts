@@ -54,6 +54,21 @@ async function changeByHand(file: string): Promise<Buffer> {
   return Buffer.from(contents.get(file) ?? []);
 }
 
+test('an import that says of a file that only its volume is another one leaves its changed copy where it is', async () => {
+  const file = '/changed/moved';
+  const bytes = await changeByHand(file);
+  const id = await ask(file);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  putOnTape(backend, { volume: 'NEWER', position: 7n, bytes });
+  for (const stage of ['ONTAPE', 'RESTORED'] as const) {
+    await importRows(app.ctx, [
+      buildRow({ path: file, size: BigInt(bytes.length), stage, volume: 'NEWER', position: 7n, checksum: undefined }),
+    ]);
+    expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
+  }
+  await cancel(app, id);
+});
+
 async function findFaults(repair: boolean): Promise<Finding[]> {
   const findings: Finding[] = [];
   await examine(app.ctx, { repair, checksums: false }, (finding) => findings.push(finding));

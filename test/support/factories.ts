@@ -25,11 +25,17 @@ export function checksumOf(bytes: Uint8Array | string): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 }
 
-/** Adds files to the catalogue; their bytes are on no tape. */
+/** Adds files to the catalogue; their bytes are on no tape, and on no disk, also where they count as restored. */
 export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { path: string })[]): Promise<void> {
   await importRows(
     ctx,
     rows.map((row, index) => buildRow({ line: index + 1, position: BigInt(index + 1), ...row })),
+  );
+  const astray = rows.filter(({ stage }) => stage === 'RESTORING' || stage === 'RESTORED');
+  if (astray.length === 0) return;
+  await ctx.db.pool.query(
+    `UPDATE tape_file f SET stage = s.stage FROM unnest($1::text[], $2::"Stage"[]) AS s (path, stage) WHERE f.path = s.path`,
+    [astray.map(({ path }) => path), astray.map(({ stage }) => stage)],
   );
 }
 

@@ -31,6 +31,7 @@ const lockedAgain: Record<string, readonly Lock[]> = {
   returnMissing: ['request', 'file'],
   settleChanged: ['request', 'file'],
   repairAhead: ['file'],
+  repairUncopied: ['file'],
 };
 
 /** `row`: asked for by itself; `write`: comes with a change; `own`: rows that the transaction makes. */

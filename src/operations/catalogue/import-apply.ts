@@ -3,13 +3,14 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
 import { join, raw, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { type Move, type Stage, stageLetters } from '../../stages.js';
+import { type Stage, stageLetters } from '../../stages.js';
 import { isChanged, isLive, isWaiting } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { refuseFolders } from './import-folders.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
+import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
 import { moveFiles } from './moves.js';
 import { forgetVerifications } from './verifications.js';
 import { isSameSource, isSameVersion, placeOfFile } from './versions.js';
@@ -58,7 +59,7 @@ async function addFresh(tx: Transaction): Promise<number> {
     sql`WITH added AS (
           INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum,
             mode, mtime, uid, gid)
-          SELECT i.path, i.size, coalesce(i.stage, 'UNVERIFIED'), i.verified, i.spot_name, v.id, i.position, i.checksum,
+          SELECT i.path, i.size, CASE WHEN ${isElsewhere} THEN 'ONTAPE' ELSE coalesce(i.stage, 'UNVERIFIED') END, i.verified, i.spot_name, v.id, i.position, i.checksum,
             i.mode, i.mtime, i.uid, i.gid
           FROM incoming i LEFT JOIN volume v ON v.name = i.volume
           WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
@@ -69,21 +70,19 @@ async function addFresh(tx: Transaction): Promise<number> {
   return Number(added?.count ?? 0);
 }
 
-/** What became of rows that say nothing of the stage is told, since a new file without one counts as on disk. */
+/** What became of rows that say nothing of the stage is told, since a new file without one counts as on disk; and of those that say too much. */
 async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {
-  const [row] = await tx.query<{ fresh: number; known: number }>(
-    sql`SELECT count(*) FILTER (WHERE o.line IS NULL)::int AS fresh, count(o.line)::int AS known
-        FROM incoming i LEFT JOIN old o ON o.line = i.line WHERE i.stage IS NULL`,
+  const [row] = await tx.query<{ fresh: number; known: number; elsewhere: number }>(
+    sql`SELECT count(*) FILTER (WHERE o.line IS NULL AND i.stage IS NULL)::int AS fresh, count(o.line) FILTER (WHERE i.stage IS NULL)::int AS known,
+          count(*) FILTER (WHERE o.line IS NULL AND ${isElsewhere})::int AS elsewhere
+        FROM incoming i LEFT JOIN old o ON o.line = i.line WHERE i.stage IS NULL OR ${isElsewhere}`,
   );
-  return { addedWithoutStage: row?.fresh ?? 0, knownWithoutStage: row?.known ?? 0 };
+  return {
+    addedWithoutStage: row?.fresh ?? 0,
+    knownWithoutStage: row?.known ?? 0,
+    addedWithoutCopy: row?.elsewhere ?? 0,
+  };
 }
-
-/** What is on tape is moved by the engine alone: a row that names another of these says nothing new. */
-const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
-
-/** `i` is the row, `f` the file. */
-const isOtherStage = sql`f.stage <> i.stage
-  AND NOT (f.stage = ANY(${TAPE_STAGES}::"Stage"[]) AND i.stage = ANY(${TAPE_STAGES}::"Stage"[]))`;
 
 /**
  * The row says something else than the catalogue. `i` is the row, `f` the file, `v` its volume; what the row leaves out says
@@ -116,7 +115,7 @@ async function lockConcerned(tx: Transaction): Promise<void> {
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await tx.query(
     sql`CREATE TEMP TABLE known ON COMMIT DROP AS
-        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, d.line
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, f.changed_disk_id, d.line
         FROM tape_file f JOIN differing d ON d.id = f.id
         ORDER BY f.id ${locking.file}`,
   );
@@ -168,26 +167,6 @@ async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
   );
 }
 
-/** Moves that a row may ask for, in the order in which they are made; a step over ONDISK is two moves. */
-const IMPORT_MOVES = [
-  { from: 'ONDISK', to: 'UNVERIFIED' },
-  { from: 'UNVERIFIED', to: 'ONDISK' },
-  { from: 'ONDISK', to: 'ONTAPE' },
-] as const satisfies readonly Move[];
-
-/** Every pair of stages that a row may ask for: what the moves lead to, one after another. */
-function legalSteps(): { from: Stage; to: Stage }[] {
-  const steps = TAPE_STAGES.flatMap((from) => TAPE_STAGES.map((to) => ({ from, to })));
-  for (const { from } of IMPORT_MOVES) {
-    const reached = new Set<Stage>([from]);
-    for (const stage of reached) {
-      for (const move of IMPORT_MOVES) if (move.from === stage) reached.add(move.to);
-    }
-    for (const to of reached) steps.push({ from, to });
-  }
-  return steps;
-}
-
 /**
  * A file that is in the restore area or on its way there belongs to the engine: a row may say that it is on tape,
  * which is true of it, and may give it another place and checksum, but not another size: room is accounted by it.
@@ -199,7 +178,8 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
     sql`SELECT i.line, k.stage AS "from", coalesce(i.stage, k.stage) AS "to", k.size AS old, i.size AS fresh, s.sizes
         FROM known k JOIN incoming i ON i.line = k.line CROSS JOIN LATERAL (
           SELECT k.size <> i.size AND (k.stage IN ('RESTORING', 'RESTORED') OR k.disk_id IS NOT NULL) AS sizes) s
-        WHERE s.sizes OR (i.stage <> k.stage AND (k.stage, i.stage) NOT IN (
+        WHERE s.sizes OR (i.stage <> k.stage AND NOT (k.changed_disk_id IS NOT NULL AND k.stage = 'UNVERIFIED' AND ${saysOnTape})
+          AND (k.stage, i.stage) NOT IN (
           SELECT * FROM unnest(${legalFrom}::"Stage"[], ${legalTo}::"Stage"[])))
         ORDER BY i.line LIMIT ${MAX_FAULTS + 1}`,
   );
@@ -211,21 +191,6 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
         : `line ${line}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
     ),
   );
-}
-
-/** @returns the ids of the files that moved */
-async function moveKnown(tx: Transaction): Promise<bigint[]> {
-  const moved: bigint[] = [];
-  for (const move of IMPORT_MOVES) {
-    const due = await tx.query<{ id: bigint }>(
-      sql`SELECT f.id FROM known k JOIN incoming i ON i.line = k.line JOIN tape_file f ON f.id = k.id
-          WHERE f.stage = ${move.from} AND (i.stage = ${move.to}
-            OR (${move.to}::"Stage" = 'ONDISK' AND i.stage = 'ONTAPE'))`,
-    );
-    const fileIds = due.map((file) => file.id);
-    moved.push(...(await moveFiles(tx, fileIds, move)));
-  }
-  return moved;
 }
 
 /**

@@ -29,6 +29,8 @@ export interface ImportResult {
   /** Rows without a stage: new files, which are UNVERIFIED and so at their primary place, and known ones, which stay as they were. */
   addedWithoutStage: number;
   knownWithoutStage: number;
+  /** New files whose rows say A or R: Tapegate has restored nothing of them, and they are ONTAPE. */
+  addedWithoutCopy: number;
 }
 
 /** Rows, or what is wrong with them. */

@@ -156,6 +156,27 @@ const holdAhead: FaultKind = {
     }),
 };
 
+/** An import by an older program has said so; nobody would ever look for its copy, or recall it. */
+const restoredUncopied: FaultKind = {
+  kind: 'restored-without-copy',
+  find: (
+    after,
+    limit,
+  ) => sql`SELECT f.id AS key, f.path AS thing, 'a noted copy, its file being RESTORED' AS expected, 'none' AS found
+    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NULL AND f.id > ${after} ORDER BY f.id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairUncopied', async (tx) => {
+      const requestIds = await lockHolders(tx, keys);
+      const uncopied = await tx.query<{ id: bigint }>(
+        sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${keys}::bigint[]) AND f.stage = 'RESTORED' AND f.disk_id IS NULL`,
+      );
+      const fileIds = uncopied.map((file) => file.id);
+      const moved = await moveFiles(tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
+      await waitAgain(tx, requestIds, moved);
+      await settleRequests(ctx, tx, requestIds);
+    }),
+};
+
 /** A changed copy is looked at first, by an engine. Comes first: the repairs of others settle whole requests, which would mend it without a word. */
 export const holdUnserved: FaultKind = {
   kind: 'hold-without-recall',
@@ -175,4 +196,11 @@ export const holdUnserved: FaultKind = {
 };
 
 /** What is mended by one is looked at by the next ones. */
-export const queueFaults: readonly FaultKind[] = [fileOrphaned, recallAstray, recallMisplaced, holdAhead, recallUnheld];
+export const queueFaults: readonly FaultKind[] = [
+  fileOrphaned,
+  restoredUncopied,
+  recallAstray,
+  recallMisplaced,
+  holdAhead,
+  recallUnheld,
+];
