@@ -7,7 +7,14 @@ import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { describeNoMatch } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { createPathsOption, nullOption, type PathsOptions, type PlacedFile, placeOf, printPath } from './places.js';
+import {
+  createNullOption,
+  createPathsOption,
+  type PathsOptions,
+  type PlacedFile,
+  placeOf,
+  printPath,
+} from './places.js';
 
 export function registerLs(program: Command): void {
   program
@@ -15,7 +22,7 @@ export function registerLs(program: Command): void {
     .description('list tape files whose path holds <match>')
     .option(...jsonOption)
     .addOption(createPathsOption())
-    .option(...nullOption)
+    .addOption(createNullOption())
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
     .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))
     .action((match, options) => listFiles(readUrl(), match, options));

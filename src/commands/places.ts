@@ -4,12 +4,15 @@ import { ask, askPages, type Page } from './client.js';
 import { CommandError, UnknownRequestError } from './failure.js';
 import { printable, printLine } from './output.js';
 
-/** For `.addOption(createPathsOption())` and `.option(...nullOption)`, in commands that know where files are. */
+/** For `.addOption(createPathsOption())` and `.addOption(createNullOption())`, in commands that know where files are. */
 export function createPathsOption(): Option {
   const help = "print nothing but where the files are on disk, a path a line, for xargs -d '\\n'";
   return new Option('--print-paths', help).conflicts('json');
 }
-export const nullOption = ['-0, --null', 'end each printed path with NUL, for xargs -0'] as const;
+
+export function createNullOption(): Option {
+  return new Option('-0, --null', 'the same, each path ended by NUL, for xargs -0').implies({ printPaths: true });
+}
 
 export interface PathsOptions {
   printPaths?: boolean;

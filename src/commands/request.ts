@@ -7,7 +7,7 @@ import { estimateRequest, type RequestInput } from './dry-run.js';
 import { CommandError, UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { atPrimaryPlace, createPathsOption, nullOption, type PathsOptions, printPlaces } from './places.js';
+import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';
 
 export function registerRequest(program: Command): void {
@@ -27,7 +27,7 @@ export function registerRequest(program: Command): void {
     .option('--no-mail', 'no mail to the address of the quota')
     .option('--watch', 'draw the progress until the request has finished')
     .addOption(createPathsOption())
-    .option(...nullOption)
+    .addOption(createNullOption())
     .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
     .action((options) => askForFiles(readUrl(), options));
 }

@@ -6,7 +6,7 @@ import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { findMissing } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
-import { atPrimaryPlace, createPathsOption, nullOption, type PathsOptions, printPaths } from './places.js';
+import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPaths } from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 
@@ -16,7 +16,7 @@ export function registerShow(program: Command): void {
     .description('one request, and how it goes with its files that are not on disk')
     .option(...jsonOption)
     .addOption(createPathsOption())
-    .option(...nullOption)
+    .addOption(createNullOption())
     .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))
     .action((id, options) =>
       options.printPaths ? printPaths(readUrl(), readId(id), options) : showRequest(readUrl(), readId(id), options),

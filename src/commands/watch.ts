@@ -8,7 +8,7 @@ import { ConnectionError, follow, readUrl } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { createPathsOption, nullOption, type PathsOptions, printPaths, tellPlaces } from './places.js';
+import { createNullOption, createPathsOption, type PathsOptions, printPaths, tellPlaces } from './places.js';
 import { createBar } from './progress-bar.js';
 import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
 import { followWaiting, type WaitingView } from './waiting.js';
@@ -19,7 +19,7 @@ export function registerWatch(program: Command): void {
     .description('draw the progress of a request until it has finished')
     .option(...jsonOption)
     .addOption(createPathsOption())
-    .option(...nullOption)
+    .addOption(createNullOption())
     .action((id, options) => watchRequest(readUrl(), readId(id), options));
 }
 

@@ -70,8 +70,14 @@ test('--print-paths prints the paths on disk and nothing else, for xargs', async
 
 test('--print-paths and --json are refused together, before anything is asked for', async () => {
   const before = await app.ctx.db.prisma.request.count();
-  for (const args of [['ls'], ['show', '1'], ['watch', '1'], ['request', '--quota', 'ann', '--pattern', '/place/']]) {
-    expect(await run(...args, '--json', '--print-paths')).toEqual(
+  for (const args of [
+    ['ls', '--print-paths'],
+    ['ls', '-0'],
+    ['show', '1', '--print-paths'],
+    ['watch', '1', '--print-paths'],
+    ['request', '--quota', 'ann', '--pattern', '/place/', '--print-paths'],
+  ]) {
+    expect(await run(...args, '--json')).toEqual(
       refused(2, "option '--print-paths' cannot be used with option '--json'\n(--help shows what there is)"),
     );
   }
@@ -86,11 +92,12 @@ test('what --print-paths prints is what xargs takes as its help says, names with
   );
   const help = (await run('ls', '--help')).stdout.replace(/\s+/g, ' ');
   for (const [option, xargs] of [
-    ['', "xargs -d '\\n'"],
+    ['--print-paths', "xargs -d '\\n'"],
+    ['--print-paths -0', 'xargs -0'],
     ['-0', 'xargs -0'],
   ]) {
     expect(help).toContain(`for ${xargs}`);
-    const program = `"${process.execPath}" "${cliFile}" ls /odd/ --print-paths ${option} | ${xargs} printf '<%s>'`;
+    const program = `"${process.execPath}" "${cliFile}" ls /odd/ ${option} | ${xargs} printf '<%s>'`;
     const { stdout } = await startProcess('sh', ['-c', program], { env }).ended;
     expect([...stdout.matchAll(/<([^>]*)>/g)].map((match) => match[1]).sort()).toEqual([...names].sort());
   }
