@@ -17,6 +17,9 @@ export interface Present {
 /** The greatest number that there is. */
 export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
 
+/** The greatest number of an event that is kept no longer; 0 while all are kept. */
+export const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
+
 /** Another process numbers just now, which takes milliseconds. */
 const BUSY_MS = 10;
 
@@ -51,14 +54,6 @@ export class EventNumbers {
   async newest(): Promise<bigint> {
     const [row] = await this.query<{ newest: bigint }>(sql`SELECT ${newestNumber} AS newest`);
     return row?.newest ?? 0n;
-  }
-
-  /** The greatest number of an event that is kept no longer; 0 while all are kept. */
-  async lastPruned(): Promise<bigint> {
-    const [row] = await this.query<{ last: bigint }>(
-      sql`SELECT coalesce(max(b.last_number), 0) AS last FROM event_batch b WHERE b.is_pruned`,
-    );
-    return row?.last ?? 0n;
   }
 
   /** Two columns, `newest` and `unnumbered`, of a statement that reads something else: how far that goes. */

@@ -4,7 +4,8 @@
  * Numbers (event-numbers.ts) grow in the order in which events can be seen: who has read up to one has missed none below it.
  */
 import { type Sql, sql } from './database/sql.js';
-import { type AskDatabase, newestNumber } from './event-numbers.js';
+import { EventsGoneError } from './errors.js';
+import { type AskDatabase, lastPruned, newestNumber } from './event-numbers.js';
 import type { RequestState, Stage } from './generated/prisma/enums.js';
 
 /** A file's change of stage. */
@@ -57,6 +58,8 @@ export interface NumberRange {
   upTo: bigint;
   /** The last number of the batch with which it begins. */
   batchEnd: bigint;
+  /** Some of what came before it is kept no longer. */
+  isBroken: boolean;
 }
 
 /** Numbers of a page: so many events at most. */
@@ -74,7 +77,16 @@ export class EventTable {
     this.query = query;
   }
 
-  /** The events after a number that pass the filter, in order, by the page; `upTo` is how far it has come with that. */
+  /** @throws EventsGoneError when whoever goes on after this number would miss what is kept no longer */
+  async checkKept(after: bigint): Promise<void> {
+    const [row] = await this.query<{ last: bigint }>(sql`SELECT ${lastPruned} AS last`);
+    if (row && after < row.last) throw new EventsGoneError(after, row.last);
+  }
+
+  /**
+   * The events after a number that pass the filter, in order, by the page; `upTo` is how far it has come with that.
+   * @throws EventsGoneError when some of them are kept no longer
+   */
   async *read<E extends AnyEvent>(
     after: bigint,
     filter: EventFilter<E>,
@@ -84,6 +96,8 @@ export class EventTable {
         filter.requestId === undefined
           ? await this.readNext(last, filter.condition)
           : await this.readOfRequest(filter.requestId, last);
+      // after it was read: what goes is marked before it goes
+      await this.checkKept(last);
       if (!page) return;
       last = page.upTo;
       yield { events: page.events.filter((event) => filter.accepts(event)), upTo: last };
@@ -92,14 +106,14 @@ export class EventTable {
 
   /** The next numbers that some events have, few enough for a page; undefined when there are none yet. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
-    const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint }>(
-      sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest FROM event_batch b
+    const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
+      sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b
           WHERE b.last_number > ${after} AND NOT b.is_pruned ORDER BY b.last_number LIMIT 1`,
     );
     if (!row) return undefined;
     const start = row.first > after ? row.first - 1n : after;
     const upTo = start + RANGE;
-    return { after: start, upTo: upTo < row.newest ? upTo : row.newest, batchEnd: row.last };
+    return { after: start, upTo: upTo < row.newest ? upTo : row.newest, batchEnd: row.last, isBroken: row.isBroken };
   }
 
   /**

@@ -12,7 +12,6 @@ import type pg from 'pg';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
-import { EventsGoneError } from './errors.js';
 import { type AskDatabase, EventNumbers } from './event-numbers.js';
 import { Queue } from './event-queue.js';
 import { type AnyEvent, type EventFilter, EventTable, RANGE } from './event-table.js';
@@ -130,8 +129,7 @@ export class EventFeed {
 
   /** @throws EventsGoneError when who comes back after this event would miss what is kept no longer */
   async checkKept(after: bigint): Promise<void> {
-    const last = await this.numbers.lastPruned();
-    if (after < last) throw new EventsGoneError(after, last);
+    await this.table.checkKept(after);
   }
 
   /**
@@ -145,6 +143,7 @@ export class EventFeed {
   /**
    * The events after an id that pass the filter, in order, without end: first those in the table, then new ones.
    * Ends when the feed is closed or the signal aborts.
+   * @throws EventsGoneError when it is so slow that some of them are kept no longer
    */
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
@@ -264,7 +263,8 @@ export class EventFeed {
     if (!range) return;
     this.hasRung = true; // there may be more
     // what one statement wrote for thousands of files must not keep the watchers of others waiting: each reads its own
-    if (range.batchEnd > range.upTo) {
+    // and what was given up before it was read here, each finds missing by itself
+    if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
       return;

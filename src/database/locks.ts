@@ -50,6 +50,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   retryRequest: ['request', 'file', 'recall'],
   joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
   compactRequest: ['request'],
+  pruneEvents: [],
   // recalls
   startRecalls: ['request', 'file', 'recall', 'drive', 'disk'],
   finishRecalls: ['request', 'file', 'recall', 'disk'],
@@ -159,8 +160,8 @@ export const ADVISORY_SPACE = 1413563205;
 /** Held by each process that uses an embedded server: "I am here". */
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
-/** Keys in the space. `eventNumbers` is tried, and not waited for, by the function `number_events`. */
-export const advisoryKeys = { eventNumbers: 1, catalogue: 2, places: 3, demo: 4 } as const;
+/** Keys in the space. `eventNumbers` is tried, and not waited for, by the function `number_events`, and so is `history`. */
+export const advisoryKeys = { eventNumbers: 1, catalogue: 2, places: 3, demo: 4, history: 5 } as const;
 
 /** Of `prisma migrate`, which must not run beside our own. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
@@ -177,4 +178,12 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
 /** Held by whoever gives out places on volumes, so that no two begin the same one. */
 export async function lockPlaces(tx: Transaction): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.places}::int)`);
+}
+
+/** Tried by whoever deletes events, and not waited for: of several engines one does. @returns whether it is this one */
+export async function tryHistory(tx: Transaction): Promise<boolean> {
+  const [row] = await tx.query<{ isMine: boolean }>(
+    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.history}::int) AS "isMine"`,
+  );
+  return row?.isMine ?? false;
 }
