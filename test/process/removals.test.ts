@@ -1,4 +1,4 @@
-import { mkdirSync, renameSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
@@ -166,4 +166,23 @@ test('copies on a disk that is away hold up the removal of no other, and go once
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect((await readDisks(app)).used).toBe(0n);
   expect(await readStage(app, '/away/a')).toBe('T');
+});
+
+const isRoot = process.geteuid?.() === 0;
+test.each([
+  { what: 'mode', change: (folder: string) => chmodSync(folder, 0o2770), isAllowed: true },
+  { what: 'group', change: (folder: string) => chownSync(folder, -1, 65_534), isAllowed: isRoot },
+  { what: 'owner', change: (folder: string) => chownSync(folder, 65_534, -1), isAllowed: isRoot },
+])('a folder with a $what of its own stays when its last copy leaves, and those below it go', async (row) => {
+  if (!row.isAllowed) return;
+  const folder = path.join(app.restoreDir, `own-${row.what}`);
+  mkdirSync(folder, { recursive: true });
+  chmodSync(folder, 0o755);
+  row.change(folder);
+  const { mode, uid, gid } = statSync(folder);
+  const id = await restore(`/own-${row.what}/made/a`);
+  await cancel(app, id);
+  await removeUnheld(app.ctx, never);
+  expect(statSync(folder)).toMatchObject({ mode, uid, gid });
+  expect(existsSync(path.join(folder, 'made'))).toBe(false);
 });

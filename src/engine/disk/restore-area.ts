@@ -10,7 +10,7 @@ import { type FileHandle, lstat, mkdir, open, readlink, realpath, rmdir } from '
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { FOLDER_MODE } from './attributes.js';
-import { type MarkedDisk, rootOf } from './marker.js';
+import { type MarkedDisk, markerName, rootOf } from './marker.js';
 
 /** Where a copy stands, or would. */
 export interface CopyPlace extends MarkedDisk {
@@ -85,7 +85,8 @@ export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
 }
 
 /**
- * Removes the folders of a place, from the innermost on, as far as they are empty.
+ * Removes the folders of a place, from the innermost on, as far as they are empty and as `openFolder` makes them: one with another
+ * owner, group or mode was made, or changed, by somebody who wants it so, and would be made anew as any.
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function removeEmptyFolders(place: CopyPlace): Promise<void> {
@@ -94,13 +95,27 @@ export async function removeEmptyFolders(place: CopyPlace): Promise<void> {
     let parent: Folder | undefined;
     try {
       parent = await openExisting(root, path.dirname(dir));
-      await rmdir(path.join(parent.at, path.basename(dir)));
+      const folder = path.join(parent.at, path.basename(dir));
+      if (!(await isAsMade(folder, parent, root))) return;
+      await rmdir(folder);
     } catch {
       return; // not empty, a link, or gone already: it stays as it is
     } finally {
       await parent?.handle.close();
     }
   }
+}
+
+/** A server may map the owner of what this process makes: it is that of the marker then. A group may come from the folder above. */
+async function isAsMade(folder: string, parent: Folder, root: string): Promise<boolean> {
+  const [stats, above, marker] = [
+    await lstat(folder),
+    await parent.handle.stat(),
+    await lstat(path.join(root, markerName)),
+  ];
+  const isOwn = stats.uid === process.geteuid?.() || stats.uid === marker.uid;
+  const hasGroup = [process.getegid?.(), marker.gid, above.gid].includes(stats.gid);
+  return isOwn && hasGroup && (stats.mode & 0o7777) === FOLDER_MODE;
 }
 
 /** @param root the mount point, without links */
