@@ -78,21 +78,26 @@ export async function readChecksum(place: CopyPlace, like: string): Promise<stri
 
 /**
  * Is the copy as it was left? `missing` when it is gone.
+ * @param tick shows progress, where all of its bytes have to be read
  * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
  */
-export async function compareCopy(copy: LeftCopy): Promise<CopyState> {
-  return await findState(copy, async (file) => ((await recognise(copy, file)) ? 'same' : 'changed'));
+export async function compareCopy(copy: LeftCopy, tick: () => void = () => {}): Promise<CopyState> {
+  return await findState(copy, async (file) => ((await recognise(copy, file, tick)) ? 'same' : 'changed'));
 }
 
 /**
  * What stands in the place of a copy, where it is the copy as it was left; else what became of that. To be asked before
  * `takeAway`, and with a question to the database between the two.
+ * @param tick as for `compareCopy`
  * @throws TapeError TRANSIENT when the disk is not there
  */
-export async function recogniseCopy(copy: LeftCopy): Promise<BigIntStats | 'changed' | 'missing'> {
+export async function recogniseCopy(
+  copy: LeftCopy,
+  tick: () => void = () => {},
+): Promise<BigIntStats | 'changed' | 'missing'> {
   let known: BigIntStats | undefined;
   const state = await findState(copy, async (file) => {
-    known = await recognise(copy, file);
+    known = await recognise(copy, file, tick);
     return known ? 'same' : 'changed';
   });
   return known ?? (state === 'missing' ? 'missing' : 'changed');
@@ -164,12 +169,12 @@ export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntSt
  * @returns what is known of the file where it is the copy; undefined where it is another one, or has other bytes: times of
  *   modification can be set, and a changed group or mode changes no byte
  */
-async function recognise(copy: LeftCopy, file: string): Promise<BigIntStats | undefined> {
+async function recognise(copy: LeftCopy, file: string, tick: () => void): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });
   if (!isKnownBy(copy, stats)) return undefined;
   const isInDoubt = copy.ino !== null && copy.ctimeNs !== stats.ctimeNs;
   if (!isInDoubt || copy.copyChecksum === null) return stats;
-  return (await checksumOf(file, copy.copyChecksum)) === copy.copyChecksum ? stats : undefined;
+  return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
 }
 
 /**

@@ -98,18 +98,29 @@ export class Budget {
   }
 }
 
+/**
+ * Bytes that are written before they are synced, while writing goes on: what is left to be synced at the end is one call, which has
+ * to end in time, and a host with much memory would keep most of a large file until then.
+ */
+const SYNC_BYTES = 256 * 1024 * 1024;
+
 /** The file is made at once; whoever makes it ends it with `finish` or `discard`. */
 export class PartialFile {
   private readonly file: string;
   private readonly budget: Budget;
   private readonly attributes: WantedAttributes;
   private readonly opening: Promise<number>;
+  private readonly syncBytes: number;
   private isClosed = false;
+  private unsynced = 0;
+  /** What was written up to then; its failure is told once, and no later sync says so. */
+  private syncing: Promise<unknown> = Promise.resolve();
   /** The writes so far, in order; the first failure is the last word. */
   private written: Promise<unknown>;
   private failure: unknown;
 
-  constructor(folder: Folder, name: string, how: { budget: Budget; attributes: WantedAttributes }) {
+  constructor(folder: Folder, name: string, how: { budget: Budget; attributes: WantedAttributes; syncBytes?: number }) {
+    this.syncBytes = how.syncBytes ?? SYNC_BYTES;
     this.file = path.join(folder.at, name);
     this.budget = how.budget;
     this.attributes = how.attributes;
@@ -122,7 +133,10 @@ export class PartialFile {
   async write(chunk: Uint8Array): Promise<void> {
     await this.budget.take(chunk.length);
     this.written = this.written
-      .then(async () => writeAll(await this.opening, chunk))
+      .then(async () => {
+        await writeAll(await this.opening, chunk);
+        await this.syncAhead(chunk.length);
+      })
       .finally(() => this.budget.give(chunk.length));
     this.noteFailure();
     if (this.failure !== undefined) throw this.failure;
@@ -131,6 +145,7 @@ export class PartialFile {
   /** Waits for the writes, gives the file its attributes, syncs and closes. @returns what the file is known by from now on */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
     await this.written;
+    await this.syncing;
     const fd = await this.opening;
     await setAttributes(fd, this.attributes);
     await syncFile(fd);
@@ -149,11 +164,22 @@ export class PartialFile {
     );
   }
 
+  /** Begins the next sync once that before has ended. @throws what that one threw */
+  private async syncAhead(bytes: number): Promise<void> {
+    this.unsynced += bytes;
+    if (this.unsynced < this.syncBytes) return;
+    this.unsynced = 0;
+    await this.syncing;
+    this.syncing = syncFile(await this.opening);
+    this.syncing.catch(() => {}); // told by the next one, or by `finish`
+  }
+
   /** Once only: the number of a closed descriptor may soon be that of another file. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
+    await this.syncing.catch(() => {}); // it uses the descriptor
     await closeFile(fd);
   }
 

@@ -19,6 +19,9 @@ import { FailingDisks, ofDisk } from './failures.js';
 
 const PAGE = 200;
 
+/** Copies that are looked at together: all of their bytes may have to be read, and each is to show progress in time. */
+const LOOKS = 16;
+
 /** @returns how many copies were removed */
 export async function removeUnheld(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<number> {
   for (let after = 0; !stop.aborted; ) {
@@ -38,7 +41,7 @@ async function clearRequest(
   let isWhole = true;
   for (let after = 0n; ; ) {
     const copies = await readUnheld(ctx, { requestId, after, limit: PAGE });
-    const states = await Promise.all(copies.map((copy) => stateOf(ctx, disks, copy)));
+    const states = await statesOf(ctx, disks, copies);
     const pick = (wanted: string) => copies.filter((_, index) => states[index] === wanted).map((copy) => copy.fileId);
     await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
     if (states.includes('unknown')) isWhole = false;
@@ -49,14 +52,20 @@ async function clearRequest(
   if (isWhole) await markCleared(ctx, requestId);
 }
 
-async function stateOf(
-  ctx: Context,
-  disks: FailingDisks,
-  copy: UnheldCopy,
-): Promise<'unchanged' | 'changed' | 'unknown'> {
+async function statesOf(ctx: Context, disks: FailingDisks, copies: readonly UnheldCopy[]): Promise<State[]> {
+  const states: State[] = [];
+  for (let at = 0; at < copies.length; at += LOOKS) {
+    states.push(...(await Promise.all(copies.slice(at, at + LOOKS).map((copy) => stateOf(ctx, disks, copy)))));
+  }
+  return states;
+}
+
+type State = 'unchanged' | 'changed' | 'unknown';
+
+async function stateOf(ctx: Context, disks: FailingDisks, copy: UnheldCopy): Promise<State> {
   if (!hasPlace(copy)) return 'unchanged';
   try {
-    return (await ofDisk(disks.calls, copy, () => compareCopy(copy))) === 'changed' ? 'changed' : 'unchanged';
+    return (await ofDisk(disks.calls, copy, (tick) => compareCopy(copy, tick))) === 'changed' ? 'changed' : 'unchanged';
   } catch (error) {
     await tellFailure(ctx, disks, { copy, error, what: 'looked at' });
     return 'unknown';
@@ -88,7 +97,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
 
 /** @returns the copies of which nothing is there any more, or that are left alone since they were changed by hand */
 async function removeClaimed(ctx: Context, disks: FailingDisks, copies: readonly NotedCopy[]): Promise<NotedCopy[]> {
-  const looks = await eachOf(ctx, disks, copies, (copy) => recogniseCopy(copy));
+  const looks = await eachOf(ctx, disks, copies, recogniseCopy);
   const leaving = await findLeaving(
     ctx,
     looks.map(({ copy }) => copy),
@@ -106,14 +115,14 @@ async function eachOf<T>(
   ctx: Context,
   disks: FailingDisks,
   copies: readonly NotedCopy[],
-  call: (copy: NotedCopy) => Promise<T>,
+  call: (copy: NotedCopy, tick: () => void) => Promise<T>,
 ): Promise<{ copy: NotedCopy; result: T }[]> {
   const done: { copy: NotedCopy; result: T }[] = [];
   const failing = new Set<number>();
   for (const copy of copies) {
     if (failing.has(copy.diskId)) continue;
     try {
-      done.push({ copy, result: await ofDisk(disks.calls, copy, () => call(copy)) });
+      done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
     } catch (error) {
       if (await tellFailure(ctx, disks, { copy, error, what: 'removed' })) failing.add(copy.diskId);
     }
