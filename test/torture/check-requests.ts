@@ -11,6 +11,7 @@ export function checkRequests(facts: Facts, index: Index, report: Report): void 
     if (isLive(request)) for (const hold of holds) checkHold(hold, index.files.get(hold.fileId), report);
     if (isLive(request)) checkJoined(facts, index, request, report);
     checkCounts(request, holds, report);
+    checkForm(request, report);
     checkState(request, report);
     checkTimes(request, report);
     checkClock(facts, request, report);
@@ -21,6 +22,7 @@ export function checkRequests(facts: Facts, index: Index, report: Report): void 
   for (const id of facts.outside.acknowledged) {
     if (!index.requests.has(id)) report('request-lost', `request ${id} was answered and does not exist`);
   }
+  checkHeld(facts, report);
   checkQuotas(facts, index, report);
   checkRecalls(facts, index, report);
 }
@@ -63,6 +65,26 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
       report('join-missed', `request ${request.id} matches ${path} and neither holds nor awaits it`);
     }
   }
+}
+
+function checkForm({ id, form, hasRows, hasBundles }: RequestFact, report: Report): void {
+  if (form === 'ROWS' && hasBundles) report('request-form', `request ${id} is kept in rows, and has bundles`);
+  if (form === 'COMPACT' && hasRows) report('request-form', `request ${id} is compact, and has rows`);
+}
+
+/** Whatever form it is in: a request has each file that came or went for it, and each once. */
+function checkHeld(facts: Facts, report: Report): void {
+  const held = new Set<string>();
+  for (const { requestId, fileId } of facts.holds) {
+    if (held.has(`${requestId}/${fileId}`)) report('hold-lost', `request ${requestId} has file ${fileId} twice`);
+    held.add(`${requestId}/${fileId}`);
+  }
+  const lost = new Set(
+    facts.stageEvents
+      .flatMap(({ fileId, requestIds }) => requestIds.map((requestId) => `${requestId}/${fileId}`))
+      .filter((key) => !held.has(key)),
+  );
+  for (const key of lost) report('hold-lost', `a file moved for a request that does not have it: ${key}`);
 }
 
 function isWithinLimits({ filesTotal, bytesTotal, maxFiles, maxBytes }: RequestFact, file: FileFact): boolean {

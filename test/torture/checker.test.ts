@@ -249,6 +249,22 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     },
   ],
   [
+    'hold-lost',
+    'a bundle has another file than the request had',
+    async ({ run }) => {
+      await run(`WITH gone AS (DELETE FROM hold WHERE request_id = ${ids.cancelled} RETURNING *)
+        INSERT INTO hold_bundle (request_id, first_ordinal, last_ordinal, file_ids, ordinals, sizes, states)
+        SELECT request_id, ordinal, ordinal, ARRAY[(SELECT id FROM tape_file WHERE path = '/s/bad')], ARRAY[ordinal], ARRAY[size],
+          ARRAY[state] FROM gone`);
+      await run(`UPDATE request SET form = 'COMPACT' WHERE id = ${ids.cancelled}`);
+    },
+  ],
+  [
+    'request-form',
+    'a request that is said to be compact has rows',
+    ({ run }) => run(`UPDATE request SET form = 'COMPACT' WHERE id = ${ids.cancelled}`),
+  ],
+  [
     'request-early',
     'a request has expired days before its retention',
     async ({ run, tell }) => {

@@ -9,6 +9,7 @@ import type {
   NotificationKind,
   NotificationState,
   RecallState,
+  RequestForm,
   RequestState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
@@ -39,6 +40,10 @@ export interface RequestFact {
   isReleased: boolean;
   maxFiles: number | null;
   maxBytes: bigint | null;
+  /** What it says that its files are kept in, and what they are kept in. */
+  form: RequestForm;
+  hasRows: boolean;
+  hasBundles: boolean;
 }
 
 export interface HoldFact {
@@ -161,14 +166,20 @@ async function readStored(query: Query): Promise<Stored> {
          r.tapestore_request_end AS end, r.first_files_on_disk AS "firstFiles", r.last_files_on_disk AS "lastFiles",
          r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
          r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.is_released AS "isReleased",
-         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes"
+         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.form,
+         EXISTS (SELECT FROM hold h WHERE h.request_id = r.id)
+           OR EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id) AS "hasRows",
+         EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r.id)
+           OR EXISTS (SELECT FROM path_bundle b WHERE b.request_id = r.id) AS "hasBundles"
        FROM request r JOIN quota q ON q.id = r.quota_id ORDER BY r.id`,
     ),
     holds: await query(
       `SELECT request_id AS "requestId", file_id AS "fileId", size, state, error_class AS "errorClass", error
-       FROM hold ORDER BY request_id, file_id`,
+       FROM any_hold ORDER BY request_id, file_id`,
     ),
-    awaited: await query('SELECT request_id AS "requestId", path, reason FROM awaited_path ORDER BY request_id, path'),
+    awaited: await query(
+      'SELECT request_id AS "requestId", path, reason FROM any_awaited_path ORDER BY request_id, path',
+    ),
     files: await query(
       `SELECT id, path, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
          volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable",

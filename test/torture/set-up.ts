@@ -199,6 +199,7 @@ function startProcesses(
         DATA_DIR: dataDir,
         DRIVES: String(drives),
         SMTP_URL: mail.url,
+        REQUEST_DAYS: '0', // what has ended becomes compact with the next pass
         CLOCK_OFFSET_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),
       }),
