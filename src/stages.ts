@@ -38,6 +38,12 @@ export const moves = [
   { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the file is complete, verified and in place' },
   { from: 'RESTORING', to: 'ONTAPE', by: 'engine, import', why: 'its recall ended without the file, or there is none' },
   {
+    from: 'RESTORING',
+    to: 'UNVERIFIED',
+    by: 'engine',
+    why: 'a file that nobody has noted stands in its place, and has the same bytes',
+  },
+  {
     from: 'RESTORED',
     to: 'ONTAPE',
     by: 'engine, import, doctor',
@@ -47,7 +53,13 @@ export const moves = [
     from: 'UNVERIFIED',
     to: 'ONTAPE',
     by: 'engine, import, doctor',
-    why: 'its copy in the restore area, which was changed by hand, has gone, or its version is stale',
+    why: "its copy in the restore area, which was changed by hand or is not Tapegate's, has gone, or its version is stale",
+  },
+  {
+    from: 'UNVERIFIED',
+    to: 'RESTORED',
+    by: 'doctor',
+    why: "an operator has said that the file in its place, which nobody had noted, is Tapegate's, and it has the same bytes",
   },
   { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
   { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },

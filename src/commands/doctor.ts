@@ -14,21 +14,26 @@ export function registerDoctor(program: Command): void {
     .option(...jsonOption)
     .option('--repair', 'mend what can be mended, also while Tapegate runs')
     .option('--checksums', 'read each restored copy and compare its checksum')
+    .option(
+      '--adopt',
+      "as --repair, and take files with the right bytes that nobody has noted for copies of Tapegate's",
+    )
     .action((options) => findFaults(readEnvironment(), options));
 }
 
 interface DoctorOptions extends OutputOptions {
   repair?: boolean;
   checksums?: boolean;
+  adopt?: boolean;
 }
 
 /** Exit code 1 when something is wrong, and still is. */
 async function findFaults(config: Config, options: DoctorOptions): Promise<void> {
-  const { json = false, repair = false, checksums = false } = options;
+  const { json = false, repair = false, checksums = false, adopt = false } = options;
   const { examine } = await import('../engine/doctor/doctor.js');
   const tell = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
   await withContext(config, async (ctx) => {
-    const report = await examine(ctx, { repair, checksums }, tell);
+    const report = await examine(ctx, { repair: repair || adopt, checksums, adopt }, tell);
     if (json) printJson(report);
     else printLine(formatReport(report));
     if (report.repaired < report.found) process.exitCode = exitCodes.failed;

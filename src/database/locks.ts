@@ -74,6 +74,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   claimMail: ['letter'],
   // the doctor's repairs
   returnMissing: ['request', 'file', 'recall', 'disk'],
+  adoptCopies: ['request', 'file', 'recall', 'disk'],
   repairUsed: ['quota'],
   repairDisk: ['disk'],
   repairCounts: ['request'],

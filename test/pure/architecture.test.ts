@@ -363,7 +363,7 @@ test('the environment is read in src/config.ts only', () => {
 });
 
 test('a file goes to RESTORED in one place', () => {
-  const hits = files.flatMap((file) => [...read(file).matchAll(/to: 'RESTORED'/g)].map(() => file));
+  const hits = files.flatMap((file) => [...read(file).matchAll(/from: 'RESTORING', to: 'RESTORED'/g)].map(() => file));
   expect(hits.filter((file) => file !== 'src/stages.ts')).toHaveLength(1);
 });
 

@@ -71,10 +71,10 @@ function checkHeld(facts: Facts, index: Index, report: Report): void {
   }
 }
 
-/** A file that was changed by hand becomes UNVERIFIED, and no other one. */
+/** What was put into the restore area, or changed there, by hand has its file become UNVERIFIED, and nothing else. */
 function checkDoubted(facts: Facts, index: Index, report: Report): void {
   for (const event of facts.stageEvents) {
-    if (event.from !== 'RESTORED' || event.to !== 'UNVERIFIED') continue;
+    if (event.from === 'ONDISK' || event.to !== 'UNVERIFIED') continue;
     const path = index.files.get(event.fileId)?.path;
     if (facts.disks.some((disk) => facts.outside.touched.has(`${disk.mountpoint}${path}`))) continue;
     report('file-doubted', `file ${event.fileId} became UNVERIFIED by event ${event.id}, and nobody touched ${path}`);

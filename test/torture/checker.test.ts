@@ -403,6 +403,11 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     ({ moveGone }) => moveGone('TA', 'AR', 'RU', 'UD', 'DT'),
   ],
   [
+    'file-doubted',
+    'a file was served by what stood in its place, which nobody had put there',
+    ({ moveGone }) => moveGone('TA', 'AU', 'UT'),
+  ],
+  [
     'file-restoring',
     'a file is on its way although nothing brings it',
     async ({ run, moveGone }) => {

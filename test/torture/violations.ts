@@ -25,7 +25,7 @@ export const violationKinds = {
   'copy-partial': 'a partial file is left',
   'copy-unseen': 'what recalls left on a disk that could not be looked at was not looked at since',
   'copy-left': 'the catalogue notes a copy of a file that is not restored',
-  'file-doubted': 'a restored file has become UNVERIFIED, and nobody has touched it',
+  'file-doubted': 'a file has become UNVERIFIED, and nobody has touched what stands in its place',
   'file-restoring': 'a file is at RESTORING',
   'file-unheld': 'a restored file is held by no live request',
   'recall-running': 'a recall runs',

@@ -14,6 +14,7 @@ import { volumeFaults } from '../../operations/doctor/volumes.js';
 import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
+import { examineStanding } from './adoption.js';
 import { examineCopies, examineUnheld } from './copies.js';
 import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
@@ -56,6 +57,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
   for (const fault of [...queueFaults, ...volumeFaults]) yield* findFaults(ctx, fault, exam);
   yield* examineCopies(ctx, exam);
+  yield* examineStanding(ctx, exam);
   yield* examineUnheld(ctx, exam);
   for (const disk of disks) {
     if (exam.unavailable.has(disk.id)) continue;

@@ -12,6 +12,7 @@ import type { MarkedDisk } from '../disk/marker.js';
 import { parsePartialName } from '../disk/partial-file.js';
 import type { CopyPlace } from '../disk/restore-area.js';
 import { type Entry, walkDisk } from '../disk/walk.js';
+import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
@@ -119,7 +120,9 @@ async function* examineOrphan(
   const note = stats && (await readNote(ctx, fileId)); // after the look: whatever was seen there is none of its copies
   if (!stats || !note || isExpected(note, place) || !(await isStillThere(place, stats))) return;
   const copy = left.find(({ ino, ...it }) => ino !== null && isKnownBy({ ...it, ino, ...UNTOLD }, stats));
-  const isRepaired = copy !== undefined && (await tryRemove(ctx, place, stats));
+  const isRepaired =
+    (copy !== undefined && (await tryRemove(ctx, place, stats))) ||
+    (exam.adopt === true && (await adoptFile(ctx, { ...note, ...place })));
   const elsewhere = note.stage === 'RESTORED' ? ' on another disk' : '';
   const expected = `nothing, the file of ${note.size} bytes being ${note.stage}${elsewhere}`;
   const found = stats.isFile() ? `${stats.size} bytes` : 'no plain file';

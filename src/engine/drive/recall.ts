@@ -22,6 +22,7 @@ import { readChecked } from '../tape-copy.js';
 import type { Confirmations } from './confirmations.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
+import { standsFor } from './standing.js';
 
 /** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
 export class UnseenError extends Error {}
@@ -32,7 +33,7 @@ export interface CopyInHand {
   partial: string;
   file: PartialFile;
   /** Makes a call on its disk, and follows it. */
-  onDisk: <T>(call: () => Promise<T>) => Promise<T>;
+  onDisk: <T>(call: (tick: () => void) => Promise<T>) => Promise<T>;
 }
 
 /** @throws NotHeldError when the drive is somebody else's by now */
@@ -81,6 +82,8 @@ export async function readInto(
  * What the copy is known by is noted first, together with the question whether the drive is still ours. Whoever stands
  * still after that overwrites nothing: the next holder of the drive has removed the partial file, and what stands in the
  * place is not replaced.
+ *
+ * Where a file that nobody has noted stands in the place and has the same bytes, it stays, and the copy goes.
  */
 export async function finishCopy(
   ctx: Context,
@@ -91,7 +94,7 @@ export async function finishCopy(
   try {
     const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
-    await takePlace(ctx, recall, copy, ino);
+    if (!(await takePlace(ctx, recall, copy, { ino, checksum }))) return await leaveStanding(ctx, recall, copy);
     const ctimeNs = await readChangeTime(recall, copy, ino);
     return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum };
   } catch (error) {
@@ -112,18 +115,42 @@ async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigi
   }
 }
 
+async function leaveStanding(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<RecallOutcome> {
+  const isUnseen = !(await discard(copy));
+  const place = recall.mountpoint + recall.path;
+  ctx.log.warn(
+    { path: recall.path },
+    `${place} has the same bytes, and nobody knows who has put it there: it is left alone`,
+  );
+  return { fileId: recall.fileId, kind: 'standing', isUnseen };
+}
+
+/** @returns whether nothing of it is there any more */
+async function discard(copy: CopyInHand): Promise<boolean> {
+  return await copy.onDisk(() => copy.file.discard()).catch(() => false); // it hangs
+}
+
 /** @returns what is to be thrown */
 async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
-  const isGone = await copy.onDisk(() => copy.file.discard()).catch(() => false); // it hangs
+  const isGone = await discard(copy);
   return isGone || error instanceof UnseenError ? error : new UnseenError(messageOf(error), { cause: error });
 }
 
-/** @throws TapeError POLICY where somebody else's file stands there, whatever its bytes */
-async function takePlace(ctx: Context, recall: RunningRecall, copy: CopyInHand, ino: bigint): Promise<void> {
+/**
+ * @returns false where a file of which nothing is noted stands there, with the same bytes
+ * @throws TapeError POLICY where any other file stands there
+ */
+async function takePlace(
+  ctx: Context,
+  recall: RunningRecall,
+  copy: CopyInHand,
+  { ino, checksum }: { ino: bigint; checksum: string },
+): Promise<boolean> {
   const name = path.basename(recall.path);
   for (let attempt = 1; ; attempt++) {
     try {
-      return await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name));
+      await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name));
+      return true;
     } catch (error) {
       const found = await copy
         .onDisk(() => lookInto(copy.folder, name))
@@ -131,10 +158,11 @@ async function takePlace(ctx: Context, recall: RunningRecall, copy: CopyInHand, 
           throw new UnseenError(messageOf(error), { cause: error });
         });
       // it is there: a network file system may say that it is not, or the partial file could not be removed any more
-      if (found && inodeOf(found) === ino) return;
+      if (found && inodeOf(found) === ino) return true;
       if (codeOf(error) !== 'EEXIST') throw error;
     }
     if (attempt === 2 || !(await removeEarlier(ctx, recall, copy))) {
+      if (await standsFor(copy, name, checksum)) return false;
       throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
     }
   }

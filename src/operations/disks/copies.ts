@@ -35,6 +35,9 @@ export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[
 /** What is told of the tape copy of a file whose copy in the restore area was changed by hand (table `verification`). */
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is not the file that is on tape';
 
+/** The same of a file that stood in the place of its file when that was read, with the same bytes, and that nobody has noted. */
+export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
+
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
 export const copyColumns = sql`f.id AS "fileId", f.path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",

@@ -91,7 +91,7 @@ export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed:
     const changed = await moveFiles(tx, pick(files.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
     await noteChanged(tx, changed);
     await forgetCopies(tx, changed);
-    await keepUnverified(ctx, tx, changed);
+    await keepUnverified(ctx, tx, changed, CHANGED_BY_HAND);
     return [...unchanged, ...changed];
   });
 }
@@ -101,11 +101,19 @@ async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise
   await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
 }
 
-/** What was changed by hand is another file than the one on tape: no reading of the tape copy confirms it. */
-async function keepUnverified(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+/**
+ * What was changed by hand is another file than the one on tape: no reading of the tape copy confirms it. The files are locked.
+ * @param why for people
+ */
+export async function keepUnverified(
+  ctx: Context,
+  tx: Transaction,
+  fileIds: readonly bigint[],
+  why: string,
+): Promise<void> {
   await tx.query(
     sql`INSERT INTO verification (file_id, attempts, error_class, error, at)
-     SELECT id, 0, 'POLICY', ${CHANGED_BY_HAND}, ${ctx.now()}
+     SELECT id, 0, 'POLICY', ${why}, ${ctx.now()}
      FROM unnest(${fileIds}::bigint[]) AS c (id)
      ON CONFLICT (file_id) DO UPDATE SET error_class = excluded.error_class, error = excluded.error, at = excluded.at,
        not_before = NULL`,

@@ -4,16 +4,18 @@
  */
 
 import type { Context } from '../../context.js';
+import { lockDisks } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import type { Stage } from '../../stages.js';
-import { moveFiles } from '../catalogue/moves.js';
-import { isUnheld } from '../conditions.js';
-import { isUnnoted } from '../disks/changed.js';
-import { isAsRead, type NotedCopy } from '../disks/copies.js';
+import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
+import { forgetVerifications } from '../catalogue/verifications.js';
+import { isChanged, isUnheld } from '../conditions.js';
+import { type ChangedCopy, isUnnoted } from '../disks/changed.js';
+import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
 import { forgetCopies, isBeingRemoved } from '../disks/removals.js';
-import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FaultKind } from './findings.js';
 
 /**
@@ -41,6 +43,67 @@ export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): P
     await ringRoom(tx);
     return moved;
   });
+}
+
+/** What stands in the place of a file, has its bytes, and is known to nobody. */
+export interface Adoption extends NewCopy {
+  fileId: bigint;
+  /** Of the file's row, before the look. */
+  version: string;
+}
+
+/**
+ * Takes what stands in the places of files for copies that Tapegate has put there, where nothing was written of the files since
+ * they were read: a file that it stood for already is RESTORED, and any other one has a copy that is to be removed.
+ * @returns the ids of the files for which that was done
+ */
+export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
+  const fileIds = all.map(({ fileId }) => fileId);
+  return await transaction(ctx.db.pool, 'adoptCopies', async (tx) => {
+    await lockHolders(tx, fileIds);
+    const rows = await tx.query<{ id: bigint; isChanged: boolean }>(
+      sql`SELECT f.id, ${isChanged} AS "isChanged" FROM tape_file f
+          WHERE ${isAsRead(all)} AND (${isChanged} OR f.stage = 'ONTAPE') AND f.disk_id IS NULL`,
+    );
+    const isStanding = new Map(rows.map((row) => [row.id, row.isChanged]));
+    await restoreStanding(
+      ctx,
+      tx,
+      all.filter(({ fileId }) => isStanding.get(fileId) === true),
+    );
+    const leaving = all.filter(({ fileId }) => isStanding.get(fileId) === false);
+    const leavingIds = leaving.map(({ fileId }) => fileId);
+    await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(leavingIds, leaving)} WHERE f.id = m.id`);
+    const adopted = [...isStanding.keys()];
+    const ofThese = sql`SELECT f.disk_id, sum(f.size) AS bytes FROM tape_file f WHERE f.id = ANY(${adopted}::bigint[]) GROUP BY f.disk_id`;
+    await lockDisks(tx, sql`k.id IN (SELECT disk_id FROM (${ofThese}) s)`);
+    await tx.query(sql`UPDATE restore_disk k SET used = k.used + s.bytes FROM (${ofThese}) s WHERE k.id = s.disk_id`);
+    return adopted;
+  });
+}
+
+async function restoreStanding(ctx: Context, tx: Transaction, copies: readonly Adoption[]): Promise<void> {
+  const fileIds = copies.map(({ fileId }) => fileId);
+  const moved = await moveFiles(tx, fileIds, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
+  await forgetVerifications(tx, moved);
+  await markHolds(
+    ctx,
+    tx,
+    moved.map((fileId) => ({ fileId })),
+  );
+}
+
+/** Files that somebody's file stands for which nobody has noted, in order of their ids. */
+export async function readStanding(
+  ctx: Context,
+  page: { after: bigint; limit: number },
+): Promise<(ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>)[]> {
+  const { rows } = await ctx.db.pool.query<ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>>(
+    sql`SELECT f.id AS "fileId", f.path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
+        FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN restore_disk k ON k.id = f.changed_disk_id
+        WHERE ${isChanged} AND w.error = ${NOT_OURS} AND w.file_id > ${page.after} ORDER BY w.file_id LIMIT ${page.limit}`,
+  );
+  return rows;
 }
 
 /**
@@ -86,9 +149,11 @@ export interface PlaceNote {
   /** Where its copy is, or is to be removed from. */
   diskId: number | null;
   isRunning: boolean;
+  /** Of the file's row. */
+  version: string;
 }
 
-const noteColumns = sql`f.id AS "fileId", f.path, f.stage, f.size, f.checksum, f.disk_id AS "diskId",
+const noteColumns = sql`f.id AS "fileId", f.path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version,
   EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING') AS "isRunning"`;
 
 /** By path; what the catalogue does not know is left out. */

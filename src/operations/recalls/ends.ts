@@ -11,7 +11,9 @@ import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
 import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
 import { isLive, isUnheld, isWaiting } from '../conditions.js';
+import { NOT_OURS } from '../disks/copies.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
+import { keepUnverified } from '../disks/removals.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
@@ -20,6 +22,8 @@ import type { Lease } from './drives.js';
 /** How a running recall ended. `isUnseen`: what it may have left on its disk could not be looked at. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
+  /** A file that nobody has noted stands in its place, and has the same bytes: it is left there. */
+  | { kind: 'standing' }
   /** For good. */
   | { kind: 'failed'; errorClass: ErrorClass; error: string }
   /** To be tried again, not before the time given. */
@@ -68,6 +72,7 @@ export async function finishRecalls(
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
     const written = judged.filter((outcome) => ended.has(outcome.fileId));
     const placedIds = await placeFinished(tx, written, ended);
+    await placeStanding(ctx, tx, written, ended);
     await markHolds(ctx, tx, written.flatMap(toHoldOutcome));
     // last, since recalls that start wait for the disks
     await freeReserved(tx, reservations, new Set(placedIds));
@@ -99,7 +104,7 @@ async function judgeOutcomes(
     const { fileId, kind } = outcome;
     const change = changed.get(fileId);
     // the same bytes at another place are as good, and what went wrong at the old place says nothing of the new one
-    if (!change || (change.isSame && kind === 'restored')) return outcome;
+    if (!change || (change.isSame && (kind === 'restored' || kind === 'standing'))) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
 }
@@ -125,7 +130,8 @@ async function placeFinished(
   await noteCopies(tx, copies, { from: 'RESTORING', to: 'RESTORED' });
   await noteCopies(tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
   const placed = new Set([...copies, ...stale].map((copy) => copy.fileId));
-  const others = outcomes.map((outcome) => outcome.fileId).filter((fileId) => !placed.has(fileId));
+  const isElsewhere = ({ fileId, kind }: Judged) => kind !== 'standing' && !placed.has(fileId);
+  const others = outcomes.filter(isElsewhere).map((outcome) => outcome.fileId);
   await moveFiles(tx, others, { from: 'RESTORING', to: 'ONTAPE' });
   const restoredIds = copies.map((copy) => copy.fileId);
   const rows = await tx.query<{ id: bigint }>(
@@ -134,6 +140,27 @@ async function placeFinished(
   const unheld = rows.map((file) => file.id);
   await moveFiles(tx, unheld, { from: 'RESTORED', to: 'ONTAPE' });
   return [...placed];
+}
+
+/**
+ * What stands in the place of a file stands for it as a copy does that was changed by hand: as long as it is there. It is
+ * not Tapegate's, and neither counted nor removed.
+ */
+async function placeStanding(
+  ctx: Context,
+  tx: Transaction,
+  outcomes: readonly Judged[],
+  ended: ReadonlyMap<bigint, Reservation>,
+): Promise<void> {
+  const fileIds = outcomes.filter(({ kind }) => kind === 'standing').map(({ fileId }) => fileId);
+  const moved = await moveFiles(tx, fileIds, { from: 'RESTORING', to: 'UNVERIFIED' });
+  if (moved.length === 0) return;
+  const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
+  await tx.query(
+    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id
+        FROM unnest(${moved}::bigint[], ${diskIds}::int[]) AS m (id, disk_id) WHERE f.id = m.id`,
+  );
+  await keepUnverified(ctx, tx, moved, NOT_OURS);
 }
 
 /** Moves files and notes their copies; that of a file that is not at RESTORING, as it should be, is noted as well. */
@@ -153,7 +180,7 @@ async function noteCopies(
 /** What those who hold the file are told; nothing while it is still to be recalled. */
 function toHoldOutcome(outcome: Judged): HoldOutcome[] {
   const { fileId } = outcome;
-  if (outcome.kind === 'restored') return [{ fileId }];
+  if (outcome.kind === 'restored' || outcome.kind === 'standing') return [{ fileId }];
   if (outcome.kind !== 'failed') return [];
   return [{ fileId, failure: { errorClass: outcome.errorClass, error: outcome.error } }];
 }
@@ -179,7 +206,7 @@ async function dateLateRequests(
 
 /** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
 async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Reservation[]> {
-  const isOver = (outcome: Judged) => outcome.kind === 'restored' || outcome.kind === 'failed';
+  const isOver = ({ kind }: Judged) => kind === 'restored' || kind === 'standing' || kind === 'failed';
   const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
   const gone = await tx.query<Reservation>(
     sql`DELETE FROM recall c WHERE c.file_id = ANY(${over}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}

@@ -1,0 +1,60 @@
+/**
+ * Files that stand in the places of others, have their bytes, and are known to nobody. They may be anybody's; where the
+ * database was put back to an earlier state, an operator may know that they are copies of Tapegate's.
+ */
+import type { Context } from '../../context.js';
+import { messageOf } from '../../errors.js';
+import { type Adoption, adoptCopies, readStanding } from '../../operations/doctor/copies.js';
+import type { Finding } from '../../operations/doctor/findings.js';
+import { checksumOf } from '../checksum.js';
+import { inodeOf, isSame, lookAt } from '../disk/copy.js';
+import { type CopyPlace, withCopy } from '../disk/restore-area.js';
+import type { Examination } from './examination.js';
+
+const PAGE = 200;
+
+/** Those that stand for files which requests have asked for since. */
+export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
+  for (let after = 0n; ; ) {
+    const copies = await readStanding(ctx, { after, limit: PAGE });
+    for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
+      const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate has put there'];
+      try {
+        const stats = await lookAt(copy);
+        if (!stats?.isFile()) continue; // it has gone, which is told as that
+        const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
+        yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of nobody known`, isRepaired };
+      } catch (error) {
+        yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
+      }
+    }
+    if (copies.length < PAGE) return;
+    after = copies.at(-1)?.fileId ?? after;
+  }
+}
+
+/** A file, and where something stands in its place, as far as the database says. */
+export type Adoptable = CopyPlace & {
+  fileId: bigint;
+  size: bigint;
+  checksum: string | null;
+  /** Of the file's row. */
+  version: string;
+};
+
+/** @returns false where it has other bytes than the file, or nobody can tell; it stays as it is then */
+export async function adoptFile(ctx: Context, file: Adoptable): Promise<boolean> {
+  const found = await readTraits(file);
+  return found !== undefined && (await adoptCopies(ctx, [found])).length === 1;
+}
+
+async function readTraits(file: Adoptable): Promise<Adoption | undefined> {
+  const { fileId, diskId, version, checksum } = file;
+  const before = await lookAt(file);
+  if (checksum === null || !before?.isFile() || before.size !== file.size) return undefined;
+  const read = await withCopy(file, (place) => checksumOf(place, checksum));
+  const after = await lookAt(file);
+  if (read !== checksum || !after || !isSame(after, before)) return undefined;
+  const [ino, mtimeNs, ctimeNs] = [inodeOf(after), after.mtimeNs, after.ctimeNs];
+  return { fileId, diskId, version, checksum, ino, mtimeNs, ctimeNs };
+}
