@@ -48,13 +48,22 @@ export function sendError(res: Response, error: unknown): void {
   send(res, status, { error: message, error_msg: message });
 }
 
+/** What is listed, page by page; whoever gives it may want to know what the reader takes, and have it broken off. */
+interface Pages<Item> extends AsyncIterable<Item[]> {
+  signal?: AbortSignal;
+  took?(bytes: number): void;
+}
+
+/** So much is written at a time: the reader has taken it when the next part is. */
+const PART_BYTES = 64 * 1024;
+
 /**
  * Sends `head`, a JSON list of items, and `tail`, page by page at the reader's pace.
- * @throws when the reader goes away, so that the list behind it is closed
+ * @throws when the reader goes away or the list is broken off, so that the list behind it is closed
  */
 export async function sendList<Item>(
   res: Response,
-  parts: { head: string; pages: AsyncIterable<Item[]>; present: (item: Item) => unknown; tail: string },
+  parts: { head: string; pages: Pages<Item>; present: (item: Item) => unknown; tail: string },
 ): Promise<void> {
   let separator = '';
   let text = parts.head;
@@ -65,23 +74,37 @@ export async function sendList<Item>(
     }
     // the first page has been read: what fails from here on can only break the connection off
     if (!res.headersSent) start(res, 200);
-    await write(res, text);
+    await write(res, text, parts.pages);
     text = '';
   }
   if (!res.headersSent) start(res, 200);
-  await write(res, text + parts.tail);
+  await write(res, text + parts.tail, parts.pages);
   res.end();
 }
 
-async function write(res: Response, text: string): Promise<void> {
-  if (res.destroyed || res.closed) throw new Error('the client is gone');
-  if (text === '' || res.write(text)) return;
-  const gone = new AbortController();
-  const onClose = () => gone.abort(new Error('the client is gone'));
+async function write(res: Response, text: string, { signal, took }: Pages<unknown>): Promise<void> {
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length; at += PART_BYTES) {
+    if (res.destroyed || res.closed) throw new Error('the client is gone');
+    signal?.throwIfAborted();
+    const part = bytes.subarray(at, at + PART_BYTES);
+    if (!res.write(part)) await drained(res, signal);
+    took?.(part.length);
+  }
+}
+
+async function drained(res: Response, signal: AbortSignal | undefined): Promise<void> {
+  const end = new AbortController();
+  const onClose = () => end.abort(new Error('the client is gone'));
+  const onBreak = () => end.abort(signal?.reason);
   res.once('close', onClose);
+  signal?.addEventListener('abort', onBreak);
   try {
-    await once(res, 'drain', { signal: gone.signal });
+    await once(res, 'drain', { signal: end.signal });
+  } catch (error) {
+    throw end.signal.aborted ? end.signal.reason : error;
   } finally {
     res.off('close', onClose);
+    signal?.removeEventListener('abort', onBreak);
   }
 }

@@ -78,7 +78,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
 
 /**
  * Drops a reader that takes nothing of its answer, so that it keeps neither memory nor a list open. A slow one may be as
- * slow as it is: Node looks at the bytes that the system has taken since.
+ * slow as it is, unless others wait for its place (database/long-reads.ts): Node looks at the bytes that the system has
+ * taken since.
  */
 function dropStalled(ms: number): RequestHandler {
   return (_req, res, next) => {

@@ -8,6 +8,7 @@ import { DatabaseClock } from './clock.js';
 import { exactTypes, Line, toUnavailable } from './line.js';
 import { LongReads } from './long-reads.js';
 import { Pulse } from './pulse.js';
+import type { LeastPace } from './reader-pace.js';
 
 export interface Database {
   pool: pg.Pool;
@@ -37,6 +38,8 @@ export interface DatabaseOptions {
   statementMs?: number;
   /** Connections for all that is short; 20 unless given. */
   poolSize?: number;
+  /** What a reader of a long list is to take while others wait for a place; 16 kB/s over a minute unless given. */
+  leastPace?: LeastPace;
 }
 
 /**
@@ -62,6 +65,8 @@ const CLOSE_MS = 3000;
 /** Slow readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
 const LONG_READS = 16;
 const LONG_READ_WAIT_MS = 5000;
+/** Of a reader of a long list while others wait; at 256 kB/s, a line as slow as any, ten million files are read in some hours. */
+const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
 /**
  * Opens the way to a database; connections are made when they are needed, and `pulse.start` says whether there is one.
@@ -92,7 +97,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   return {
     pool,
     streamPool,
-    longReads: new LongReads({ places: LONG_READS, waitMs: LONG_READ_WAIT_MS }),
+    longReads: new LongReads({ places: LONG_READS, waitMs: LONG_READ_WAIT_MS, least: options.leastPace ?? LEAST_PACE }),
     vitalPool,
     prisma,
     pulse,

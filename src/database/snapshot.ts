@@ -7,6 +7,7 @@
 import type pg from 'pg';
 import { codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
+import type { LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
 
 const PAGE = 2000;
@@ -62,6 +63,14 @@ export interface List {
   count?: Sql;
 }
 
+/** The rows of a list, for a reader who takes them at a pace of their own. */
+export interface ListPages<Row> extends AsyncIterable<Row[]> {
+  /** Aborts when the reader is too slow for those who wait. */
+  signal?: AbortSignal;
+  /** To be told of all bytes that the reader has taken. */
+  took?(bytes: number): void;
+}
+
 /**
  * Gives `consume` the rows of a list at its own pace, and how many they are where that is asked for.
  * @throws UnavailableError when too many readers are at long lists
@@ -69,19 +78,30 @@ export interface List {
 export async function readList<Row extends object, T>(
   db: Database,
   list: List,
-  consume: (pages: AsyncIterable<Row[]>, count: bigint) => Promise<T>,
+  consume: (pages: ListPages<Row>, count: bigint) => Promise<T>,
 ): Promise<T> {
   const short = await readShort<Row>(db, list.rows);
   if (short) return await consume(pageOf(short), BigInt(short.length));
-  const leave = await db.longReads.enter();
+  const place = await db.longReads.enter();
   try {
     return await withSnapshot(db.streamPool, async ({ query, stream }) => {
       const [row] = list.count ? await query<{ count: bigint }>(list.count) : [];
-      return await consume(stream<Row>(list.rows), row?.count ?? 0n);
+      return await consume(atPace(stream<Row>(list.rows), place), row?.count ?? 0n);
     });
   } finally {
-    leave();
+    place.leave();
   }
+}
+
+function atPace<Row>(pages: AsyncIterable<Row[]>, { pace, signal }: LongRead): ListPages<Row> {
+  const read = async function* read() {
+    for await (const page of pages) {
+      pace.begin();
+      yield page;
+      pace.end();
+    }
+  };
+  return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
 }
 
 /** All rows of a list that is short and soon found. */
@@ -122,7 +142,7 @@ export async function readAtLength<T>(
   checkReader(reader);
   const soon = await readSoon(db, work);
   if (soon) return soon.answer;
-  const leave = await db.longReads.enter();
+  const { leave } = await db.longReads.enter();
   try {
     checkReader(reader);
     return await forReader(db, work, reader);

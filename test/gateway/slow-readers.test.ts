@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { LeastPace } from '../../src/database/reader-pace.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, sendGraphql } from '../support/graphql.js';
@@ -14,8 +15,8 @@ const FILES = 8000;
 
 const open: http.IncomingMessage[] = [];
 
-async function start(readerSeconds: number): Promise<TestApp> {
-  const app = await startApp({ config: { readerSeconds } });
+async function start(readerSeconds: number, leastPace?: LeastPace): Promise<TestApp> {
+  const app = await startApp({ config: { readerSeconds }, database: leastPace ? { leastPace } : {} });
   await addQuota(app.ctx, 'alice', 1_000_000n);
   await app.ctx.db.pool.query(
     `INSERT INTO tape_file (path, size, stage) SELECT '/long/' || repeat('x', 1900) || n, 1, 'ONTAPE'::"Stage" FROM generate_series(1, $1::int) n
@@ -162,5 +163,40 @@ test('what an estimate, a count and a page search for long leaves the connection
     ]);
   } finally {
     await small.close();
+  }
+});
+
+/** Reads on without an end, a part at a time. @returns what ends when the answer does, with whether it came whole */
+function readOn(response: http.IncomingMessage, part: { bytes: number; everyMs: number }): Promise<boolean> {
+  return new Promise((resolve) => {
+    const timer = setInterval(() => response.read(Math.min(part.bytes, response.readableLength)), part.everyMs);
+    response
+      .on('readable', () => {})
+      .once('close', () => {
+        clearInterval(timer);
+        resolve(response.complete);
+      });
+  });
+}
+
+test('readers that take next to nothing lose their places to who waits for one, one after the other, and their snapshots end', async () => {
+  const paced = await start(3600, { windowMs: 500, bytesPerSecond: 64 * 1024 });
+  try {
+    const { max = 0 } = paced.ctx.db.streamPool.options;
+    const fair = await beginList(paced);
+    const whole = readOn(fair, { bytes: 128 * 1024, everyMs: 20 });
+    const tricklers = await Promise.all(Array.from({ length: max - 1 }, () => beginList(paced)));
+    const ends = tricklers.map((response) => readOn(response, { bytes: 100, everyMs: 20 }));
+    const idle = () => paced.ctx.db.streamPool.idleCount;
+    for (const _ of ['first', 'second', 'third']) {
+      expect((await read<{ count: number }>(paced, '/files')).count).toBe(FILES + 3);
+    }
+    expect(await whole).toBe(true);
+    expect(tricklers.filter(({ destroyed }) => destroyed).length).toBeLessThan(max - 1);
+    for (const response of tricklers) response.destroy();
+    expect(await Promise.all(ends)).not.toContain(true);
+    await waitFor('all snapshots to end', async () => idle() === paced.ctx.db.streamPool.totalCount);
+  } finally {
+    await paced.close();
   }
 });

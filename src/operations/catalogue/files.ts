@@ -1,6 +1,6 @@
 /** Tape files as users see them. */
 import type { Context } from '../../context.js';
-import { readList } from '../../database/snapshot.js';
+import { type ListPages, readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { Stage } from '../../stages.js';
@@ -39,7 +39,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
         const where = { id: { in: ids } };
         return ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
       }),
-    stream: <T>(consume: (count: bigint, pages: AsyncIterable<FileRow[]>) => Promise<T>) => {
+    stream: <T>(consume: (count: bigint, pages: ListPages<FileRow>) => Promise<T>) => {
       const list = {
         rows: sql`SELECT path, spot_name AS "spotName", stage, verified, size FROM ${rows} ORDER BY path`,
         count: sql`SELECT count(*) FROM ${rows}`,

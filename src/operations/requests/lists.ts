@@ -1,7 +1,7 @@
 /** Lists of requests, and of what is in one. */
 
 import type { Context } from '../../context.js';
-import { readList } from '../../database/snapshot.js';
+import { type ListPages, readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { isLive } from '../conditions.js';
@@ -40,7 +40,7 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
         const where = { id: { in: ids } };
         return ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
       }),
-    stream: <T>(consume: (pages: AsyncIterable<RequestRow[]>) => Promise<T>) => {
+    stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
             r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
             r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
@@ -67,7 +67,7 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 export async function streamRequestPaths<T>(
   ctx: Context,
   requestId: number,
-  consume: (pages: AsyncIterable<{ path: string }[]>) => Promise<T>,
+  consume: (pages: ListPages<{ path: string }>) => Promise<T>,
 ): Promise<T> {
   const list = sql`SELECT path FROM (
       SELECT f.path, h.ordinal FROM any_hold h JOIN tape_file f ON f.id = h.file_id
