@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
@@ -59,6 +60,8 @@ export interface EngineOptions {
   drainMs?: number;
   /** How often drives without work, and whoever stops recalls, look without being rung for. */
   idleMs?: number;
+  /** As which host it looks at disks. */
+  host?: string;
   /** How the real free space of a restore disk is read. */
   readFileSystem?: typeof readFileSystem;
   /** How often what is free on the restore disks is looked at for those who may not touch them. */
@@ -93,8 +96,8 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
   setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
   const bells = { recall: new Waker(), event: new Waker(), notification: new Waker(), room: new Waker() };
-  const gauge = new DiskGauge(options.readFileSystem);
-  const disks = new FailingDisks(ctx, gauge, watchPasses(ctx, onHang));
+  const gauge = new DiskGauge(options.readFileSystem, options.host);
+  const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
   const drive: DriveOptions = {
@@ -203,6 +206,7 @@ function listPasses(
 }
 
 function lookPass(ctx: Context, { calls }: FailingDisks, options: EngineOptions): Pass {
-  const run = createDiskLook(ctx, { calls, read: options.readFileSystem });
+  const { host = hostname(), readFileSystem } = options;
+  const run = createDiskLook(ctx, { calls, host, read: readFileSystem });
   return { name: 'free space', everyMs: options.lookMs ?? LOOK_MS, run };
 }

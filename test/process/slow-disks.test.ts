@@ -42,7 +42,7 @@ function holdCalls() {
     await gate.opened;
     return await follow(place, call);
   };
-  return { begun, gate, disks: new FailingDisks(app.ctx, undefined, calls) };
+  return { begun, gate, disks: new FailingDisks(app.ctx, undefined, { calls }) };
 }
 
 const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files, retention: RETENTION });

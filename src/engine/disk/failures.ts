@@ -4,6 +4,7 @@
  */
 import { constants } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../../errors.js';
@@ -11,16 +12,18 @@ import {
   type FailingDisk,
   holdAbsent,
   holdDisk,
+  leaveToOthers,
   noteStillFailing,
   putBackDisk,
   takeRetries,
 } from '../../operations/disks/failing.js';
 import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings.js';
+import { noteMeasurements } from '../../operations/disks/measurements.js';
 import { CallWatch, HungError, limitsOf } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
-import { type MarkedDisk, markerName, rootOf } from './marker.js';
+import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { meetDisk } from './meeting.js';
-import { DiskGauge } from './space.js';
+import { DiskGauge, type DiskProblem } from './space.js';
 
 /** Codes of a file, a folder, or this process, and not of the disk. */
 const OTHER_CODES = [
@@ -81,24 +84,31 @@ const FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
+/** A disk that is not there is left to other hosts for a while that doubles from time to time. */
+const LEFT_MS = { first: 5000, most: 600_000 };
+
 /** One for all drives of an engine. */
 export class FailingDisks {
   /** For calls that belong to no drive. */
   readonly calls: CallWatch;
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
+  private readonly host: string;
   private readonly counts = new Map<number, number>();
   private readonly probes = new BoundedCalls();
   private readonly retries = new BoundedCalls();
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly meetings = new BoundedCalls();
-  private readonly tries = new Map<number, { at: number; problem: Promise<string | undefined> }>();
+  private readonly tries = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
+  /** Disks that are not there on this host, and that others try: until when, by the process's own clock. */
+  private readonly left = new Map<number, { until: number; ms: number }>();
 
-  /** @param calls follows the calls that belong to no drive */
-  constructor(ctx: Context, gauge = new DiskGauge(), calls = new CallWatch(limitsOf(ctx))) {
+  /** @param of.calls follows the calls that belong to no drive; `host`: as whose what is seen counts */
+  constructor(ctx: Context, gauge = new DiskGauge(), of: { calls?: CallWatch; host?: string | undefined } = {}) {
     this.ctx = ctx;
     this.gauge = gauge;
-    this.calls = calls;
+    this.calls = of.calls ?? new CallWatch(limitsOf(ctx));
+    this.host = of.host ?? hostname();
   }
 
   /**
@@ -116,14 +126,20 @@ export class FailingDisks {
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
     const hung = thrown.cause instanceof HungError ? thrown.message : undefined; // a try would only hang as well
     const problem = hung ?? (await this.probe(disk)) ?? this.count(disk, thrown);
-    if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);
-    return problem;
+    if (problem === undefined) return undefined;
+    const found = typeof problem === 'string' ? { text: problem, isAbsent: false } : problem;
+    await this.hold(disk.mountpoint, found);
+    return found.text;
+  }
+
+  private async hold(mountpoint: string, { text, isAbsent }: DiskProblem): Promise<void> {
+    if (isAbsent) await holdAbsent(this.ctx, { host: this.host, mountpoint }, text);
+    else await holdDisk(this.ctx, mountpoint, text);
   }
 
   /** A disk could not even be measured. Does not wait. */
-  holdSoon(mountpoint: string, { text, isAbsent }: { text: string; isAbsent: boolean }): void {
-    const hold = isAbsent ? holdAbsent : holdDisk;
-    hold(this.ctx, mountpoint, text).catch((error: unknown) => {
+  holdSoon(mountpoint: string, problem: DiskProblem): void {
+    this.hold(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
     });
   }
@@ -141,7 +157,9 @@ export class FailingDisks {
 
   /** Tries disks that are out of service, where their pauses are over. */
   async retry(): Promise<void> {
-    await Promise.all((await takeRetries(this.ctx)).map((disk) => this.retryOne(disk)));
+    const now = performance.now();
+    const leftToOthers = [...this.left].filter(([, { until }]) => until > now).map(([id]) => id);
+    await Promise.all((await takeRetries(this.ctx, leftToOthers)).map((disk) => this.retryOne(disk)));
   }
 
   /** Disks that were never marked are, where it is plain that they are what is mounted; else they are out of service. */
@@ -159,21 +177,43 @@ export class FailingDisks {
   }
 
   private async retryOne(disk: FailingDisk): Promise<void> {
+    const { id, mountpoint } = disk;
+    let isAbsent = false;
     const problem = await this.retries.run(PROBE_MS, disk, async () => {
       const missing = await meetDisk(this.ctx, disk);
-      if (missing !== undefined) throw new Error(missing);
-      await this.gauge.look(disk);
-      await tryWriting({ diskId: disk.id, mountpoint: disk.mountpoint });
-      await putBackDisk(this.ctx, disk.mountpoint); // also when the answer comes after the pause
+      const space = await this.gauge.look(disk).catch((error: unknown) => {
+        isAbsent = error instanceof AbsentError;
+        throw missing === undefined ? error : new Error(missing);
+      });
+      await tryWriting({ diskId: id, mountpoint });
+      // first, so that a host where it is not there knows that it is elsewhere
+      const free = 'freeBytes' in space ? space.freeBytes : null;
+      await noteMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
+      await putBackDisk(this.ctx, mountpoint); // also when the answer comes after the pause
     });
-    if (problem !== undefined) await noteStillFailing(this.ctx, disk.mountpoint, problem);
+    if (problem === undefined) this.left.delete(id);
+    else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.leave(id);
+    else await noteStillFailing(this.ctx, mountpoint, problem);
   }
 
-  private async probe(disk: MarkedDisk): Promise<string | undefined> {
+  /** It is not there on this host, which looks for it ever less often. */
+  private leave(diskId: number): void {
+    const ms = Math.min((this.left.get(diskId)?.ms ?? LEFT_MS.first / 2) * 2, LEFT_MS.most);
+    this.left.set(diskId, { until: performance.now() + ms, ms });
+  }
+
+  private async probe(disk: MarkedDisk): Promise<DiskProblem | undefined> {
     const known = this.tries.get(disk.diskId);
     if (known && performance.now() - known.at < FRESH_MS) return await known.problem;
     const { diskId: id, mountpoint } = disk;
-    const problem = this.probes.run(PROBE_MS, { id, mountpoint }, () => tryWriting(disk));
+    let isAbsent = false;
+    const tried = this.probes.run(PROBE_MS, { id, mountpoint }, async () => {
+      await tryWriting(disk).catch((error: unknown) => {
+        isAbsent = error instanceof AbsentError;
+        throw error;
+      });
+    });
+    const problem = tried.then((text) => (text === undefined ? undefined : { text, isAbsent }));
     this.tries.set(id, { at: performance.now(), problem });
     return await problem;
   }

@@ -1,5 +1,4 @@
 /** Looks at restore disks for people: what is really free on them, and what is wrong. Nothing is written to them. */
-import { hostname } from 'node:os';
 import type { Context } from '../../context.js';
 import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../../operations/disks/measurements.js';
 import type { CallWatch } from '../calls.js';
@@ -28,10 +27,9 @@ export async function lookAtDisk(
  */
 export function createDiskLook(
   ctx: Context,
-  { calls, read = readFileSystem }: { calls: CallWatch; read: typeof readFileSystem | undefined },
+  { calls, host, read = readFileSystem }: { calls: CallWatch; host: string; read: typeof readFileSystem | undefined },
 ): () => Promise<void> {
   const bounded = new BoundedCalls();
-  const host = hostname();
   return async () => {
     const disks = await listMeasurable(ctx);
     const look = async ({ id, mountpoint }: (typeof disks)[number]) => {

@@ -7,6 +7,7 @@
  * is left out, and not asked again before it has answered.
  */
 import { stat, statfs } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { messageOf } from '../../errors.js';
 import type { DiskSpace, MeasuredDisk } from '../../operations/disks/reservations.js';
 import { BoundedCalls } from './bounded-calls.js';
@@ -37,21 +38,35 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 /** What is known of a disk before it is looked at. */
 export type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
 
+/** What is wrong with a disk, for people. `isAbsent`: it is not there on this host. */
+export interface DiskProblem {
+  text: string;
+  isAbsent: boolean;
+}
+
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
 /** One for all drives of an engine: they would ask the same disks. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
+  private readonly host: string;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /** Whoever asks while a disk is being asked waits for that answer, which is bounded: it is not silence. */
   private turn: Promise<unknown> = Promise.resolve();
   /** Told of a disk that cannot be measured; it must not wait. */
-  onProblem: (mountpoint: string, problem: { text: string; isAbsent: boolean }) => void = () => {};
+  onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
-  constructor(read: typeof readFileSystem = readFileSystem) {
+  /** @param host as whose what is seen counts */
+  constructor(read: typeof readFileSystem = readFileSystem, host = hostname()) {
     this.read = read;
+    this.host = host;
+  }
+
+  /** Was a disk not there when it was looked at last? */
+  get hasAbsent(): boolean {
+    return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
   }
 
   /** Room by the ids of the disks; all disks are given, since some may share a file system. */
@@ -84,7 +99,8 @@ export class DiskGauge {
         throw error;
       });
     });
-    const found = problem === undefined && space ? space : { problem: problem ?? '' };
+    const absentOn = isAbsent ? this.host : undefined;
+    const found: DiskSpace = problem === undefined && space ? space : { problem: problem ?? '', absentOn };
     if ('problem' in found) this.onProblem(disk.mountpoint, { text: found.problem, isAbsent });
     this.known.set(disk.id, { version, at, space: found });
     return found;
@@ -99,6 +115,7 @@ export class DiskGauge {
   async look(disk: SeenDisk): Promise<DiskSpace> {
     const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
     const system = await this.read(root).catch((error: unknown) => {
+      if (error instanceof AbsentError) throw error;
       throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
     });
     const room = system.freeBytes - marginOf(system);

@@ -23,21 +23,25 @@ import { watchBackend } from './watched-backend.js';
 /** Between the end of a drive's life, be it an error's, and the next one. */
 const RESTART_MS = 1000;
 
+/** So long a drive is left to other hosts where this one cannot use it: their engines look for one more often. */
+const LEFT_MS = 3000;
+
 /** How often a drive without work looks for tape copies that are to be confirmed. */
 const VERIFY_MS = 5000;
 
 /** Runs until `stop`. Errors of the database or the back end are logged, and the drive starts afresh. */
 export async function runDrive(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
+    let restMs = RESTART_MS;
     try {
       await takeOver(ctx, options);
-      await useDrive(ctx, options, options.count, (lease) => {
-        return workDrive(ctx, watchBackend(backend, lease), lease, options);
+      await useDrive(ctx, options, options.count, async (lease) => {
+        if (await workDrive(ctx, watchBackend(backend, lease), lease, options)) restMs = LEFT_MS;
       });
     } catch (error) {
       logFailure(ctx.log, error, 'drive');
     }
-    await sleep(RESTART_MS, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
 }
 
@@ -89,8 +93,13 @@ async function holdHung(ctx: Context, { place, message }: HungError): Promise<vo
   await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, message);
 }
 
-/** Mounts one volume after another, while there is work. */
-async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, options: DriveOptions): Promise<void> {
+/** Mounts one volume after another, while there is work. @returns whether what there is may be done on other hosts only */
+async function workDrive(
+  ctx: Context,
+  backend: TapeBackend,
+  lease: HeldLease,
+  options: DriveOptions,
+): Promise<boolean> {
   const stop = AbortSignal.any([options.stop, lease.signal]);
   let verifyAt = 0;
   while (!stop.aborted) {
@@ -105,9 +114,12 @@ async function workDrive(ctx: Context, backend: TapeBackend, lease: HeldLease, o
     const volume = choice?.queue;
     const use = async (next: WaitingVolume) => await workVolume(ctx, backend, lease, { volume: next, options });
     const hasRead = volume && (await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume)));
-    if (volume && hasRead !== undefined) options.failures.noteVisit(volume.volume, hasRead);
-    else if (isOpen && performance.now() >= verifyAt) {
+    if (volume && hasRead !== undefined) {
+      options.failures.noteVisit(volume.volume, hasRead);
+      if (!hasRead && options.gauge.hasAbsent) return true;
+    } else if (isOpen && performance.now() >= verifyAt) {
       if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
     } else await options.work.wait(seen, options.idleMs, stop);
   }
+  return false;
 }

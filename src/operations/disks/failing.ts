@@ -6,8 +6,10 @@
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
+import { addSeconds } from '../../time.js';
 import { endSuspension } from '../suspensions.js';
 import type { DiskRow } from './disks.js';
+import { FRESH_SECONDS, isSeenElsewhere } from './measurements.js';
 
 const FIRST_PAUSE_SECONDS = 5;
 const MAX_PAUSE_SECONDS = 600;
@@ -27,9 +29,17 @@ export async function holdDisk(ctx: Context, mountpoint: string, problem: string
   await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
-/** The same for a disk that is not there. One that nobody has met with its marker yet may just not have it: see engine/disk/meeting.ts. */
-export async function holdAbsent(ctx: Context, mountpoint: string, problem: string): Promise<void> {
-  await hold(ctx, problem, sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL`);
+/**
+ * The same for a disk that is not there on a host, which is a matter of that host while another one sees the disk. One that
+ * nobody has met with its marker yet may just not have it: see engine/disk/meeting.ts.
+ */
+export async function holdAbsent(
+  ctx: Context,
+  { host, mountpoint }: { host: string; mountpoint: string },
+  problem: string,
+): Promise<void> {
+  const which = sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL AND NOT ${isSeenElsewhere(ctx, host)}`;
+  await hold(ctx, problem, which);
 }
 
 /** @param which of the disks `k`: one */
@@ -56,18 +66,45 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
 /** A disk that is to be tried. */
 export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
-/** Disks that are to be tried now; nobody else is given them before their next pause is over. */
-export async function takeRetries(ctx: Context): Promise<FailingDisk[]> {
+/**
+ * Disks that are to be tried now; nobody else is given them before their next pause is over.
+ * @param except ids of disks that are left to other hosts
+ */
+export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
+  const isTaken = sql`k.id <> ALL(${except}::int[])`;
   const now = ctx.now();
   const { rows } = await ctx.db.pool.query<FailingDisk>(
     sql`WITH held AS (
           UPDATE suspension s SET retry_at = ${now}::timestamp + ${pause} FROM restore_disk k
-          WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name RETURNING k.id
+          WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name AND ${isTaken} RETURNING k.id
         ), failing AS (
-          UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause} WHERE k.retry_at <= ${now} RETURNING k.id
+          UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause} WHERE k.retry_at <= ${now} AND ${isTaken} RETURNING k.id
         ) SELECT k.id, k.mountpoint FROM restore_disk k WHERE k.id IN (SELECT id FROM held UNION SELECT id FROM failing)`,
   );
   return rows;
+}
+
+/**
+ * A disk that was to be tried is not there on this host, which says nothing of the others: where there are any, one of them
+ * tries it next, and soon.
+ * @returns whether there is another host
+ */
+export async function leaveToOthers(
+  ctx: Context,
+  { host, mountpoint }: { host: string; mountpoint: string },
+): Promise<boolean> {
+  const soon = addSeconds(ctx.now(), 1);
+  const { rowCount } = await ctx.db.pool.query(
+    sql`WITH others AS (
+          SELECT FROM disk_measurement m WHERE m.host <> ${host} AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp LIMIT 1
+        ), held AS (
+          UPDATE suspension s SET retry_at = ${soon} FROM others
+          WHERE s.kind = 'DISK' AND s.name = ${mountpoint} AND s.retry_at IS NOT NULL
+        ), failing AS (
+          UPDATE restore_disk k SET retry_at = ${soon} FROM others WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL
+        ) SELECT FROM others`,
+  );
+  return rowCount !== 0;
 }
 
 /** A disk that was tried fails still. */

@@ -3,7 +3,7 @@
  * disks' own rows, since a change of these tells that room was reserved, used or freed.
  */
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { addSeconds } from '../../time.js';
 import type { DiskRow } from './disks.js';
@@ -17,7 +17,7 @@ export interface DiskMeasurement {
 }
 
 /** What is older says nothing of a disk any more; engines look every ten seconds. */
-const FRESH_SECONDS = 60;
+export const FRESH_SECONDS = 60;
 /** A host that has not looked for so long is forgotten. */
 const KEPT_SECONDS = 3600;
 const MAX_PROBLEM = 1000;
@@ -29,6 +29,20 @@ export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' |
         WHERE NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY k.id`,
   );
   return rows;
+}
+
+/** Another host has seen the disk `k` of late, and nothing wrong with it. */
+export function isSeenElsewhere(ctx: Context, host: string): Sql {
+  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND m.problem IS NULL
+    AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp)`;
+}
+
+/** Of these disks, which are not there on a host, those that another host sees. */
+export async function findSeenElsewhere(ctx: Context, host: string, diskIds: readonly number[]): Promise<Set<number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx, host)}`,
+  );
+  return new Set(rows.map(({ id }) => id));
 }
 
 /** What a host sees now takes the place of what it saw before. */

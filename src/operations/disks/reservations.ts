@@ -25,9 +25,13 @@ import {
   roomByFreeSpace,
   roomOf,
 } from './disks.js';
+import { findSeenElsewhere } from './measurements.js';
 
 /** Bytes that can really be written to a disk, and a name of its file system; or why that is not known. */
-export type DiskSpace = { freeBytes: bigint; fileSystem: string } | { problem: string };
+export type DiskSpace =
+  | { freeBytes: bigint; fileSystem: string }
+  /** `absentOn`: the host where the disk is not there. */
+  | { problem: string; absentOn?: string | undefined };
 
 /** A disk as its row was before it is looked at. */
 export interface MeasuredDisk extends DiskRow {
@@ -39,7 +43,10 @@ export interface MeasuredDisk extends DiskRow {
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
 /** What was seen of the disks, by their ids, and what was reserved on them just before: bytes. */
-export type SeenDisks = ReadonlyMap<number, { space: DiskSpace; reserved: bigint; reservedEver: bigint }>;
+export type SeenDisks = ReadonlyMap<
+  number,
+  { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
+>;
 
 interface Candidate extends DiskRow {
   /** One object for all disks that share it; undefined where nobody knows. */
@@ -48,6 +55,8 @@ interface Candidate extends DiskRow {
   problem: string | undefined;
   /** By an operator: no lack of room, and no failure. */
   isSuspended: boolean;
+  /** It is not there on this host, and another one sees it. */
+  isElsewhere: boolean;
 }
 
 /** A recall that wants room. */
@@ -67,15 +76,21 @@ export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', D
 /** Looks at the disks that may be looked at. To be called where nothing is locked: it takes as long as they let it. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks);
-  return await seeDisks(rows, measure);
+  return await seeDisks(ctx, rows, measure);
 }
 
-async function seeDisks(rows: readonly FoundDisk[], measure: MeasureDisks): Promise<SeenDisks> {
+async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: MeasureDisks): Promise<SeenDisks> {
   const spaces = await measure(rows.filter((disk) => !disk.isFailing));
+  const absent = [...spaces].flatMap(([id, space]) =>
+    'absentOn' in space && space.absentOn !== undefined ? [{ id, host: space.absentOn }] : [],
+  );
+  const [first] = absent;
+  const ids = absent.map(({ id }) => id);
+  const elsewhere = first ? await findSeenElsewhere(ctx, first.host, ids) : new Set<number>();
   return new Map(
     rows.flatMap(({ id, reserved, reservedEver }) => {
       const space = spaces.get(id);
-      return space ? [[id, { space, reserved, reservedEver }]] : [];
+      return space ? [[id, { space, reserved, reservedEver, isElsewhere: elsewhere.has(id) }]] : [];
     }),
   );
 }
@@ -109,7 +124,10 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  if (unplaced.length > 0) await putAside(tx, unplaced, disks);
+  // what has room where only another host sees it is that one's to start
+  const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
+  const aside = unplaced.filter((recall) => !isOthers(recall));
+  if (aside.length > 0) await putAside(tx, aside, disks);
   return placed;
 }
 
@@ -137,17 +155,18 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
     const look = seen.get(id);
     const space = look?.space ?? { problem: `the free space of ${mountpoint} is unknown` };
     const isSuspended = mode !== null && !isRetried;
+    const isElsewhere = mode === null && look?.isElsewhere === true;
     const why = reason ? ` (${reason})` : '';
     const suspended = mode !== null ? `${mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
     if (!look || 'problem' in space) {
       const problem = suspended ?? ('problem' in space ? space.problem : '');
-      return { ...disk, fileSystem: undefined, problem, isSuspended };
+      return { ...disk, fileSystem: undefined, problem, isSuspended, isElsewhere };
     }
     const fileSystem = fileSystems.get(space.fileSystem) ?? { freeBytes: space.freeBytes, reserved: 0n };
     fileSystems.set(space.fileSystem, fileSystem);
     if (space.freeBytes < fileSystem.freeBytes) fileSystem.freeBytes = space.freeBytes;
     fileSystem.reserved += unwritten(row, look);
-    return { ...disk, fileSystem, problem: suspended, isSuspended };
+    return { ...disk, fileSystem, problem: suspended, isSuspended, isElsewhere };
   });
 }
 
@@ -190,7 +209,7 @@ const WOKEN_RECALLS = 5000;
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
   const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks} WHERE ${isAwaited}`);
-  const open = findRoom(rows, await seeDisks(rows, measure)).filter((disk) => disk.problem === undefined);
+  const open = findRoom(rows, await seeDisks(ctx, rows, measure)).filter((disk) => disk.problem === undefined);
   const rooms = open.map(roomOf).filter((room) => room >= 0n);
   if (rooms.length === 0) return 0;
   const total = rooms.reduce((sum, room) => sum + room);
