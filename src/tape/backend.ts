@@ -7,6 +7,9 @@ import { TapeError } from '../errors.js';
  */
 export class VolumeError extends TapeError {}
 
+/** The library itself is not there, as seen from this process: no volume is to blame either, and none is held for it. */
+export class LibraryError extends VolumeError {}
+
 /**
  * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts.
  *
@@ -18,7 +21,7 @@ export class VolumeError extends TapeError {}
 export interface TapeBackend {
   /**
    * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
-   * @throws TapeError MEDIA when the library has no such volume
+   * @throws TapeError MEDIA when the library has no such volume; LibraryError when there is no library, where that can be told
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 

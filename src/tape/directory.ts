@@ -4,11 +4,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import fs, { constants } from 'node:fs';
-import { access, link, mkdir, open, rm, stat } from 'node:fs/promises';
+import { access, link, mkdir, open, opendir, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
-import { type TapeBackend, VolumeError } from './backend.js';
+import { LibraryError, type TapeBackend, VolumeError } from './backend.js';
 
 /** Chunks that fit the caches of a processor are read, checksummed and written a fifth faster than those of 1 MiB. */
 const CHUNK_BYTES = 128 * 1024;
@@ -31,6 +31,7 @@ export function createDirectoryBackend(library: string): TapeBackend {
       signal.throwIfAborted();
       const folder = folderOf(root, volume);
       if (!(await isFolder(folder))) {
+        await findLibrary(root, volume);
         throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
       }
       return {
@@ -93,6 +94,26 @@ async function isFolder(folder: string): Promise<boolean> {
   }
 }
 
+/**
+ * An empty folder is what shows where a library's file system is not mounted.
+ * @throws LibraryError
+ */
+async function findLibrary(root: string, volume: string): Promise<void> {
+  const library = await opendir(root).catch((error: unknown) => {
+    const problem = `the library ${root}, which should have the volume ${volume}, is not there: ${messageOf(error)}`;
+    throw new LibraryError('TRANSIENT', problem, { cause: error });
+  });
+  try {
+    if ((await library.read()) !== null) return;
+  } finally {
+    await library.close();
+  }
+  throw new LibraryError(
+    'TRANSIENT',
+    `the library ${root} has no volume at all, and not ${volume}: it may not be mounted`,
+  );
+}
+
 /** Why nothing of a volume can be read; undefined where it can be entered. */
 async function findProblem(folder: string): Promise<string | undefined> {
   try {
@@ -124,6 +145,7 @@ async function* readFile(folder: string, position: bigint, signal: AbortSignal):
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     const problem = error instanceof TapeError ? undefined : await findProblem(folder);
+    if (problem !== undefined) await findLibrary(path.dirname(folder), path.basename(folder));
     throw problem === undefined ? classify(error, file) : new VolumeError('MEDIA', problem, { cause: error });
   } finally {
     if (fd !== undefined) fs.closeSync(fd); // nothing was written that a close could wait for

@@ -1,5 +1,5 @@
 /** Volumes that are away give no file up; and what was given up is tried again when its owner, or an operator, says so. */
-import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
@@ -18,9 +18,16 @@ import { waitFor } from '../support/wait.js';
 let app: TestApp;
 const clock = createClock();
 const library = makeTempDir('library');
+const backend = createDirectoryBackend(library);
+const mountVolume = backend.mount;
+let mounts = 0;
+backend.mount = (...args) => {
+  mounts++;
+  return mountVolume(...args);
+};
 
 beforeAll(async () => {
-  app = await startApp({ backend: createDirectoryBackend(library), now: clock.now });
+  app = await startApp({ backend, now: clock.now });
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
 });
 afterAll(async () => {
@@ -65,6 +72,32 @@ test('of 99 files of a volume that is away, however often it is resumed, none is
   await resume(app, 'VOLUME', 'AWAY');
   await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 99, filesFailed: 0 });
+});
+
+test.each([
+  ['is not there', () => {}, 'is not there: ENOENT'],
+  ['is an empty folder, as where nothing is mounted', () => mkdirSync(library), 'has no volume at all'],
+])('a library that %s is what is told, and holds no volume', async (what, take, reason) => {
+  const name = what.length > 20 ? 'EMPTY' : 'NONE';
+  await fillVolume(name, 5);
+  renameSync(library, `${library}-out`);
+  take();
+  mounts = 0;
+  const id = await ask(`/${name}/`);
+  await waitFor('more mounts than hold a volume', async () => {
+    clock.advance(600);
+    await ring(app, 'recall');
+    expect(await readSuspensions(app)).toEqual([]);
+    return mounts > 3;
+  });
+  const tries = Object.values(await readTries(app, id));
+  for (const { state, attempts, lastError } of tries) {
+    expect([state, attempts, lastError]).toEqual(['WAITING', 0, expect.stringContaining(reason)]);
+  }
+  rmSync(library, { recursive: true, force: true });
+  renameSync(`${library}-out`, library);
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
+  expect(await readSuspensions(app)).toEqual([]);
 });
 
 test('a volume that goes away while it is read takes none of its files along', async () => {

@@ -108,7 +108,10 @@ async function workDrive(
     const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
     const isFree = ({ volume, isMounted }: WaitingVolume) =>
-      !isMounted && !options.failures.isPaused(volume, ctx.now()) && !options.failures.isIdle(volume);
+      !isMounted &&
+      !options.failures.isLibraryAway &&
+      !options.failures.isPaused(volume, ctx.now()) &&
+      !options.failures.isIdle(volume);
     const free = queues.filter(isFree);
     const choice = chooseNext(openBacklog(free, state), state);
     const volume = choice?.queue;
@@ -116,7 +119,7 @@ async function workDrive(
     const hasRead = volume && (await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume)));
     if (volume && hasRead !== undefined) {
       options.failures.noteVisit(volume.volume, hasRead);
-      if (!hasRead && options.gauge.hasAbsent) return true;
+      if (options.failures.isLibraryAway || (!hasRead && options.gauge.hasAbsent)) return true;
     } else if (isOpen && performance.now() >= verifyAt) {
       if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
     } else await options.work.wait(seen, options.idleMs, stop);

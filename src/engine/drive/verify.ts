@@ -14,7 +14,7 @@ import {
 } from '../../operations/catalogue/verifications.js';
 import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
-import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
+import { LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { type Mismatch, readChecked } from '../tape-copy.js';
 import type { HeldLease } from './lease.js';
@@ -80,7 +80,7 @@ function tellMismatch({ kind, found, expected }: Mismatch): string {
 /** What is to be shown of a copy that is not confirmed, and when it is tried again. Told to the log. */
 function failureOf(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown);
+  const isTry = !isExhausted(thrown) && !(thrown instanceof LibraryError); // which says nothing of the copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

@@ -7,6 +7,7 @@
 import { type ErrorClass, isExhausted } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
+import { LibraryError } from '../../tape/backend.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
@@ -19,6 +20,9 @@ const pauseClassOf = (errorClass: ErrorClass) =>
 
 /** The queue of a volume of which nothing could start is looked at again after a while that doubles from visit to visit. */
 const IDLE_MS = { first: 1000, most: 10_000 };
+
+/** A library that is not there is looked for again after a while that doubles from time to time. */
+const LIBRARY_SECONDS = { first: 1, most: 30 };
 
 /** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
 const MAX_BAD_FILES = 3;
@@ -40,6 +44,13 @@ export class VolumeFailures {
   private readonly badFiles = new Map<string, number>();
   /** Of volumes of which nothing could start: until when they are left alone, by the process's own clock. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
+
+  private library: { until: number; seconds: number } | undefined;
+
+  /** Is the library away, as seen from this process, and too early to look for it again? */
+  get isLibraryAway(): boolean {
+    return (this.library?.until ?? 0) > performance.now();
+  }
 
   /** Is it too early for the next mount? Also for what was asked for after the last one had failed. */
   isPaused(volume: string, now: string): boolean {
@@ -63,12 +74,14 @@ export class VolumeFailures {
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
+    this.library = undefined;
   }
 
   /** It was mounted, and could be read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
+    this.library = undefined;
   }
 
   /** It could not be mounted, or not be read on. */
@@ -79,9 +92,15 @@ export class VolumeFailures {
       this.pauses.set(volume, notBefore);
       return { errorClass, error, notBefore, holdReason: undefined };
     }
+    if (thrown instanceof LibraryError) {
+      const seconds = Math.min((this.library?.seconds ?? LIBRARY_SECONDS.first / 2) * 2, LIBRARY_SECONDS.most);
+      this.library = { until: performance.now() + seconds * 1000, seconds };
+      return { errorClass, error, notBefore: addSeconds(at.now, seconds), holdReason: undefined };
+    }
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.succeeded(volume); // the count begins anew, unless it goes on here
+    this.mounts.delete(volume); // the count begins anew, unless it goes on here
+    this.pauses.delete(volume);
     if (isWorn) {
       const holdReason = `it could not be mounted ${before + 1} times: ${error}`;
       return { errorClass, error, notBefore: undefined, holdReason };

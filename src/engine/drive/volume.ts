@@ -5,7 +5,7 @@ import { postponeVolume } from '../../operations/recalls/queue.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
-import type { MountedVolume, TapeBackend } from '../../tape/backend.js';
+import { LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { DiskError } from '../disk/failures.js';
 import { Budget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
@@ -158,6 +158,7 @@ class Visit {
     const at = { now: this.ctx.now(), random: Math.random() };
     const { errorClass, error, notBefore, holdReason } = this.options.failures.failed(volume, thrown, at);
     if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: volume }, holdReason);
+    else if (thrown instanceof LibraryError) this.ctx.log.error({ drive: this.lease.driveName }, error);
     if (notBefore !== undefined) await postponeVolume(this.ctx, volumeId, { errorClass, error, notBefore });
     this.starts.drop();
   }
