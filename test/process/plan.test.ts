@@ -316,7 +316,7 @@ test('volumes are given a medium, all or none, and a medium that is not known is
     });
     expect(await run('set', 'M1', '--medium', 'clay')).toMatchObject({
       code: 2,
-      stderr: 'tapegate: medium must be one of lto-8, lto-9, linear, not "clay"\n',
+      stderr: 'tapegate: --medium must be one of lto-8, lto-9, linear, not "clay"\n',
     });
     expect(await run('set', '--medium', 'lto-8')).toMatchObject({ code: 2, stderr: 'tapegate: give names or --all\n' });
     expect((await run('list', '--json')).stdout).not.toContain('lto');
