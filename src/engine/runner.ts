@@ -25,7 +25,7 @@ import { lookForChanged, lookForUnnoted } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
 import { createDiskLook } from './disk/look.js';
-import { removeUnheld } from './disk/removal.js';
+import { removeUnheld, WaitingRequests } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
 import { runDrive, takeOver } from './drive/drive.js';
@@ -178,10 +178,7 @@ function listPasses(
   const stopAbandoned = async () => {
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, engineId));
   };
-  const expire = async () => {
-    await expireRequests(ctx);
-    await removeUnheld(ctx, stop, disks);
-  };
+  const waiting = new WaitingRequests();
   const repair = async () => {
     await returnOrphans(ctx);
     await joinAwaited(ctx);
@@ -190,7 +187,8 @@ function listPasses(
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
-    { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: expire },
+    { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
+    { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
     { name: 'repair', everyMs: REPAIR_MS, run: repair },
     { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },

@@ -1,7 +1,7 @@
 /** What races with a release: other releases, requests, imports, the engine's recalls and its removals. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { findUncleared, letGo, markCleared, readUnheld } from '../../src/operations/disks/removals.js';
+import { letGo, listUncleared, markCleared, readUnheld } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
@@ -14,6 +14,8 @@ import { readUsed } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
+
+const findUncleared = async () => (await listUncleared(app.ctx, { after: 0, limit: 1 }))[0]?.id;
 const backend = createMemoryBackend();
 const never = new AbortController().signal;
 
@@ -156,13 +158,13 @@ test('a released file that another request takes while it is looked at stays', a
 test('a request that goes on changing while its released files are looked at passes, unless more are released', async () => {
   const id = await restore('/more/');
   await release(app, { id, match: 'more/a' });
-  expect(await findUncleared(app.ctx, 0)).toBe(id);
+  expect(await findUncleared()).toBe(id);
   const copies = await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 });
   await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
   await update(app, { id, label: 'changed meanwhile' });
   await release(app, { id, match: 'more/b' });
   await markCleared(app.ctx, id);
-  expect(await findUncleared(app.ctx, 0)).toBe(id);
+  expect(await findUncleared()).toBe(id);
   expect(await removeUnheld(app.ctx, never)).toBe(2);
 
   const live = await restore('/live/');
@@ -171,7 +173,7 @@ test('a request that goes on changing while its released files are looked at pas
   await letGo(app.ctx, { unchanged: left.map((copy) => copy.fileId), changed: [] });
   await update(app, { id: live, label: 'changed meanwhile' });
   await markCleared(app.ctx, live);
-  expect(await findUncleared(app.ctx, 0)).toBeUndefined();
+  expect(await findUncleared()).toBeUndefined();
   expect([await readStage(app, '/live/a'), await readStage(app, '/live/b')]).toEqual(['T', 'R']);
 });
 
@@ -192,10 +194,10 @@ test('a request is looked at again as long as a released file of it is being bro
       await release(app, { id, match: 'back' });
       await removeUnheld(app.ctx, never);
       expect(await readStage(app, '/back/a')).toBe('A');
-      expect(await findUncleared(app.ctx, 0)).toBe(id);
+      expect(await findUncleared()).toBe(id);
     });
     gate.open();
-    await waitFor('nothing to be left to do', async () => (await findUncleared(app.ctx, 0)) === undefined);
+    await waitFor('nothing to be left to do', async () => (await findUncleared()) === undefined);
   });
   backend.onRead = async (_volume, _position, bytes) => bytes;
   expect(await readStage(app, '/back/a')).toBe('T');

@@ -1,14 +1,15 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { removeUnheld, WaitingRequests } from '../../src/engine/disk/removal.js';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import {
   claimLeaving,
-  findUncleared,
   forgetGone,
   letGo,
+  listUncleared,
   markCleared,
   readUnheld,
 } from '../../src/operations/disks/removals.js';
@@ -21,12 +22,15 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
+import { recordStatements } from '../support/statements.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
 const never = new AbortController().signal;
 const PAGE = { after: 0n, limit: 10 };
+
+const findUncleared = async () => (await listUncleared(app.ctx, { after: 0, limit: 1 }))[0]?.id;
 
 // an engine runs only while files are restored, so that each step of a removal can be taken by hand
 beforeAll(async () => {
@@ -122,16 +126,16 @@ test('a request that is revived and ends once more while its files are looked at
   const id = await restore('/twice/a');
   const end = { quota: 'alice', retention: '2020-01-01' };
   await put(app, id, end);
-  const found = await findUncleared(app.ctx, 0);
+  const found = await findUncleared();
   expect(found).toBe(id);
   await put(app, id, { ...end, retention: '2099-01-01' });
   expect(await readUnheld(app.ctx, { requestId: id, ...PAGE })).toEqual([]); // held again just now
   await put(app, id, end);
   await markCleared(app.ctx, id);
-  expect(await findUncleared(app.ctx, 0)).toBe(id);
+  expect(await findUncleared()).toBe(id);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect(await readStage(app, '/twice/a')).toBe('T');
-  expect(await findUncleared(app.ctx, 0)).toBeUndefined();
+  expect(await findUncleared()).toBeUndefined();
 });
 
 test('a file that is held again when it should be let go stays', async () => {
@@ -185,4 +189,28 @@ test.each([
   await removeUnheld(app.ctx, never);
   expect(statSync(folder)).toMatchObject({ mode, uid, gid });
   expect(existsSync(path.join(folder, 'made'))).toBe(false);
+});
+
+test('requests whose copies wait for a disk that is away are looked at no more until it is back, or they change', async () => {
+  const other = path.join(app.dataDir, 'long-away');
+  mkdirSync(other);
+  await addDisk(app.ctx, { mountpoint: other, size: 10n ** 15n }); // the most room
+  const away = [];
+  for (const n of [1, 2, 3]) away.push(await restore(`/long/${n}`));
+  await setDisk(app.ctx, { mountpoint: other, size: 0n });
+  const here = await restore('/near/a');
+  renameSync(other, `${other}-away`);
+  for (const id of away) await cancel(app, id);
+  const waiting = new WaitingRequests();
+  const remove = () => removeUnheld(app.ctx, never, undefined, waiting);
+  await remove(); // holds the disk
+  expect(await remove()).toBe(0);
+  const asked = await recordStatements(remove);
+  expect(asked.filter(({ text }) => /hold o|is_released = true/.test(text))).toEqual([]);
+  await cancel(app, here);
+  expect(await remove()).toBe(1);
+  renameSync(`${other}-away`, other);
+  await resume(app.ctx, { kind: 'DISK', name: other });
+  expect(await remove()).toBe(3);
+  expect(await findUncleared()).toBeUndefined();
 });

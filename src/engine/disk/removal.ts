@@ -4,14 +4,16 @@
  */
 import type { Context } from '../../context.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
+import { nameFailing } from '../../operations/disks/failing.js';
 import {
   claimLeaving,
   findLeaving,
-  findUncleared,
   forgetGone,
   letGo,
+  listUncleared,
   markCleared,
   readUnheld,
+  type UnclearedRequest,
   type UnheldCopy,
 } from '../../operations/disks/removals.js';
 import { compareCopy, recogniseCopy, takeAway } from './copy.js';
@@ -22,22 +24,62 @@ const PAGE = 200;
 /** Copies that are looked at together: all of their bytes may have to be read, and each is to show progress in time. */
 const LOOKS = 16;
 
-/** @returns how many copies were removed */
-export async function removeUnheld(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<number> {
+/** Requests that are asked for together: the ids of those that wait for a disk are all that is read of them. */
+const REQUESTS = 1000;
+
+/**
+ * Requests of which all that is left waits for disks that fail: nothing can be done for them before another disk fails, one of
+ * these works again, or something is written of the request. Each pass would look at all of them, for as long as a disk is away.
+ */
+export class WaitingRequests {
+  private failing = '';
+  private readonly versions = new Map<number, string>();
+
+  /** @param failing names the disks that fail now */
+  begin(failing: string): void {
+    if (failing !== this.failing) this.versions.clear();
+    this.failing = failing;
+  }
+
+  has({ id, version }: UnclearedRequest): boolean {
+    return this.versions.get(id) === version;
+  }
+
+  /** All of the request was looked at that can be, and something of it is left. */
+  note({ id, version }: UnclearedRequest): void {
+    if (this.failing !== '') this.versions.set(id, version);
+  }
+}
+
+/**
+ * @param waiting kept from call to call by whoever calls it again and again
+ * @returns how many copies were removed
+ */
+export async function removeUnheld(
+  ctx: Context,
+  stop: AbortSignal,
+  disks = new FailingDisks(ctx),
+  waiting = new WaitingRequests(),
+): Promise<number> {
+  waiting.begin(await nameFailing(ctx));
   for (let after = 0; !stop.aborted; ) {
-    const requestId = await findUncleared(ctx, after);
-    if (requestId === undefined) break;
-    await clearRequest(ctx, disks, { requestId, stop });
-    after = requestId;
+    const requests = await listUncleared(ctx, { after, limit: REQUESTS });
+    for (const request of requests) {
+      if (stop.aborted || waiting.has(request)) continue;
+      if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.note(request);
+    }
+    if (requests.length < REQUESTS) break;
+    after = requests.at(-1)?.id ?? after;
   }
   return await removeCopies(ctx, disks, stop);
 }
 
+/** @returns whether all was looked at that can be, and something is left */
 async function clearRequest(
   ctx: Context,
   disks: FailingDisks,
   { requestId, stop }: { requestId: number; stop: AbortSignal },
-): Promise<void> {
+): Promise<boolean> {
   let isWhole = true;
   for (let after = 0n; ; ) {
     const copies = await readUnheld(ctx, { requestId, after, limit: PAGE });
@@ -45,11 +87,11 @@ async function clearRequest(
     const pick = (wanted: string) => copies.filter((_, index) => states[index] === wanted).map((copy) => copy.fileId);
     await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
     if (states.includes('unknown')) isWhole = false;
-    if (stop.aborted) return; // the request stays marked
+    if (stop.aborted) return false; // the request stays marked
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;
   }
-  if (isWhole) await markCleared(ctx, requestId);
+  return isWhole && !(await markCleared(ctx, requestId));
 }
 
 async function statesOf(ctx: Context, disks: FailingDisks, copies: readonly UnheldCopy[]): Promise<State[]> {

@@ -21,6 +21,14 @@ const pause = sql`make_interval(secs => least(${FIRST_PAUSE_SECONDS}::float8 * 4
 /** Nothing on the disk of the file `f` is to be looked at now. */
 export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
 
+/** The disks that are not to be looked at now: equal texts are the same disks. */
+export async function nameFailing(ctx: Context): Promise<string> {
+  const { rows } = await ctx.db.pool.query<{ ids: string | null }>(
+    sql`SELECT string_agg(g.disk_id::text, ',' ORDER BY g.disk_id) AS ids FROM failing_disk g`,
+  );
+  return rows[0]?.ids ?? '';
+}
+
 /**
  * Takes a disk out of service that fails. What an operator has taken out of service already stays as it is, but for being
  * looked at, and so does the reason of one that is known to fail.

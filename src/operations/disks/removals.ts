@@ -28,15 +28,19 @@ export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
   mountpoint: string | null;
 };
 
-/**
- * The next request after an id whose files that were let go have not been looked at yet: it has ended, or some of its
- * files were released before its end.
- */
-export async function findUncleared(ctx: Context, after: number): Promise<number | undefined> {
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
-    sql`SELECT id FROM request WHERE NOT is_released AND id > ${after} ORDER BY id LIMIT 1`,
+/** A request whose files that were let go have not all left: it has ended, or some of its files were released before its end. */
+export interface UnclearedRequest {
+  id: number;
+  /** Another one whenever something was written of the request. */
+  version: string;
+}
+
+/** In order of their ids. */
+export async function listUncleared(ctx: Context, page: { after: number; limit: number }): Promise<UnclearedRequest[]> {
+  const { rows } = await ctx.db.pool.query<UnclearedRequest>(
+    sql`SELECT id, xmin::text AS version FROM request WHERE NOT is_released AND id > ${page.after} ORDER BY id LIMIT ${page.limit}`,
   );
-  return rows[0]?.id;
+  return rows;
 }
 
 /** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
@@ -59,16 +63,18 @@ export async function readUnheld(
 /**
  * The request needs no more looking after, unless there is again, or still, something to let go: it was revived and
  * ended once more, more of its files were released, or a file that nobody holds is just being brought back.
+ * @returns whether it is so
  */
-export async function markCleared(ctx: Context, requestId: number): Promise<void> {
-  await transaction(ctx.db.pool, 'markCleared', async (tx) => {
+export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
+  return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
     // locked first and judged in a second statement, which sees what whoever had it locked before has let go
     await lockRequests(tx, sql`r.id = ${requestId}`);
-    await tx.query(
+    const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
             SELECT FROM any_hold o JOIN tape_file f ON f.id = o.file_id
-            WHERE o.request_id = ${requestId} AND f.stage IN ('RESTORED', 'RESTORING') AND ${isLeft})`,
+            WHERE o.request_id = ${requestId} AND f.stage IN ('RESTORED', 'RESTORING') AND ${isLeft}) RETURNING r.id`,
     );
+    return cleared.length > 0;
   });
 }
 
