@@ -63,6 +63,12 @@ export const moves = [
   },
   { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
   { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },
+  {
+    from: 'ONTAPE',
+    to: 'UNVERIFIED',
+    by: 'engine',
+    why: 'its copy in the restore area was changed before it was removed, as it was to be',
+  },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
 
 /** A pair of stages of the list above, so that an illegal move does not compile. */

@@ -3,15 +3,17 @@ import { randomBytes } from 'node:crypto';
 import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
+import { letGo } from '../../src/operations/disks/removals.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { idOf, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -114,6 +116,54 @@ test('a changed copy satisfies a request as long as it is there, and without it 
     }
   });
   expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
+});
+
+/** Restores a file, and ends its request: its copy is to be removed, which nobody comes to do. */
+async function letGoOnly(file: string): Promise<void> {
+  await addTaped(app.ctx, backend, [{ path: file, volume: `CHANGED${++volumes}` }]);
+  const id = await ask(file);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await cancel(app, id);
+  await letGo(app.ctx, { unchanged: [await idOf(app, file)], changed: [] });
+  expect(await readStage(app, file)).toBe('T');
+  backend.log.length = 0;
+}
+
+test.each([
+  ['after', false],
+  ['before', true],
+])(
+  'a copy that is changed between its letting go and its removal is kept, and serves who asks %s',
+  async (_when, isAwaited) => {
+    const file = `/changed/late/${isAwaited}`;
+    await letGoOnly(file);
+    appendFileSync(place(file), 'by hand');
+    const bytes = readFileSync(place(file));
+    const early = isAwaited ? await ask(file) : undefined;
+    expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
+    expect([await readStage(app, file), readRestored(app, file)]).toEqual(['U', bytes]);
+    const id = early ?? (await ask(file));
+    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    expect([readRestored(app, file), backend.log]).toEqual([bytes, []]);
+    expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AR', 'RT', 'TU']);
+    const { rowCount } = await app.ctx.db.pool.query('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [
+      file,
+    ]);
+    expect(rowCount).toBe(1);
+  },
+);
+
+test('a copy that is changed while it leaves, and is of another version than its file, stands for nothing', async () => {
+  const file = '/changed/late/stale';
+  await letGoOnly(file);
+  appendFileSync(place(file), 'by hand');
+  const checksum = checksumOf('other bytes');
+  await importRows(app.ctx, [buildRow({ path: file, size: 1000n, volume: `CHANGED${volumes}`, checksum })]);
+  expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
+  expect([await readStage(app, file), existsSync(place(file))]).toEqual(['T', true]);
+  const faults = await findFaults(false);
+  expect(faults.map(({ kind, thing }) => [kind, thing])).toContainEqual(['orphan-copy', place(file)]);
+  rmSync(place(file));
 });
 
 test('while the disk of a changed copy is away nobody can tell, and the request waits', async () => {

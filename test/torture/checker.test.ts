@@ -408,6 +408,11 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     ({ moveGone }) => moveGone('TA', 'AU', 'UT'),
   ],
   [
+    'file-doubted',
+    'a file whose copy was leaving went to UNVERIFIED, and nobody touched it',
+    ({ moveGone }) => moveGone('TA', 'AR', 'RT', 'TU', 'UT'),
+  ],
+  [
     'file-restoring',
     'a file is on its way although nothing brings it',
     async ({ run, moveGone }) => {

@@ -129,16 +129,20 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const { copies, seen, last } = await claimLeaving(ctx, { after, limit: PAGE });
-    const gone = await removeClaimed(ctx, disks, copies);
-    if (copies.length > 0) count += (await forgetGone(ctx, { gone, claimed: copies })).length;
+    const { gone, changed } = await removeClaimed(ctx, disks, copies);
+    if (copies.length > 0) count += (await forgetGone(ctx, { gone, changed, claimed: copies })).length;
     if (seen < PAGE) break;
     after = last ?? after;
   }
   return count;
 }
 
-/** @returns the copies of which nothing is there any more, or that are left alone since they were changed by hand */
-async function removeClaimed(ctx: Context, disks: FailingDisks, copies: readonly NotedCopy[]): Promise<NotedCopy[]> {
+/** @returns the copies of which nothing is there any more, and those that are left alone since they were changed by hand */
+async function removeClaimed(
+  ctx: Context,
+  disks: FailingDisks,
+  copies: readonly NotedCopy[],
+): Promise<{ gone: NotedCopy[]; changed: NotedCopy[] }> {
   const looks = await eachOf(ctx, disks, copies, recogniseCopy);
   const leaving = await findLeaving(
     ctx,
@@ -147,9 +151,12 @@ async function removeClaimed(ctx: Context, disks: FailingDisks, copies: readonly
   const found = new Map(looks.filter(({ copy }) => leaving.has(copy.fileId)).map((look) => [look.copy, look.result]));
   const taken = await eachOf(ctx, disks, [...found.keys()], async (copy) => {
     const look = found.get(copy);
-    return look !== undefined && (look === 'changed' || (await takeAway(copy, look)));
+    return look !== undefined && look !== 'changed' && (await takeAway(copy, look));
   });
-  return taken.filter(({ result }) => result).map(({ copy }) => copy);
+  return {
+    gone: taken.filter(({ result }) => result).map(({ copy }) => copy),
+    changed: [...found.keys()].filter((copy) => found.get(copy) === 'changed'),
+  };
 }
 
 /** What came of a call on the disk of each copy; one that fails is told, and left out. */

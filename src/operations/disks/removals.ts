@@ -173,29 +173,50 @@ export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): P
 /**
  * Forgets copies that are to go and have gone, as far as nothing else was written of their files since they were read, and
  * gives back the claims of all. Calling twice is safe.
- * @returns the ids of the files of which they were forgotten
+ * @param copies `changed`: were changed by hand since their files were let go, and are left alone: such a file is UNVERIFIED, as
+ *   it would be had it been changed before, unless the copy is of another version than the file
+ * @returns the ids of the files of which they were forgotten, and of which nothing is there
  */
 export async function forgetGone(
   ctx: Context,
-  { gone, claimed }: { gone: readonly NotedCopy[]; claimed: readonly NotedCopy[] },
+  {
+    gone,
+    changed = [],
+    claimed,
+  }: { gone: readonly NotedCopy[]; changed?: readonly NotedCopy[]; claimed: readonly NotedCopy[] },
 ): Promise<bigint[]> {
-  const ids = gone.map((copy) => copy.fileId);
+  const over = [...gone, ...changed];
+  const ids = over.map((copy) => copy.fileId);
   return await transaction(ctx.db.pool, 'forgetGone', async (tx) => {
     // what somebody else has locked, for as long as an import may take, is left to a later pass
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );
     const rows = await tx.query<{ id: bigint }>(
-      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${free.map((file) => file.id)}::bigint[]) AND ${isAsRead(gone)}
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${free.map((file) => file.id)}::bigint[]) AND ${isAsRead(over)}
             AND f.stage <> 'RESTORED'`,
     );
     const forgotten = rows.map((row) => row.id);
     await tx.query(sql`DELETE FROM removal WHERE file_id = ANY(${claimed.map((copy) => copy.fileId)}::bigint[])`);
     if (forgotten.length === 0) return [];
+    const changedIds = changed.map((copy) => copy.fileId).filter((id) => forgotten.includes(id));
+    await keepChanged(ctx, tx, changedIds);
     await forgetCopies(tx, forgotten);
     await ringRoom(tx);
-    return forgotten;
+    return forgotten.filter((id) => !changedIds.includes(id));
   });
+}
+
+/** The files are locked, and their copies still noted. */
+async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  const rows = await tx.query<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND f.disk_checksum = f.checksum`,
+  );
+  const same = rows.map((row) => row.id);
+  const kept = await moveFiles(tx, same, { from: 'ONTAPE', to: 'UNVERIFIED' });
+  await noteChanged(tx, kept);
+  await keepUnverified(ctx, tx, kept, CHANGED_BY_HAND);
 }
 
 /** The files are locked, and not RESTORED any more. */
