@@ -1,8 +1,8 @@
 /** A copy in the restore area: put in place, looked at, compared with how it was left, and removed. */
-import { type BigIntStats, linkSync, lstatSync, renameSync } from 'node:fs';
+import { type BigIntStats, linkSync, lstatSync, renameSync, unlinkSync } from 'node:fs';
 import { lstat, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import { codeOf, TapeError } from '../../errors.js';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
 import { checksumOf } from '../checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { type CopyPlace, type Folder, removeEmptyFolders, withCopy } from './restore-area.js';
@@ -113,12 +113,11 @@ export async function recogniseCopy(
 export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   const state = await findState(copy, async (file, folder) => {
     const aside = path.join(folder.at, `.tapegate-removed-${copy.ino ?? 0n}-${copy.mtimeNs}.part`);
-    try {
-      if (found === 'missing') return 'missing';
-      return moveAside(found, file, aside) ? 'same' : 'changed';
-    } finally {
-      await unlink(aside).catch(ignoreMissing); // also what a process killed here has left
-    }
+    const isBack = await clearAside(copy, file, aside);
+    if (found === 'missing') return isBack ? 'changed' : 'missing';
+    if (!moveAside(copy, found, file, aside)) return 'changed';
+    await unlink(aside);
+    return 'same';
   });
   // also of one that is gone: a process killed in between has left its folders
   if (state !== 'changed') await removeEmptyFolders(copy);
@@ -178,17 +177,56 @@ async function recognise(copy: LeftCopy, file: string, tick: () => void): Promis
 }
 
 /**
+ * What a process has left that was killed in the middle of this: the copy, which goes, or what it had moved by mistake.
+ * @returns whether something was given back
+ */
+async function clearAside(copy: LeftCopy, file: string, aside: string): Promise<boolean> {
+  const left = await lstat(aside, { bigint: true }).catch(ignoreMissing);
+  if (!left) return false;
+  if (!isKnownBy(copy, left)) {
+    giveBack(aside, file);
+    return true;
+  }
+  await unlink(aside);
+  return false;
+}
+
+/**
  * Looked at and moved in one go: a process that stands still in between, and awakes when a new copy is in place, would take
- * that one, and gives it back. Moved and not removed, since removing a large file
- * takes its time.
+ * that one, and gives it back. Moved and not removed, since removing a large file takes its time.
  * @param known the file, as it was recognised
  */
-function moveAside(known: BigIntStats, file: string, aside: string): boolean {
+function moveAside(copy: LeftCopy, known: BigIntStats, file: string, aside: string): boolean {
   if (!isSame(lstatSync(file, { bigint: true }), known)) return false;
   renameSync(file, aside);
-  if (lstatSync(aside, { bigint: true }).ino === known.ino) return true;
-  linkSync(aside, file);
+  const moved = lstatSync(aside, { bigint: true });
+  if (moved.ino === known.ino && isKnownBy(copy, moved)) return true;
+  giveBack(aside, file);
   return false;
+}
+
+/**
+ * Puts a file that is somebody else's back in its place.
+ * @throws Error where something stands there by now, or it cannot be put there: it stays aside then, with all of its bytes
+ */
+function giveBack(aside: string, file: string): void {
+  try {
+    putBack(aside, file);
+  } catch (error) {
+    const problem = `${aside} was moved out of its place by mistake, and cannot be put back`;
+    throw new Error(`${problem}: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+function putBack(aside: string, file: string): void {
+  try {
+    linkSync(aside, file);
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
+    renameToNothing(aside, file);
+    return;
+  }
+  unlinkSync(aside);
 }
 
 function ignoreMissing(error: unknown): undefined {
