@@ -7,7 +7,7 @@ import { isInt, readListPage } from './pages.js';
 
 const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
 
-builder.prismaNode('RestoreDisk', {
+export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
   nullable: true,
   description: 'A mount point where recalled files are put.',

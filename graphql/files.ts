@@ -4,6 +4,7 @@ import { getFile, listFiles } from '../src/operations/catalogue/files.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
 import { builder, pageComplexity } from './builder.js';
+import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { isText, readListPage } from './pages.js';
 import { readerOf } from './reader.js';
@@ -18,6 +19,11 @@ export const StageType = builder.enumType('Stage', {
     RESTORED: { description: 'On tape, with a copy on a restore disk.' },
   } satisfies Record<Stage, object>,
 });
+
+/** One that is on its way off is no copy any more. */
+function diskOfCopy<Disk>(file: { stage: Stage; disk: Disk | null; changedDisk: Disk | null }): Disk | null {
+  return file.stage === 'UNVERIFIED' ? file.changedDisk : file.stage === 'RESTORED' ? file.disk : null;
+}
 
 builder.prismaNode('TapeFile', {
   id: { field: 'id' },
@@ -47,7 +53,13 @@ builder.prismaNode('TapeFile', {
       nullable: true,
       description: 'Its place on the volume: file sequence number or block; null: not known.',
     }),
-    disk: t.relation('disk', { nullable: true, description: 'The restore disk that has a copy; null: none.' }),
+    disk: t.field({
+      type: RestoreDiskType,
+      nullable: true,
+      description: 'The restore disk that has a copy, also one that was changed by hand since; null: none.',
+      select: (_args, _ctx, nested) => ({ stage: true, disk: nested(true), changedDisk: nested(true) }),
+      resolve: diskOfCopy,
+    }),
     restoredPath: t.string({
       nullable: true,
       description:
@@ -58,9 +70,9 @@ builder.prismaNode('TapeFile', {
         disk: { select: { mountpoint: true } },
         changedDisk: { select: { mountpoint: true } },
       },
-      resolve: ({ path, stage, disk, changedDisk }) => {
-        const place = stage === 'UNVERIFIED' ? changedDisk : stage === 'RESTORED' ? disk : null;
-        return place ? `${place.mountpoint}${path}` : null;
+      resolve: (file) => {
+        const place = diskOfCopy(file);
+        return place ? `${place.mountpoint}${file.path}` : null;
       },
     }),
     isAtPrimaryPlace: t.boolean({

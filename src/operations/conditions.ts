@@ -13,6 +13,9 @@ export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NO
 /** The file `f` is said to be in the restore area, and no copy of it is noted: nobody can read it there. */
 export const isWithoutCopy = sql`(f.stage = 'RESTORED' AND f.disk_id IS NULL)`;
 
+/** The id of the restore disk where the copy of the file `f` can be read: one that is on its way off is none any more. */
+export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
+
 /** The file `f` is where it was archived from, and not in the restore area. */
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 

@@ -1,10 +1,12 @@
+import { appendFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
-import { readRestored } from '../support/engine-watch.js';
+import { readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
 import { cancel, made, release } from '../support/mutations.js';
@@ -321,4 +323,23 @@ test('a name with line breaks makes no header and no recipient', async () => {
   expect(last.headers.get('subject')).toBe(
     'Restored: /header/a\uFFFD\uFFFDBcc: evil@example.org\uFFFD\uFFFD\uFFFD\uFFFDbody',
   );
+});
+
+test('mail says where a copy is that was changed by hand since it was restored', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/hand/a', volume: 'HAND' }]);
+  const before = await makeRequest(app, { quota: 'alice', files: ['/hand/a'], retention: RETENTION });
+  await waitForState(app, before, 'COMPLETED');
+  appendFileSync(`${app.restoreDir}/hand/a`, 'by hand');
+  await cancel(app, before);
+  await waitFor('the file to be UNVERIFIED', async () => (await readStage(app, '/hand/a')) === 'U');
+  await request('hand', { files: ['/hand/a'], label: 'hand' });
+  const first = await server.waitForMail('hand@first.example', 'First file restored: hand');
+  const last = await server.waitForMail('hand@last.example', 'Restored: hand');
+  const place = `\n  ${app.restoreDir}/hand/a\n`;
+  expect([first.body, last.body]).toEqual([expect.stringContaining(place), expect.stringContaining(place)]);
+  expect(last.body).toContain(`Below these directories each file has its archive path:\n  ${app.restoreDir}\n`);
+  const query = '{ tapeFile(path: "/hand/a") { restoredPath disk { mountpoint } } }';
+  expect(await askData(app, query)).toEqual({
+    tapeFile: { restoredPath: `${app.restoreDir}/hand/a`, disk: { mountpoint: app.restoreDir } },
+  });
 });

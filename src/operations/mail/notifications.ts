@@ -9,7 +9,7 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
 import { composeMail, type MailFacts } from '../../mail.js';
-import { isLive } from '../conditions.js';
+import { diskOfCopy, isLive } from '../conditions.js';
 
 /** How many paths of a kind a mail lists. */
 const LISTED_PATHS = 20;
@@ -59,7 +59,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<MailFacts>
   );
   if (!request) throw new Error(`request ${requestId} vanished`);
   const copies = await tx.query<{ path: string; mountpoint: string | null }>(
-    sql`SELECT f.path, d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id LEFT JOIN restore_disk d ON d.id = f.disk_id
+    sql`SELECT f.path, d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
@@ -70,7 +70,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<MailFacts>
     sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    sql`SELECT DISTINCT d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = f.disk_id
+    sql`SELECT DISTINCT d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY d.mountpoint`,
   );
   return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };

@@ -2,7 +2,7 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
-import { isAtPrimaryPlace } from '../conditions.js';
+import { diskOfCopy, isAtPrimaryPlace } from '../conditions.js';
 
 export interface AwaitedCounts {
   /** Paths that the catalogue does not know. */
@@ -47,7 +47,7 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
         FROM any_hold h JOIN tape_file f ON f.id = h.file_id
-          JOIN restore_disk k ON k.id = CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END
+          JOIN restore_disk k ON k.id = ${diskOfCopy}
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK'
         GROUP BY h.request_id`,
   );
