@@ -151,5 +151,5 @@ export async function readListPage<Query extends PageQuery, Key extends string |
 
 /** PostgreSQL has no text with the character NUL. */
 export const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
-export const isInt = (value: unknown): value is number => typeof value === 'number';
+export const isInt = (value: unknown): value is number => Number.isInteger(value);
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';

@@ -4,7 +4,7 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { ask, askData, askErrors, type Connection, PAGE_INFO } from '../support/graphql.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -236,4 +236,9 @@ test('a row that goes while its page is read takes no others with it', async () 
     },
   });
   expect(reading).toHaveBeenCalledTimes(2);
+});
+
+test.each(['requests', 'restoreDisks'])('a cursor of %s that is no whole number is refused', async (list) => {
+  const after = Buffer.from('GPC:N:1.5').toString('base64');
+  expect(await askErrors(app, `{ ${list}(after: "${after}") { edges { cursor } } }`)).toEqual(['Invalid cursor: 1.5']);
 });
