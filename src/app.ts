@@ -1,12 +1,14 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
 
-import { createServer, type Server } from 'node:http';
+import { createServer, maxHeaderSize, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import type { Context } from './context.js';
+import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkHost, toOriginForm } from './http-target.js';
 
@@ -110,6 +112,33 @@ function countAnswers() {
   return { count, ended };
 }
 
+/** What the parser of HTTP throws, and what it is answered with; anything else is 400. */
+const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
+  HPE_HEADER_OVERFLOW: [
+    '431 Request Header Fields Too Large',
+    `the target and the header must have at most ${maxHeaderSize} bytes`,
+  ],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['413 Payload Too Large', 'the extensions of a chunk are too long'],
+  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not come in time'],
+};
+
+/** What is no request is in nobody's hands: it is answered here, in the form of REST, and its connection ends. */
+function refuseMalformed(error: Error, socket: Duplex & { _httpMessage?: { headersSent: boolean } }): void {
+  if (!socket.writable || socket._httpMessage?.headersSent) return void socket.destroy();
+  const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
+    '400 Bad Request',
+    `the request is not HTTP: ${messageOf(error)}`,
+  ];
+  const body = JSON.stringify([{ error: message, error_msg: message }]);
+  const head = [
+    'Content-Type: application/json',
+    'Vary: Accept',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Connection: close',
+  ];
+  socket.end(`HTTP/1.1 ${[status, ...head].join('\r\n')}\r\n\r\n${body}`);
+}
+
 async function listen(app: Express, { port, host }: { port: number; host: string }): Promise<Server> {
   return await new Promise((resolve, reject) => {
     const server = createServer((req, res) => {
@@ -120,6 +149,9 @@ async function listen(app: Express, { port, host }: { port: number; host: string
       server.off('error', reject);
       resolve(server);
     });
+    server.on('clientError', refuseMalformed);
+    // what a client expects beside 100-continue may be passed over (RFC 9110, 10.1.1)
+    server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
     // a body of 32 MB may come over a slow line, a header may not
     server.requestTimeout = 300_000;
     server.headersTimeout = 20_000;

@@ -1,3 +1,4 @@
+import net from 'node:net';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MAX_BODY_BYTES } from '../../src/http-body.js';
@@ -96,4 +97,48 @@ test('100,000 paths are no bad input to either', async () => {
   );
   await putBack();
   expect([posted.status, created.data]).toEqual([200, { createRequest: { filesUnknown: 100_000 } }]);
+});
+
+/** Sends bytes, and gives all that comes back until the connection ends. */
+async function sendBytes(text: string): Promise<string> {
+  const socket = net.connect(Number(new URL(app.url).port), '127.0.0.1');
+  socket.write(text);
+  const chunks: Buffer[] = [];
+  for await (const chunk of socket) chunks.push(chunk);
+  return Buffer.concat(chunks).toString();
+}
+
+const FILES = 'GET /tape_control/api/v1/files';
+
+test.each([
+  [
+    'a target that is too long',
+    `${FILES}?match=${'x'.repeat(20_000)} HTTP/1.1\r\n\r\n`,
+    431,
+    /^the target and the header must have at most \d+ bytes$/,
+  ],
+  [
+    'two lengths',
+    `${FILES} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n`,
+    400,
+    /^the request is not HTTP: /,
+  ],
+  ['a line that is none', 'nonsense\r\n\r\n', 400, /^the request is not HTTP: /],
+])('what is no request of HTTP, such as %s, is answered as every error is', async (_name, text, status, says) => {
+  const [head = '', body = ''] = (await sendBytes(text)).split('\r\n\r\n');
+  const { error } = JSON.parse(body)[0];
+  expect(error).toMatch(says);
+  expect(JSON.parse(body)).toEqual(errorBody(error));
+  expect(head.split('\r\n')).toEqual([
+    expect.stringMatching(new RegExp(`^HTTP/1.1 ${status} `)),
+    'Content-Type: application/json',
+    'Vary: Accept',
+    `Content-Length: ${body.length}`,
+    'Connection: close',
+  ]);
+});
+
+test('what a client expects that nobody knows is passed over', async () => {
+  const answer = await sendBytes(`${FILES} HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n`);
+  expect(answer).toMatch(/^HTTP\/1.1 200 OK\r\n[\s\S]*\[\{"count":2,/);
 });
