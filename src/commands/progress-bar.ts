@@ -6,6 +6,10 @@ import type { SingleBar } from 'cli-progress';
 const LINE_MS = 2000;
 const SAME_LINE_MS = 3_600_000;
 
+/** Columns: of the bar at most, and what stands behind it. */
+const MAX_BAR = 30;
+const OTHER_COLUMNS = 60;
+
 /** What it is drawn on; standard error is one. */
 export interface BarOutput {
   isTTY?: boolean;
@@ -20,7 +24,7 @@ export async function createBar(out: BarOutput = process.stderr): Promise<Single
     format: '{bar} {percentage}%  {files} files  {size}  {rate}  {left}',
     barCompleteChar: '█',
     barIncompleteChar: '░',
-    barsize: 30,
+    barsize: Math.min(Math.max((out as NodeJS.WriteStream).columns - OTHER_COLUMNS, 10) || MAX_BAR, MAX_BAR),
     hideCursor: true,
     noTTYOutput: true,
     notTTYSchedule: LINE_MS,

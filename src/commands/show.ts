@@ -9,6 +9,7 @@ import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTa
 import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPaths } from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
+import { readReasons } from './waiting.js';
 
 export function registerShow(program: Command): void {
   program
@@ -80,7 +81,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   const { request } = await ask<{ request: RequestNode | null }>(url, REQUEST, { id });
   if (!request) throw new UnknownRequestError(id);
   if (options.json) printJson(request);
-  else printRequest(request);
+  else printRequest(request, await readReasons(url, id));
   const { holds, isWhole } = await readHolds(url, id, limit);
   const cut = `the first ${holds.length} files that are not on disk; --limit shows more`;
   if (options.json) {
@@ -98,7 +99,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-function printRequest(request: RequestNode): void {
+function printRequest(request: RequestNode, reasons: readonly string[]): void {
   const { suspension, user } = request.quota;
   const rows = [
     ['LABEL', request.label],
@@ -111,6 +112,7 @@ function printRequest(request: RequestNode): void {
       `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
     ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
+    ...reasons.map((reason) => ['WAITS', reason]),
     ['FAILED', `${request.filesFailed} files`],
     ['UNKNOWN', `${request.filesUnknown} paths`],
     ['REFUSED', `${request.filesRefused} files without room in the quota`],

@@ -20,13 +20,20 @@ interface PartNode {
   volume: string | null;
   reason: string;
   explanation: string;
+  files: number;
+}
+
+interface Parts {
+  at: string;
+  end: EndRange | null;
+  parts: Page<PartNode>;
 }
 
 /** Reasons that pass by themselves as the drives go on. */
 const GOING = ['READING', 'MOUNTED', 'QUEUED'];
 
 const WAITING = `query ($id: Int!) { request(id: $id) { waiting {
-  at end { earliest planned latest } parts(first: 100) { edges { node { volume reason explanation } } pageInfo { hasNextPage endCursor } }
+  at end { earliest planned latest } parts(first: 100) { edges { node { volume reason explanation files } } pageInfo { hasNextPage endCursor } }
 } } }`;
 
 /** Asked so often: reading the plan looks at the whole queue. */
@@ -49,10 +56,9 @@ export async function followWaiting(
 }
 
 async function readWaiting(url: string, id: number): Promise<WaitingView | undefined> {
-  type Answer = { request: { waiting: { at: string; end: EndRange | null; parts: Page<PartNode> } | null } | null };
-  const { request } = await ask<Answer>(url, WAITING, { id });
-  if (!request?.waiting) return undefined;
-  const { at, end, parts } = request.waiting;
+  const waiting = await readParts(url, id);
+  if (!waiting) return undefined;
+  const { at, end, parts } = waiting;
   const nodes = parts.edges.map(({ node }) => node);
   const kept = nodes.find(({ reason }) => !GOING.includes(reason)) ?? nodes[0];
   const volume = kept?.volume ? `${kept.volume}: ` : '';
@@ -62,4 +68,23 @@ async function readWaiting(url: string, id: number): Promise<WaitingView | undef
     end,
     reason: kept && `${volume}${kept.explanation}`,
   };
+}
+
+async function readParts(url: string, id: number): Promise<Parts | undefined> {
+  type Answer = { request: { waiting: Parts | null } | null };
+  const { request } = await ask<Answer>(url, WAITING, { id });
+  return request?.waiting ?? undefined;
+}
+
+/** Reasons that nothing tells of that is known of a file alone. */
+const OF_ALL = ['NO_DRIVE', 'NO_PLACE'];
+
+/** Why files of a request wait without having been tried: each reason once, with how many files wait for it. */
+export async function readReasons(url: string, id: number): Promise<string[]> {
+  const nodes = (await readParts(url, id))?.parts.edges.map(({ node }) => node) ?? [];
+  const files = new Map<string, number>();
+  for (const part of nodes) {
+    if (OF_ALL.includes(part.reason)) files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
+  }
+  return [...files].map(([explanation, count]) => `${explanation} (${count} files)`);
 }

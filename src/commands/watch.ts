@@ -114,6 +114,8 @@ interface View {
   waiting?: WaitingView | undefined;
   /** The range that was told last. */
   told?: EndRange;
+  /** Why it waits, as it was told last. */
+  toldReason?: string | undefined;
 }
 
 /** What is done sooner is watched rather than planned with. */
@@ -129,8 +131,7 @@ function tellEnd(view: View, now: string, end: EndRange): void {
   if (told && secondsBetween(told.earliest, end.planned) >= 0 && secondsBetween(end.planned, told.latest) >= 0) return;
   view.told = end;
   const text = formatEnd(now, end);
-  if (process.stderr.isTTY) process.stderr.write('\r\x1b[K'); // the bar is drawn anew below
-  noteLine(told ? `the plan has moved: ${text}` : text);
+  noteAbove(told ? `the plan has moved: ${text}` : text);
 }
 
 /** Until the request has finished. A server that was there once is looked for again: the engine goes on meanwhile. */
@@ -164,7 +165,7 @@ function draw(bar: SingleBar | undefined, view: View, now: Progress): void {
     files: `${now.filesOnDisk + now.filesFailed}/${now.filesTotal}`,
     size: `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     rate: `${formatBytes(Math.round(rate))}/s`,
-    left: isOver ? 'done' : formatLeft(now, left, view.waiting),
+    left: isOver ? 'done' : tellLeft(view, now, left),
   };
   const [total, done] = [Number(now.bytesTotal), Number(now.bytesOnDisk)];
   if (!view.isDrawn) {
@@ -178,14 +179,32 @@ function draw(bar: SingleBar | undefined, view: View, now: Progress): void {
 
 const MAX_REASON = 80;
 
-/** How long it takes at the rate so far; where the plan knows that it does not go on, or when it ends, why. */
-function formatLeft(now: Progress, left: number | undefined, waiting: WaitingView | undefined): string {
+/**
+ * How long it takes at the rate so far; where the plan knows that it does not go on, or when it ends, why. In a terminal that is a
+ * line of its own above the bar, told once: behind the bar it would be cut off.
+ */
+function tellLeft(view: View, now: Progress, left: number | undefined): string {
+  const { waiting } = view;
   const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
-  if (waiting?.reason !== undefined && (isKept || !waiting.end)) {
-    const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
-    return waiting.isReading ? `reads; ${reason}` : `waits; ${reason}`;
+  if (waiting?.reason === undefined || !(isKept || !waiting.end)) {
+    view.toldReason = undefined;
+    return left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`;
   }
-  return left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`;
+  const state = waiting.isReading ? 'reads' : 'waits';
+  if (!process.stderr.isTTY) {
+    const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
+    return `${state}; ${reason}`;
+  }
+  const text = `${state}; ${waiting.reason}`;
+  if (text !== view.toldReason) noteAbove(text);
+  view.toldReason = text;
+  return state;
+}
+
+/** A line above the bar, which is drawn anew below. */
+function noteAbove(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write('\r\x1b[K');
+  noteLine(text);
 }
 
 function formatOutcome(last: Progress): string {

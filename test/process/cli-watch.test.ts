@@ -58,9 +58,9 @@ async function addHeld(top: string, count: number): Promise<{ letFirstGo(): void
   return { letFirstGo: first.open, letAllGo };
 }
 
-/** Runs the command in a terminal of 120 columns. */
-function startInTerminal(args: string): Running {
-  const command = `stty cols 120; "${process.execPath}" "${cliFile}" ${args}`;
+/** Runs the command in a terminal of 120 columns, unless told otherwise. */
+function startInTerminal(args: string, columns = 120): Running {
+  const command = `stty cols ${columns}; "${process.execPath}" "${cliFile}" ${args}`;
   return startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });
 }
 
@@ -172,6 +172,33 @@ test('a watch says why a request does not go on, and tells no time left while it
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
   expect(await running.ended).toMatchObject({ code: 0 });
+});
+
+test('in a terminal of 80 columns a watch says why a request does not go on', async () => {
+  const { letAllGo } = await addHeld('/narrow', 2);
+  for (const volume of ['FIRST', 'OTHERS']) {
+    await suspend(app, { kind: 'VOLUME', name: `${volume}/narrow`, mode: 'HELD', reason: 'cleaning' });
+  }
+  const running = startInTerminal('request --quota ann --pattern /narrow/ --watch', 80);
+  await running.waitForOutput(/waits; FIRST\/narrow: its volume is out of service: cleaning\r\n/);
+  await running.waitForOutput(/\u2591{20} 0% {2}0\/2 files {2}0 bytes of 2\.00 kB {2}0 bytes\/s {2}waits/);
+  for (const volume of ['FIRST', 'OTHERS']) await resume(app, 'VOLUME', `${volume}/narrow`);
+  letAllGo();
+  expect(await running.ended).toMatchObject({ code: 0 });
+});
+
+test('show says why files wait that were never tried', async () => {
+  const { letAllGo } = await addHeld('/undriven', 2);
+  letAllGo();
+  const drives = ['drive-1', 'drive-2'];
+  for (const name of drives) await suspend(app, { kind: 'DRIVE', name, mode: 'HELD', reason: 'cleaning' });
+  const { stdout } = await runCli(['request', '--quota', 'ann', '--pattern', '/undriven/', '--json'], { env });
+  const id = String(JSON.parse(stdout).requestId);
+  expect((await runCli(['show', id], { env })).stdout).toMatch(
+    /\nWAITS +no engine has a drive in service \(2 files\)\n/,
+  );
+  for (const name of drives) await resume(app, 'DRIVE', name);
+  expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
 });
 
 test('a request for files that are all there already is done at once', async () => {
