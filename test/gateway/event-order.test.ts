@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
-import { type Sql, sql } from '../../src/database/sql.js';
+import { sql } from '../../src/database/sql.js';
 import { EventFeed, recordMoves } from '../../src/events.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
@@ -134,19 +134,21 @@ test('a change that the present state holds, and that had no number then, is not
   const file = await addFile('/present/1');
   const numbering = new pg.Client(app.ctx.db.config);
   await numbering.connect();
-  const { pool } = app.ctx.db;
-  const query = pool.query.bind(pool) as (statement: Sql) => Promise<unknown>;
-  // a change is committed just before the present state is read, and nobody comes to number it
-  const spy = vi.spyOn(pool, 'query').mockImplementation((async (statement: Sql) => {
-    if (!/unnumbered/.test(statement.text)) return await query(statement);
+  // a change is committed just before the snapshot of the present state is taken, and nobody comes to number it
+  const query = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>;
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const text = (args[0] as { text?: string }).text ?? String(args[0]);
+    const ask = () => query.apply(this, args);
+    if (text.startsWith('BEGIN ISOLATION')) return writeUnseen().then(ask);
+    if (!text.includes('unnumbered')) return ask();
     spy.mockRestore();
+    return ask().finally(() => numbering.query('COMMIT'));
+  } as never);
+  const writeUnseen = async () => {
     await numbering.query('BEGIN');
     await numbering.query('SELECT pg_advisory_xact_lock($1, $2)', [ADVISORY_SPACE, advisoryKeys.eventNumbers]);
     await write(file);
-    const answer = await query(statement);
-    await numbering.query('COMMIT');
-    return answer;
-  }) as never);
+  };
   const before = app.ctx.events.readers;
   const watching = open<Changes>(app, { query: CHANGES, variables: { match: '/present/' } });
   const [present] = await take(watching, 1);

@@ -90,6 +90,7 @@ test.each([
 test('a volume that vanishes while it is mounted is MEDIA, so that its files are tried again', async () => {
   const { root, backend } = makeSite();
   await put(backend, 'V1', 1n, Buffer.from('one'));
+  await put(backend, 'V2', 1n, Buffer.from('one')); // an empty folder would be a library that is away
   const volume = await mount(backend, 'V1');
   rmSync(path.join(root, 'V1'), { recursive: true });
   await expect(readAll(volume, 1n)).rejects.toMatchObject({ errorClass: 'MEDIA' });
