@@ -8,12 +8,12 @@ import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
-import { letGo } from '../../src/operations/disks/removals.js';
+import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { idOf, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -124,7 +124,7 @@ async function letGoOnly(file: string): Promise<void> {
   const id = await ask(file);
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: [await idOf(app, file)], changed: [] });
+  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 1 }), changed: [] });
   expect(await readStage(app, file)).toBe('T');
   backend.log.length = 0;
 }

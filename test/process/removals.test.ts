@@ -64,7 +64,7 @@ test('a copy that one engine is removing is left to it by the others', async () 
   const id = await restore('/busy/a', '/busy/b');
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
-  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  await letGo(app.ctx, { unchanged: copies, changed: [] });
   const first = await claimLeaving(app.ctx, { after: 0n, limit: 1 });
   expect(first.copies.map((copy) => copy.path)).toEqual(['/busy/a']);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
@@ -78,7 +78,7 @@ test('a copy whose remover was killed is removed by the next one', async () => {
   const id = await restore('/killed/a');
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
-  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  await letGo(app.ctx, { unchanged: copies, changed: [] });
   expect((await claimLeaving(app.ctx, PAGE)).copies).toHaveLength(1);
   const later = { ...app.ctx, now: () => addSeconds(app.ctx.now(), 11) };
   expect(await removeUnheld(later, never)).toBe(1);
@@ -89,7 +89,7 @@ test('a file whose copy is still to be removed is not recalled before that copy 
   const id = await restore('/still/a');
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
-  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  await letGo(app.ctx, { unchanged: copies, changed: [] });
   const { copies: claimed } = await claimLeaving(app.ctx, PAGE);
   const again = await makeRequest(app, { quota: 'alice', files: ['/still/a'], retention: '2099-01-01' });
   const engine = await startEngine(app.ctx, backend, { drainMs: 1000, part: 'drive' });
@@ -113,7 +113,7 @@ test('a copy that could not be removed stays on record and is tried again', asyn
   const id = await restore('/stays/a');
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
-  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  await letGo(app.ctx, { unchanged: copies, changed: [] });
   const { copies: claimed } = await claimLeaving(app.ctx, PAGE);
   expect(await forgetGone(app.ctx, { gone: [], claimed })).toEqual([]);
   expect((await readDisks(app)).used).toBe(1000n);
@@ -143,7 +143,7 @@ test('a file that is held again when it should be let go stays', async () => {
   await cancel(app, id);
   const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   const second = await makeRequest(app, { quota: 'alice', files: ['/again/a'], retention: '2099-01-01' });
-  await letGo(app.ctx, { unchanged: copies.map((copy) => copy.fileId), changed: [] });
+  await letGo(app.ctx, { unchanged: copies, changed: [] });
   expect(copies).toHaveLength(1);
   expect(await readStage(app, '/again/a')).toBe('R');
   expect(await removeUnheld(app.ctx, never)).toBe(0);

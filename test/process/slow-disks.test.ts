@@ -8,7 +8,7 @@ import { FailingDisks } from '../../src/engine/disk/failures.js';
 import { removeLeftBehind } from '../../src/engine/disk/left-behind.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { readCopiesOf } from '../../src/operations/disks/copies.js';
-import { letGo } from '../../src/operations/disks/removals.js';
+import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -117,10 +117,10 @@ async function restoreOne(file: string, volume: string): Promise<{ id: number; f
 }
 
 test('a disk that hangs while a copy is removed keeps neither an import nor other removals waiting', async () => {
-  const { id, fileId } = await restoreOne('/hang/remove', 'REMOVE');
+  const { id } = await restoreOne('/hang/remove', 'REMOVE');
   const other = await restoreOne('/hang/other', 'OTHER');
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: [fileId], changed: [] });
+  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 }), changed: [] });
   const { begun, gate, disks } = holdCalls();
   const removing = removeUnheld(app.ctx, never, disks);
   await begun.opened;
@@ -135,9 +135,9 @@ test('a disk that hangs while a copy is removed keeps neither an import nor othe
 });
 
 test('who comes back late to a copy that others have removed leaves the next copy of the same file alone', async () => {
-  const { id, fileId, place } = await restoreOne('/late/a', 'LATE');
+  const { id, place } = await restoreOne('/late/a', 'LATE');
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: [fileId], changed: [] });
+  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 }), changed: [] });
   const { begun, gate, disks } = holdCalls();
   const late = removeUnheld(app.ctx, never, disks);
   await begun.opened;

@@ -4,10 +4,10 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { letGo } from '../../src/operations/disks/removals.js';
+import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { idOf, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
@@ -61,7 +61,7 @@ async function letGoOf(file: string): Promise<string> {
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: [await idOf(app, file)], changed: [] });
+  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 1 }), changed: [] });
   const { ino, mtimeNs } = statSync(place(file), { bigint: true });
   return path.join(path.dirname(place(file)), `.tapegate-removed-${ino}-${mtimeNs}.part`);
 }

@@ -84,9 +84,9 @@ async function clearRequest(
   for (let after = 0n; ; ) {
     const copies = await readUnheld(ctx, { requestId, after, limit: PAGE });
     const states = await statesOf(ctx, disks, copies);
-    const pick = (wanted: string) => copies.filter((_, index) => states[index] === wanted).map((copy) => copy.fileId);
-    await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
-    if (states.includes('unknown')) isWhole = false;
+    const pick = (wanted: State) => copies.filter((_, index) => states[index] === wanted);
+    const left = await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
+    if (left.length < copies.length) isWhole = false;
     if (stop.aborted) return false; // the request stays marked
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;

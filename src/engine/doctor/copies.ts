@@ -111,9 +111,12 @@ async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise
   const copiesOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
   const missing = await stillMissing(copiesOf('copy-missing'));
   const returned = missing.length > 0 ? await returnMissing(ctx, missing) : [];
-  const changed = copiesOf('copy-changed').map(({ fileId }) => fileId);
-  const held = await findHeld(ctx, changed);
-  const unheld = changed.filter((id) => !held.has(id));
+  const changed = copiesOf('copy-changed');
+  const held = await findHeld(
+    ctx,
+    changed.map(({ fileId }) => fileId),
+  );
+  const unheld = changed.filter(({ fileId }) => !held.has(fileId));
   const left = await letGo(ctx, { unchanged: [], changed: unheld });
   return new Set([...returned, ...left]);
 }
@@ -183,8 +186,7 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
   const repair = async (_ctx: Context, keys: readonly bigint[]) => {
     const copies = await readCopiesOf(ctx, keys);
     const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown'))); // its disk is away
-    const pick = (...wanted: string[]) =>
-      copies.filter((_, n) => wanted.includes(states[n] ?? '')).map((c) => c.fileId);
+    const pick = (...wanted: string[]) => copies.filter((_, n) => wanted.includes(states[n] ?? ''));
     await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
   };

@@ -78,23 +78,32 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
   });
 }
 
+/** A copy that was looked at, as it was read before. */
+type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
+
 /**
  * Lets restored files go that nobody holds. One that was changed by hand is left alone: it becomes UNVERIFIED and its
  * room on the restore disk is no longer counted.
- * @returns the ids of the files that were let go; somebody may hold the others by now
+ * @returns the ids of the files that were let go; of the others something else was written since they were read
  */
-export async function letGo(ctx: Context, files: { unchanged: bigint[]; changed: bigint[] }): Promise<bigint[]> {
+export async function letGo(
+  ctx: Context,
+  copies: { unchanged: readonly SeenCopy[]; changed: readonly SeenCopy[] },
+): Promise<bigint[]> {
+  const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'letGo', async (tx) => {
-    const all = [...files.unchanged, ...files.changed];
     // locked first and judged in a second statement, which sees the holds of requests that looked at the files before
-    await lockFiles(tx, all);
+    await lockFiles(
+      tx,
+      all.map(({ fileId }) => fileId),
+    );
     const rows = await tx.query<{ id: bigint }>(
-      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND f.stage = 'RESTORED' AND ${isUnheld}`,
+      sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnheld}`,
     );
     const unheld = new Set(rows.map((row) => row.id));
-    const pick = (ids: bigint[]) => ids.filter((id) => unheld.has(id));
-    const unchanged = await moveFiles(tx, pick(files.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
-    const changed = await moveFiles(tx, pick(files.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
+    const pick = (seen: readonly SeenCopy[]) => seen.map(({ fileId }) => fileId).filter((id) => unheld.has(id));
+    const unchanged = await moveFiles(tx, pick(copies.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
+    const changed = await moveFiles(tx, pick(copies.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
     await noteChanged(tx, changed);
     await forgetCopies(tx, changed);
     await keepUnverified(ctx, tx, changed, CHANGED_BY_HAND);
