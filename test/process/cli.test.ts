@@ -62,7 +62,7 @@ const commands = {
   'disk remove': ['--json'],
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],
-  doctor: ['--json', '--repair', '--checksums'],
+  doctor: ['--json', '--repair', '--checksums', '--adopt'],
   simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd', '--bursts'],
   retry: ['--json', '--quota'],
   ls: ['--json', '--print-paths', '--null', '--stages', '--limit'],
