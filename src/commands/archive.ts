@@ -20,6 +20,7 @@ export function registerArchive(program: Command): void {
     .option('--spot <name>', 'the storage spot that the files come from')
     .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
     .option('--move', 'remove each file once its tape copy was read back in this run')
+    .option('--new-library', 'make a library where there is none, although the catalogue knows volumes')
     .action((dir, options) => archiveDirectory(readEnvironment(), dir, options));
 }
 
@@ -28,6 +29,7 @@ interface ArchiveOptions extends OutputOptions {
   spot?: string;
   volumeSize: string;
   move?: boolean;
+  newLibrary?: boolean;
 }
 
 async function archiveDirectory(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
@@ -51,6 +53,7 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
       ...(options.prefix === undefined ? {} : { prefix: options.prefix }),
       ...(options.spot === undefined ? {} : { spot: options.spot }),
       ...(options.move === undefined ? {} : { move: options.move }),
+      ...(options.newLibrary === undefined ? {} : { newLibrary: options.newLibrary }),
     };
     const onSkip = (file: string, kind: string) => noteLine(`skipped: ${file} is ${kind}`);
     return archiveTree(ctx, backend, input, { signal: abort.signal, onProgress: createProgress(), onSkip });

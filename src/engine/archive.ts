@@ -6,7 +6,8 @@
  * written to a new position.
  */
 import type { Context } from '../context.js';
-import type { TapeBackend } from '../tape/backend.js';
+import { hasVolumes } from '../operations/catalogue/volumes.js';
+import { LibraryError, type TapeBackend } from '../tape/backend.js';
 import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
 import { refuseOwnFolders } from './archive/own-folders.js';
 import type { Source } from './archive/source.js';
@@ -17,6 +18,8 @@ export interface ArchiveInput extends BatchOptions {
   dir: string;
   /** Put before the paths below `dir`; `/` unless given. */
   prefix?: string;
+  /** Makes a library where there is none, although the catalogue knows volumes. */
+  newLibrary?: boolean;
 }
 
 /** What came of all files so far. */
@@ -30,6 +33,7 @@ export interface ArchiveProgress {
 
 /**
  * A file that fails is told in the result; the others are archived all the same.
+ * @throws Error when the catalogue knows volumes and there is no library, before anything is written
  * @param how.onProgress called after each file that was compared or written, with what was dealt with so far
  * @param how.onSkip told of what is passed over since it is no regular file
  */
@@ -40,6 +44,7 @@ export async function archiveTree(
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
   await refuseOwnFolders(ctx, input.dir);
+  await openLibrary(ctx, backend, input.newLibrary ?? false);
   const result: ArchiveResult = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
   const progress: ArchiveProgress = { files: 0, bytes: 0n };
   const onSource = ({ size }: Source) => {
@@ -52,6 +57,21 @@ export async function archiveTree(
     if (sources.length > 0) await archiveBatch(ctx, backend, input, { sources, result, signal, onSource });
   }
   return result;
+}
+
+/**
+ * A library that is not mounted must not be made where it is mounted later: what was written there would be hidden, and the sources
+ * that were moved be gone. Only the very first one is made without a word.
+ */
+async function openLibrary(ctx: Context, backend: TapeBackend, isNew: boolean): Promise<void> {
+  try {
+    await backend.openLibrary?.(isNew || !(await hasVolumes(ctx)));
+  } catch (error) {
+    if (!(error instanceof LibraryError)) throw error;
+    const way =
+      'nothing was archived, since the catalogue knows volumes: mount the library, or have a new one made with --new-library';
+    throw new Error(`${error.message}; ${way}`, { cause: error });
+  }
 }
 
 /** What each batch costs the catalogue counts for small files, and large ones are bounded by their bytes. */

@@ -20,6 +20,14 @@ export class LibraryError extends VolumeError {}
  */
 export interface TapeBackend {
   /**
+   * Finds the library; whoever writes calls it first. From then on what is written goes to that library, or is refused. A back end
+   * whose library cannot be away has none of this.
+   * @param make the library may be missing, and is made then: as the very first one is
+   * @throws LibraryError
+   */
+  openLibrary?(make: boolean): Promise<void>;
+
+  /**
    * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
    * @throws TapeError MEDIA when the library has no such volume; LibraryError when there is no library, where that can be told
    */
@@ -31,6 +39,7 @@ export interface TapeBackend {
    * thrown on as it is.
    * @param position where; one that is taken is refused as PERMANENT, never overwritten
    * @returns the number of bytes written
+   * @throws LibraryError when there is no library, where that can be told: a write never makes one
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 

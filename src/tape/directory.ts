@@ -4,11 +4,12 @@
  */
 import { randomUUID } from 'node:crypto';
 import fs, { constants } from 'node:fs';
-import { access, link, mkdir, open, opendir, rm, stat } from 'node:fs/promises';
+import { access, link, open, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
-import { LibraryError, type TapeBackend, VolumeError } from './backend.js';
+import { type TapeBackend, VolumeError } from './backend.js';
+import { LibraryFolder, syncFolder } from './library-folder.js';
 
 /** Chunks that fit the caches of a processor are read, checksummed and written a fifth faster than those of 1 MiB. */
 const CHUNK_BYTES = 128 * 1024;
@@ -21,21 +22,24 @@ const syncFd = promisify(fs.fsync);
 /** Files that are synced side by side: what they wait for is one and the same journal. */
 const SYNCS = 8;
 
-/** @param library the library's folder; made on the first write */
-export function createDirectoryBackend(library: string): TapeBackend {
-  const root = path.resolve(library);
+/** @param dir the library's folder; `openLibrary` makes it */
+export function createDirectoryBackend(dir: string): TapeBackend {
+  const root = path.resolve(dir);
+  const library = new LibraryFolder(root);
   /** Files that are written and not synced, by the folders of their volumes. */
   const unsynced = new Map<string, string[]>();
   return {
+    openLibrary: (make) => library.open(make),
+
     async mount(volume, _drive, signal) {
       signal.throwIfAborted();
       const folder = folderOf(root, volume);
       if (!(await isFolder(folder))) {
-        await findLibrary(root, volume);
+        await library.expect(volume);
         throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
       }
       return {
-        read: (position, readSignal) => readFile(folder, position, readSignal),
+        read: (position, readSignal) => readFile(library, folder, position, readSignal),
         unmount: async () => {},
       };
     },
@@ -44,7 +48,7 @@ export function createDirectoryBackend(library: string): TapeBackend {
       const folder = folderOf(root, volume);
       try {
         signal.throwIfAborted();
-        await makeFolder(folder);
+        await library.makeVolume(folder);
         const size = await writeFile(folder, position, bytes, signal);
         const files = unsynced.get(folder) ?? [];
         files.push(path.join(folder, nameOf(position)));
@@ -63,7 +67,9 @@ export function createDirectoryBackend(library: string): TapeBackend {
       try {
         signal.throwIfAborted();
         await syncFiles(files, signal);
-        if (files.length > 0) await syncFolder(folder);
+        if (files.length === 0) return;
+        await syncFolder(folder);
+        await library.check(); // else these may be in another folder in its place
       } catch (error) {
         throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
       }
@@ -94,26 +100,6 @@ async function isFolder(folder: string): Promise<boolean> {
   }
 }
 
-/**
- * An empty folder is what shows where a library's file system is not mounted.
- * @throws LibraryError
- */
-async function findLibrary(root: string, volume: string): Promise<void> {
-  const library = await opendir(root).catch((error: unknown) => {
-    const problem = `the library ${root}, which should have the volume ${volume}, is not there: ${messageOf(error)}`;
-    throw new LibraryError('TRANSIENT', problem, { cause: error });
-  });
-  try {
-    if ((await library.read()) !== null) return;
-  } finally {
-    await library.close();
-  }
-  throw new LibraryError(
-    'TRANSIENT',
-    `the library ${root} has no volume at all, and not ${volume}: it may not be mounted`,
-  );
-}
-
 /** Why nothing of a volume can be read; undefined where it can be entered. */
 async function findProblem(folder: string): Promise<string | undefined> {
   try {
@@ -125,7 +111,12 @@ async function findProblem(folder: string): Promise<string | undefined> {
   }
 }
 
-async function* readFile(folder: string, position: bigint, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+async function* readFile(
+  library: LibraryFolder,
+  folder: string,
+  position: bigint,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
   const file = path.join(folder, nameOf(position));
   let fd: number | undefined;
   try {
@@ -145,7 +136,7 @@ async function* readFile(folder: string, position: bigint, signal: AbortSignal):
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     const problem = error instanceof TapeError ? undefined : await findProblem(folder);
-    if (problem !== undefined) await findLibrary(path.dirname(folder), path.basename(folder));
+    if (problem !== undefined) await library.expect(path.basename(folder));
     throw problem === undefined ? classify(error, file) : new VolumeError('MEDIA', problem, { cause: error });
   } finally {
     if (fd !== undefined) fs.closeSync(fd); // nothing was written that a close could wait for
@@ -198,26 +189,6 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
     }
   };
   await Promise.all(Array.from({ length: SYNCS }, syncNext));
-}
-
-/** Makes a folder and what is missing above it; each new one is durable, as its parent is synced. */
-async function makeFolder(folder: string): Promise<void> {
-  const first = await mkdir(folder, { recursive: true });
-  if (first === undefined) return;
-  const above = path.dirname(first);
-  for (let parent = path.dirname(folder); parent.length >= above.length; parent = path.dirname(parent)) {
-    await syncFolder(parent);
-    if (parent === above) return;
-  }
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 const CLASSES: Record<string, ErrorClass> = {

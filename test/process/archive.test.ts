@@ -309,6 +309,7 @@ test.each([
       if (what === step && ++calls === 3) abort.abort(new Error('stopped here'));
     };
     const backend: TapeBackend = {
+      ...directory,
       mount: (volume, drive, signal) => {
         count('mount');
         return directory.mount(volume, drive, signal);

@@ -52,7 +52,7 @@ const commands = {
   work: [],
   migrate: ['--json'],
   import: ['--json'],
-  archive: ['--json', '--prefix', '--spot', '--volume-size', '--move'],
+  archive: ['--json', '--prefix', '--spot', '--volume-size', '--move', '--new-library'],
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
   'quota show': ['--json'],

@@ -19,6 +19,7 @@ afterAll(async () => {
 
 test('a gateway tells what an engine in another process does', async () => {
   const library = createDirectoryBackend(path.join(app.dataDir, 'library'));
+  await library.openLibrary?.(true);
   const files = await Promise.all(
     [1, 2, 3].map(async (n) => {
       const bytes = randomBytes(1000 * n);

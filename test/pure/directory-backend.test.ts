@@ -14,6 +14,7 @@ function makeSite() {
   const dir = makeTempDir();
   dirs.push(dir);
   const root = path.join(dir, 'library');
+  mkdirSync(root);
   writeFileSync(path.join(dir, 'secret'), 'secret');
   return { dir, root, backend: createDirectoryBackend(root) };
 }
@@ -65,7 +66,6 @@ test('a volume name that leads out of the library is PERMANENT, and nothing is r
 
 test('a name that is longer than a disk takes, or belongs to a file, is no volume', async () => {
   const { root, backend } = makeSite();
-  mkdirSync(root);
   writeFileSync(path.join(root, 'file'), 'x');
   for (const volume of ['file', 'V'.repeat(300)]) {
     await expect(mount(backend, volume)).rejects.toMatchObject({ errorClass: 'MEDIA' });
@@ -89,6 +89,7 @@ test.each([
 
 test('a volume that vanishes while it is mounted is MEDIA, so that its files are tried again', async () => {
   const { root, backend } = makeSite();
+  await backend.openLibrary?.(true);
   await put(backend, 'V1', 1n, Buffer.from('one'));
   await put(backend, 'V2', 1n, Buffer.from('one')); // an empty folder would be a library that is away
   const volume = await mount(backend, 'V1');

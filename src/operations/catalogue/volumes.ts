@@ -36,6 +36,12 @@ export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> 
   return rows;
 }
 
+/** Does the catalogue know any, with files or without? */
+export async function hasVolumes(ctx: Context): Promise<boolean> {
+  const { rows } = await ctx.db.pool.query<{ has: boolean }>(sql`SELECT EXISTS (SELECT FROM volume) AS has`);
+  return rows[0]?.has ?? false;
+}
+
 export interface Place {
   volume: string;
   position: bigint;
