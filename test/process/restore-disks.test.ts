@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { markerName } from '../../src/engine/disk/marker.js';
+import { addDisk as addMarkedDisk } from '../../src/engine/disk/setup.js';
 import { type FileSystem, marginOf } from '../../src/engine/disk/space.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { chooseDisk, setDisk } from '../../src/operations/disks/disks.js';
@@ -334,7 +335,7 @@ test.skipIf(small === undefined)(
   'a disk that is full in the middle of a file is a lack of room, and tried again',
   async () => {
     const mountpoint = small ?? '';
-    await setDisk(app.ctx, { mountpoint, size: 10n ** 12n });
+    await addMarkedDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // else it may not be known as what is mounted yet
     await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });
     const ballast = path.join(mountpoint, '.tapegate-ballast');
     writeFileSync(ballast, Buffer.alloc(1_500_000));
