@@ -29,7 +29,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     problem: t.string({
       nullable: true,
       description:
-        'What engines saw wrong with it within the last minute, by their hosts; or why it is held since it fails. Null where none saw anything wrong.',
+        'What engines saw wrong with it within the last minute, by their hosts; why it is held since it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),

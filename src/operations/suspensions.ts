@@ -10,6 +10,7 @@ import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
 import { needsRoom } from './conditions.js';
+import { describeFull, isFull, takesAgain } from './disks/full.js';
 import { checkText } from './input.js';
 
 export type { SuspensionMode };
@@ -111,7 +112,8 @@ export async function holdFailing(ctx: Context, { kind, name }: SuspensionKey, p
 }
 
 /**
- * Puts something back into service; what waits for it may begin at once, with all its tries before it.
+ * Puts something back into service; what waits for it may begin at once, with all its tries before it. A disk that has refused to
+ * take more, and takes nothing new for a while, is tried again at once.
  * @returns what has ended
  * @throws NotFoundError when there is no such thing, or it is in service; InvalidInputError
  */
@@ -119,7 +121,9 @@ export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspen
   const name = checkText('name', input.name);
   const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`);
   if (ended?.kind === 'DISK') await forgetFailures(ctx, name);
-  if (ended) return ended;
+  const full = input.kind === 'DISK' ? await endFull(ctx, name) : undefined;
+  const over = ended ?? full;
+  if (over) return over;
   const key = await checkKey(ctx, input);
   throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
 }
@@ -127,6 +131,24 @@ export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspen
 /** Whoever resumes a disk has mended it: when it fails again, its pauses begin anew. */
 async function forgetFailures(ctx: Context, mountpoint: string): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${mountpoint}`);
+}
+
+/**
+ * A disk that took nothing new since it had refused to take more (disks/full.ts) is tried again by what waits for room.
+ * @returns what has ended, in the form of a suspension: what ran on it went on
+ */
+async function endFull(ctx: Context, mountpoint: string): Promise<Suspension | undefined> {
+  const { rows } = await ctx.db.pool.query<Suspension>(
+    sql`WITH full_disk AS (
+          SELECT k.id, k.mountpoint, k.full_reason, k.full_at, k.full_until FROM restore_disk k
+          WHERE k.mountpoint = ${mountpoint} AND ${isFull(ctx)}
+        ), ended AS (
+          UPDATE restore_disk k SET fulls = 0, ${takesAgain} FROM full_disk e WHERE k.id = e.id
+        ), rung AS (SELECT pg_notify('tapegate', 'room') FROM full_disk)
+        SELECT 'DISK' AS kind, e.mountpoint AS name, 'DRAINING' AS mode, e.full_reason AS reason, e.full_at AS since,
+          e.full_until AS "nextTry" FROM full_disk e LEFT JOIN rung ON true`,
+  );
+  return rows.map((row) => ({ ...row, reason: describeFull(row.reason) }))[0];
 }
 
 /**

@@ -6,7 +6,7 @@ import { moves, type Stage, stageLetters } from '../../src/stages.js';
 import type { TestApp } from './app.js';
 
 /** Makes the engine look for work now, rather than when its next look is due. */
-export async function ring(app: TestApp, bell: 'event' | 'recall' | 'notification'): Promise<void> {
+export async function ring(app: TestApp, bell: 'event' | 'recall' | 'notification' | 'room'): Promise<void> {
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', $1)`, [bell]);
 }
 

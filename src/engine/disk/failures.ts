@@ -21,6 +21,7 @@ import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings
 import { noteMeasurements } from '../../operations/disks/measurements.js';
 import { CallWatch, HungError, limitsOf } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
+import { FullDisks, FullError } from './full.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { meetDisk } from './meeting.js';
 import { DiskGauge, type DiskProblem } from './space.js';
@@ -53,7 +54,8 @@ export class DiskError extends TapeError {
 }
 
 /**
- * What a call on a restore disk came to; it is thrown as a DiskError where the disk may be what is wrong.
+ * What a call on a restore disk came to; it is thrown as a DiskError where the disk may be what is wrong, and as a FullError
+ * where it takes no more.
  * @param call is given what it calls to show progress, when it is long
  */
 export async function ofDisk<T>(
@@ -64,6 +66,7 @@ export async function ofDisk<T>(
   try {
     return await calls.follow({ kind: 'disk', mountpoint }, call);
   } catch (error) {
+    if (diskClassOf(error) === 'SPACE') throw new FullError(error);
     throw mayBeDisk(error) ? new DiskError(error) : error;
   }
 }
@@ -73,7 +76,7 @@ function mayBeDisk(error: unknown): boolean {
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
-  return isSystem && !OTHER_CODES.includes(code) && diskClassOf(error) !== 'SPACE';
+  return isSystem && !OTHER_CODES.includes(code);
 }
 
 /** Calls that may fail one after the other while each try says that the disk works. */
@@ -91,6 +94,8 @@ const LEFT_MS = { first: 5000, most: 600_000 };
 export class FailingDisks {
   /** For calls that belong to no drive. */
   readonly calls: CallWatch;
+  /** Disks that fail at nothing but taking more. */
+  readonly full: FullDisks;
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
   private readonly host: string;
@@ -106,6 +111,7 @@ export class FailingDisks {
   /** @param of.calls follows the calls that belong to no drive; `host`: as whose what is seen counts */
   constructor(ctx: Context, gauge = new DiskGauge(), of: { calls?: CallWatch; host?: string | undefined } = {}) {
     this.ctx = ctx;
+    this.full = new FullDisks(ctx);
     this.gauge = gauge;
     this.calls = of.calls ?? new CallWatch(limitsOf(ctx));
     this.host = of.host ?? hostname();

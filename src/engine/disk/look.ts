@@ -1,10 +1,11 @@
 /** Looks at restore disks for people: what is really free on them, and what is wrong. Nothing is written to them. */
 import type { Context } from '../../context.js';
+import { describeFull } from '../../operations/disks/full.js';
 import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../../operations/disks/measurements.js';
 import type { CallWatch } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
 import { rootOf } from './marker.js';
-import { readFileSystem } from './space.js';
+import { type FileSystem, fullnessOf, readFileSystem } from './space.js';
 
 const ANSWER_MS = 2000;
 
@@ -14,11 +15,14 @@ export async function lookAtDisk(
   disk: { id: number; mountpoint: string },
   read = async () => readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint })),
 ): Promise<DiskMeasurement> {
-  let free: bigint | null = null;
+  const seen: FileSystem[] = [];
   const problem = await bounded.run(ANSWER_MS, disk, async () => {
-    free = (await read()).freeBytes;
+    seen.push(await read());
   });
-  return problem === undefined ? { free, problem: null } : { free: null, problem };
+  const [system] = seen;
+  if (problem !== undefined || !system) return { free: null, problem: problem ?? null };
+  const full = fullnessOf(system);
+  return { free: system.freeBytes, problem: full === undefined ? null : describeFull(full) };
 }
 
 /**

@@ -19,14 +19,22 @@ export interface FileSystem {
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
+  /** It takes no further file, whatever is free. */
+  hasNoInodes?: boolean;
 }
 
 /** @throws Error when the figures cannot be had */
 export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
-  const { bavail, blocks, bsize } = await statfs(mountpoint, { bigint: true });
+  const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not tell its size');
   const { dev } = await stat(mountpoint, { bigint: true });
-  return { name: String(dev), totalBytes: blocks * bsize, freeBytes: bavail * bsize };
+  const hasNoInodes = files > 0n && ffree === 0n; // without a limit there is no number of them either
+  return { name: String(dev), totalBytes: blocks * bsize, freeBytes: bavail * bsize, hasNoInodes };
+}
+
+/** Why it takes no further file although bytes are free, for people. */
+export function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
+  return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
 /** Kept free for what files take beyond their bytes (the rest of a block, folders): a hundredth, at most 1 GiB. */
@@ -119,6 +127,6 @@ export class DiskGauge {
       throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
     });
     const room = system.freeBytes - marginOf(system);
-    return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name };
+    return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name, full: fullnessOf(system) };
   }
 }

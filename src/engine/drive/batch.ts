@@ -11,16 +11,19 @@ import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { wantedAttributes } from '../disk/attributes.js';
 import type { FailingDisks } from '../disk/failures.js';
+import { FullError } from '../disk/full.js';
 import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
 import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
-import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, UnseenError } from './recall.js';
+import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
 import { type EndedRecall, Reports } from './reports.js';
 
 /** Recalls that were started together. */
 export interface Batch {
   recalls: readonly RunningRecall[];
+  /** Before they were given their disks, by the process's own clock, in milliseconds. */
+  since: number;
   /** Of each recall: aborts when the recall, or all work of the drive, is to stop. */
   signals: readonly AbortSignal[];
   /** Aborts when nothing of the batch is left to do. */
@@ -88,6 +91,8 @@ class BatchRun {
     const end = (outcome: RecallOutcome) => this.reports.add({ recall, signal, outcome });
     const fail = async (error: unknown) => end(await this.judge(recall, error, signal));
     if (this.failure) return end(toReturned(recall));
+    const full = this.work.disks.full.findSince(recall, this.work.batch.since);
+    if (full !== undefined) return end(toUnplaced(recall, full));
     try {
       signal.throwIfAborted();
       const folder = await this.folders.open(recall);
@@ -131,6 +136,10 @@ class BatchRun {
     }
     try {
       const problem = await this.work.disks.blame(recall, error);
+      if (error instanceof FullError) {
+        await this.work.disks.full.note(recall, error);
+        return toUnplaced(recall, error.message);
+      }
       if (problem === undefined) return outcomeOf(this.ctx, recall, error);
       return { fileId: recall.fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: problem };
     } catch {

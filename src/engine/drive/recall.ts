@@ -6,7 +6,7 @@
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
+import { codeOf, isExhausted, messageOf, oneLine, TapeError } from '../../errors.js';
 import { readLeftOn } from '../../operations/disks/left-behind.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
@@ -194,4 +194,9 @@ export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown):
 /** How a recall ends that was stopped or not begun. */
 export function toReturned({ fileId }: RunningRecall): RecallOutcome {
   return { fileId, kind: 'returned' };
+}
+
+/** How a recall ends whose disk takes no more: another disk may have it at once, or it waits for room. */
+export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
+  return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }

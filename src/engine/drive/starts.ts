@@ -69,11 +69,12 @@ export class BatchStarts {
 
   /** Its files leave the plan before anything is awaited: a second start takes the files after them. */
   private async start(): Promise<Batch> {
+    const since = performance.now();
     const recalls = await startRecalls(this.ctx, this.lease, {
       fileIds: this.plan.takeFiles(),
       measure: (disks) => this.options.gauge.measure(disks),
     });
     const fileIds = recalls.map(({ fileId }) => fileId);
-    return { recalls, ...this.options.running.begin(fileIds, this.lease.signal) };
+    return { recalls, since, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
 }

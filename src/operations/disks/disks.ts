@@ -8,6 +8,7 @@ import { InvalidInputError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkBytes, checkPattern } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { isFull } from './full.js';
 
 export interface DiskRow {
   id: number;
@@ -19,9 +20,15 @@ export interface DiskRow {
 }
 
 /** Columns that are for the engines only. */
-const internal = { failures: true, retryAt: true, reservedEver: true, markedAt: true, markedAs: true } as const;
+const internal = {
+  ...{ failures: true, retryAt: true, reservedEver: true, markedAt: true, markedAs: true },
+  ...{ fulls: true, fullAt: true, fullUntil: true, fullReason: true },
+} as const;
 
-/** Adds a restore disk, or changes the allocation of a known one. */
+/** Whoever changes a disk may have made room on it. */
+const notFull = { fulls: 0, fullAt: null, fullUntil: null, fullReason: null } as const;
+
+/** Adds a restore disk, or changes the allocation of a known one, which counts as full no more. */
 export async function setDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
   const mountpoint = path.resolve(checkPattern('mountpoint', input.mountpoint));
   if (!path.isAbsolute(input.mountpoint)) {
@@ -32,7 +39,7 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
   const disk = await ctx.db.prisma.restoreDisk.upsert({
     where: { mountpoint },
     create: { mountpoint, size: input.size },
-    update: { size: input.size },
+    update: { size: input.size, ...notFull },
     omit: internal,
   });
   await ctx.db.pool.query(roomRing);
@@ -93,7 +100,7 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const { rows } = await ctx.db.pool.query<{ disks: number; room: string }>(
     sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
-          FILTER (WHERE NOT EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)), 0)::text AS room
+          FILTER (WHERE NOT ${isFull(ctx)} AND NOT EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)), 0)::text AS room
         FROM restore_disk k`,
   );
   const [row] = rows;

@@ -7,12 +7,13 @@ import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { addSeconds } from '../../time.js';
 import type { DiskRow } from './disks.js';
+import { describeFull, isFull } from './full.js';
 
-/** One of the two is null, or both where nobody has looked of late. */
+/** Both are null where nobody has looked of late. */
 export interface DiskMeasurement {
-  /** Bytes that are really free. */
+  /** Bytes that are really free; null where it cannot be seen. */
   free: bigint | null;
-  /** For people. */
+  /** For people. A disk that is seen has one where it takes nothing new, whatever is free. */
   problem: string | null;
 }
 
@@ -31,9 +32,9 @@ export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' |
   return rows;
 }
 
-/** Another host has seen the disk `k` of late, and nothing wrong with it. */
+/** Another host has seen the disk `k` of late, and nothing wrong with it but that it is full. */
 export function isSeenElsewhere(ctx: Context, host: string): Sql {
-  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND m.problem IS NULL
+  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
     AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp)`;
 }
 
@@ -68,15 +69,21 @@ export async function noteMeasurements(
 
 /**
  * By the ids of disks: the least that any host saw free of late, and what each saw wrong, beginning with its name. Of one that is
- * held since it fails, only why.
+ * held since it fails, only why. What it said itself when it refused to take more comes first.
  */
 export async function readMeasurements(
   ctx: Context,
   diskIds: readonly number[],
 ): Promise<Map<number, DiskMeasurement>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; free: string | null; problem: string | null }>(
+  const { rows } = await ctx.db.pool.query<{
+    id: number;
+    free: string | null;
+    problem: string | null;
+    full: string | null;
+  }>(
     sql`SELECT k.id, CASE WHEN g.disk_id IS NULL THEN m.free END AS free,
-          CASE WHEN g.disk_id IS NULL THEN m.problem ELSE s.reason END AS problem
+          CASE WHEN g.disk_id IS NULL THEN m.problem ELSE s.reason END AS problem,
+          CASE WHEN g.disk_id IS NULL AND ${isFull(ctx)} THEN k.full_reason END AS full
         FROM restore_disk k LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
           CROSS JOIN LATERAL (
             SELECT min(m.free)::text AS free, string_agg(m.host || ': ' || m.problem, '; ' ORDER BY m.host) AS problem
@@ -84,5 +91,10 @@ export async function readMeasurements(
             WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
           ) m WHERE k.id = ANY(${diskIds}::int[])`,
   );
-  return new Map(rows.map(({ id, free, problem }) => [id, { free: free === null ? null : BigInt(free), problem }]));
+  return new Map(
+    rows.map(({ id, free, problem, full }) => {
+      const problems = [full === null ? null : describeFull(full), problem].filter((part) => part !== null);
+      return [id, { free: free === null ? null : BigInt(free), problem: problems.join('; ') || null }];
+    }),
+  );
 }

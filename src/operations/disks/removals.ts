@@ -21,6 +21,7 @@ import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.j
 import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
+import { takesAgain } from './full.js';
 
 /** A restored file that is to go; the disk is null where the catalogue only says that there is a copy somewhere. */
 export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
@@ -242,7 +243,7 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
         ), locked AS (
           SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM copy) ORDER BY k.id ${locking.disk}
         )
-        UPDATE restore_disk k SET used = k.used - s.bytes
+        UPDATE restore_disk k SET used = k.used - s.bytes, ${takesAgain}
         FROM (SELECT disk_id, sum(size) AS bytes FROM copy GROUP BY disk_id) s, locked l
         WHERE k.id = s.disk_id AND l.id = k.id`,
   );

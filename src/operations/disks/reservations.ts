@@ -25,11 +25,17 @@ import {
   roomByFreeSpace,
   roomOf,
 } from './disks.js';
+import { describeFull, isFull } from './full.js';
 import { findSeenElsewhere } from './measurements.js';
 
 /** Bytes that can really be written to a disk, and a name of its file system; or why that is not known. */
 export type DiskSpace =
-  | { freeBytes: bigint; fileSystem: string }
+  | {
+      freeBytes: bigint;
+      fileSystem: string;
+      /** Why it takes no further file all the same, for people. */
+      full?: string | undefined;
+    }
   /** `absentOn`: the host where the disk is not there. */
   | { problem: string; absentOn?: string | undefined };
 
@@ -53,8 +59,8 @@ interface Candidate extends DiskRow {
   fileSystem: FileSystemRoom | undefined;
   /** Why nothing may be put there now, for people. */
   problem: string | undefined;
-  /** By an operator: no lack of room, and no failure. */
-  isSuspended: boolean;
+  /** The problem may pass by itself: it is neither an operator's word nor a lack of room. */
+  isAway: boolean;
   /** It is not there on this host, and another one sees it. */
   isElsewhere: boolean;
 }
@@ -75,7 +81,7 @@ export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', D
 
 /** Looks at the disks that may be looked at. To be called where nothing is locked: it takes as long as they let it. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
-  const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks);
+  const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
 }
 
@@ -101,12 +107,13 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
  * @returns those with a disk, in the order given
  */
 export async function reserve<R extends Unplaced>(
+  ctx: Context,
   tx: Transaction,
   waiting: readonly R[],
   seen: SeenDisks,
 ): Promise<{ recall: R; disk: DiskRow }[]> {
   if (waiting.length === 0) return [];
-  const disks = findRoom(await tx.query<FoundDisk>(sql`${allDisks} ORDER BY k.id ${locking.disk}`), seen);
+  const disks = findRoom(await tx.query<FoundDisk>(sql`${allDisks(ctx)} ORDER BY k.id ${locking.disk}`), seen);
   const open = disks.filter((disk) => disk.problem === undefined);
   const placed: { recall: R; disk: DiskRow }[] = [];
   const unplaced: R[] = [];
@@ -139,10 +146,14 @@ type FoundDisk = MeasuredDisk & {
   reason: string | null;
   isFailing: boolean;
   isRetried: boolean;
+  /** Why it takes nothing new now. */
+  full: string | null;
 };
 
-const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
-     k.xmin::text AS version, s.mode, s.reason,
+const allDisks = (
+  ctx: Context,
+): Sql => sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
+     k.xmin::text AS version, s.mode, s.reason, CASE WHEN ${isFull(ctx)} THEN k.full_reason END AS full,
      EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
      EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried"
    FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
@@ -150,23 +161,24 @@ const allDisks: Sql = sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved,
 function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
   const fileSystems = new Map<string, FileSystemRoom>();
   return rows.map((row) => {
-    const { id, mountpoint, size, used, reserved, mode, reason, isRetried } = row;
+    const { id, mountpoint, size, used, reserved, mode, reason } = row;
     const disk = { id, mountpoint, size, used, reserved };
     const look = seen.get(id);
     const space = look?.space ?? { problem: `the free space of ${mountpoint} is unknown` };
-    const isSuspended = mode !== null && !isRetried;
     const isElsewhere = mode === null && look?.isElsewhere === true;
     const why = reason ? ` (${reason})` : '';
     const suspended = mode !== null ? `${mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
     if (!look || 'problem' in space) {
       const problem = suspended ?? ('problem' in space ? space.problem : '');
-      return { ...disk, fileSystem: undefined, problem, isSuspended, isElsewhere };
+      return { ...disk, fileSystem: undefined, problem, isAway: mode === null || row.isRetried, isElsewhere };
     }
     const fileSystem = fileSystems.get(space.fileSystem) ?? { freeBytes: space.freeBytes, reserved: 0n };
     fileSystems.set(space.fileSystem, fileSystem);
     if (space.freeBytes < fileSystem.freeBytes) fileSystem.freeBytes = space.freeBytes;
     fileSystem.reserved += unwritten(row, look);
-    return { ...disk, fileSystem, problem: suspended, isSuspended, isElsewhere };
+    const full = row.full ?? space.full;
+    const problem = suspended ?? (full === undefined ? undefined : `${mountpoint} is ${describeFull(full)}`);
+    return { ...disk, fileSystem, problem, isAway: mode !== null && row.isRetried, isElsewhere };
   });
 }
 
@@ -186,8 +198,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
  * where one that is away would have room.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
-  const isAway = (disk: Candidate, size: bigint) =>
-    disk.problem !== undefined && !disk.isSuspended && roomByAllocation(disk) >= size;
+  const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
   const fileIds = unplaced.map((recall) => recall.fileId);
   const classes = unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE'));
   const errors = unplaced.map(({ size }) => describeLimits(size, disks));
@@ -208,7 +219,7 @@ const WOKEN_RECALLS = 5000;
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
-  const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks} WHERE ${isAwaited}`);
+  const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);
   const open = findRoom(rows, await seeDisks(ctx, rows, measure)).filter((disk) => disk.problem === undefined);
   const rooms = open.map(roomOf).filter((room) => room >= 0n);
   if (rooms.length === 0) return 0;
@@ -270,7 +281,7 @@ export async function freeReserved(
           SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM sums) ORDER BY k.id ${locking.disk}
         )
         UPDATE restore_disk k SET reserved = k.reserved - s.reserved, used = k.used + s.used,
-          failures = CASE WHEN s.used > 0 THEN 0 ELSE k.failures END
+          failures = CASE WHEN s.used > 0 THEN 0 ELSE k.failures END, fulls = CASE WHEN s.used > 0 THEN 0 ELSE k.fulls END
         FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
   );
   if (isUsed.includes(false)) await ringRoom(tx);

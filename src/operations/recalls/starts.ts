@@ -52,7 +52,7 @@ export async function startRecalls(
     await followFiles(tx, fileIds);
     const isHere = ({ volumeId }: WaitingRecall) => volumeId !== null && volumeId === mounted.volumeId;
     const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
-    const placed = await reserve(tx, startable.filter(hasPosition), seen);
+    const placed = await reserve(ctx, tx, startable.filter(hasPosition), seen);
     await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
