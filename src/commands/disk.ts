@@ -17,6 +17,7 @@ export function registerDisk(program: Command): void {
     .description('add a restore disk, or change its allocation')
     .option(...jsonOption)
     .requiredOption('--size <size>', 'bytes, such as 500G or 10T')
+    .option('--create', 'make the mount point where it is not there, as a folder')
     .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
     .action((mountpoint, options) => addDisk(readEnvironment(), mountpoint, options));
   disk
@@ -41,12 +42,18 @@ async function removeDisk(config: Config, mountpoint: string, options: OutputOpt
 
 interface DiskOptions extends OutputOptions {
   size: string;
+  create?: boolean;
   mark?: boolean;
 }
 
 async function addDisk(config: Config, mountpoint: string, options: DiskOptions): Promise<void> {
   const size = readSize('--size', options.size);
-  const input = { mountpoint: path.resolve(mountpoint), size, mark: options.mark === true };
+  const input = {
+    mountpoint: path.resolve(mountpoint),
+    size,
+    create: options.create === true,
+    mark: options.mark === true,
+  };
   const setup = await import('../engine/disk/setup.js');
   const { disk, problem } = await withContext(config, (ctx) => setup.addDisk(ctx, input));
   if (options.json) printJson(disk);

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { parseSize } from '../../src/bytes.js';
@@ -137,9 +137,28 @@ test('what a quota cannot be is told in one line', async () => {
   expect(await run('quota', 'show', 'ben')).toEqual(refused(1, 'there is no user "ben"'));
 });
 
-test('disk add makes the folder and registers it; again, it changes the size', async () => {
+test('disk add of a mount point that is not there is refused, and makes neither a folder nor a disk', async () => {
+  const mountpoint = path.join(dir, 'disks/none');
+  expect(await run('disk', 'add', 'disks/none', '--size', '5G')).toMatchObject({
+    stdout: '',
+    stderr: expect.stringContaining(`"${mountpoint}" is not there; --create makes it, on the file system above it\n`),
+  });
+  expect(existsSync(path.join(dir, 'disks'))).toBe(false);
+  expect((await run('disk', 'list')).stdout).not.toContain('disks/none');
+});
+
+test('disk add of a known mount point that is away changes its size, and makes no folder', async () => {
+  const mountpoint = path.join(dir, 'away');
+  await run('disk', 'add', mountpoint, '--size', '5G', '--create');
+  rmSync(mountpoint, { recursive: true });
+  const { code, stdout } = await run('disk', 'add', mountpoint, '--size', '6G');
+  expect([code, stdout, existsSync(mountpoint)]).toEqual([1, `restore disk ${mountpoint}: 6000000000 bytes\n`, false]);
+  await run('disk', 'remove', mountpoint);
+});
+
+test('disk add --create makes the folder and registers it; again, it changes the size', async () => {
   const mountpoint = path.join(dir, 'disks/one');
-  expect(await run('disk', 'add', 'disks/one', '--size', '5G')).toEqual(
+  expect(await run('disk', 'add', 'disks/one', '--size', '5G', '--create')).toEqual(
     done(`restore disk ${mountpoint}: 5000000000 bytes\n`),
   );
   expect(existsSync(mountpoint)).toBe(true);
@@ -156,7 +175,7 @@ test('disk add makes the folder and registers it; again, it changes the size', a
 test('disk add of a file is refused', async () => {
   writeFileSync(path.join(dir, 'file'), '');
   expect(await run('disk', 'add', 'file', '--size', '1G')).toEqual(
-    refused(1, `EEXIST: file already exists, mkdir '${path.join(dir, 'file')}'`),
+    refused(2, `mountpoint "${path.join(dir, 'file')}" is no folder`),
   );
 });
 

@@ -57,7 +57,7 @@ const commands = {
   'quota list': ['--json'],
   'quota show': ['--json'],
   'quota remove': ['--json'],
-  'disk add': ['--json', '--size', '--mark'],
+  'disk add': ['--json', '--size', '--create', '--mark'],
   'disk list': ['--json'],
   'disk remove': ['--json'],
   'volume set': ['--json', '--medium', '--all'],

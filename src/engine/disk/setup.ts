@@ -1,8 +1,8 @@
 /** Restore disks as an engine or an operator finds them: registered, and marked as what they are. */
-import { mkdir, realpath } from 'node:fs/promises';
+import { mkdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf } from '../../errors.js';
+import { codeOf, InvalidInputError, messageOf, quote } from '../../errors.js';
 import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
 import { readMeasurements } from '../../operations/disks/measurements.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
@@ -38,20 +38,39 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks it.
+ * Registers a restore disk, or changes its allocation, and marks it. A known one may be changed where it is not mounted.
+ * @param input.create a mount point that is not there is made, as a folder of the file system above it
  * @param input.mark what is mounted there now is the disk, although it was marked before, or has none of its copies
  * @returns why it could not be marked; nothing is put on it then
+ * @throws InvalidInputError
  */
 export async function addDisk(
   ctx: Context,
-  input: { mountpoint: string; size: bigint; mark?: boolean },
+  input: { mountpoint: string; size: bigint; create?: boolean; mark?: boolean },
 ): Promise<{ disk: DiskRow; problem: string | undefined }> {
   await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
-  await mkdir(input.mountpoint, { recursive: true });
+  if (input.create) await mkdir(input.mountpoint, { recursive: true });
+  else await refuseMissing(ctx, input.mountpoint);
   const disk = await setDisk(ctx, input);
   if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
   await markDisk(ctx, disk);
   return { disk, problem: undefined };
+}
+
+/** Made without a word, the folder of a mistyped mount point, or of one that is not mounted yet, would take files on another disk. */
+async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
+  if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
+  const isFolder = await stat(mountpoint).then(
+    (found) => found.isDirectory(),
+    (error: unknown) => {
+      if (codeOf(error) === 'ENOENT') return undefined;
+      throw error;
+    },
+  );
+  if (isFolder) return;
+  const problem =
+    isFolder === undefined ? 'is not there; --create makes it, on the file system above it' : 'is no folder';
+  throw new InvalidInputError('mountpoint', `${quote(mountpoint)} ${problem}`);
 }
 
 /** A path without links, as far as it is there. */
