@@ -179,18 +179,15 @@ function listPasses(
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, engineId));
   };
   const waiting = new WaitingRequests();
-  const repair = async () => {
-    await returnOrphans(ctx);
-    await joinAwaited(ctx);
-    await removeLeftBehind(ctx, stop, disks);
-  };
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
     { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
-    { name: 'repair', everyMs: REPAIR_MS, run: repair },
+    { name: 'orphans', everyMs: REPAIR_MS, run: () => returnOrphans(ctx) },
+    { name: 'joins', everyMs: REPAIR_MS, run: () => joinAwaited(ctx) },
+    { name: 'left behind', everyMs: REPAIR_MS, run: () => removeLeftBehind(ctx, stop, disks) },
     { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unnoted copies', everyMs: UNNOTED_MS, run: () => lookForUnnoted(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
