@@ -52,6 +52,19 @@ test.each(['T', 'R'])('a file that counts as restored without a copy is put righ
   expect(readRestored(app, file)).toEqual(BYTES);
 });
 
+test('a file that counts as restored without a copy can have another size, and is recalled', async () => {
+  const file = '/wrong/size';
+  putOnTape(backend, { volume: 'SIZES', position: 1n, bytes: BYTES });
+  await addFiles(app.ctx, [{ path: file, size: 4n, stage: 'RESTORED', volume: 'SIZES' }]);
+  const id = await makeRequest(app, { quota: 'alice', files: [file] });
+  expect(await importText(`${file},5,,SIZES,1`)).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('1 updated'),
+  });
+  await waitForState(app, id, 'COMPLETED');
+  expect([await readStage(app, file), readRestored(app, file)]).toEqual(['R', BYTES]);
+});
+
 test('the doctor finds a file that counts as restored without a copy, and has it recalled', async () => {
   const file = '/wrong/doctor';
   putOnTape(backend, { volume: 'DOCTOR', position: 1n, bytes: BYTES });

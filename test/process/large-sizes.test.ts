@@ -79,6 +79,30 @@ test('a file of such a size that a request waits for keeps no other file from jo
   expect(await awaitedOf(greedy)).toEqual(['/late/huge/0 QUOTA_FULL']);
 });
 
+test('an import by which the files that a user holds would be beyond 64 bits is refused with the user and the figures', async () => {
+  await addQuota(app.ctx, 'grows', MAX);
+  await addFiles(
+    app.ctx,
+    [1n, 2n].map((n) => ({ path: `/grows/${n}`, size: 10n, volume: 'GROWS', position: n })),
+  );
+  await suspend(app, { kind: 'VOLUME', name: 'GROWS', mode: 'HELD', reason: 'away' });
+  const id = await makeRequest(app, { quota: 'grows', patterns: '/grows/' });
+  const importSize = (size: bigint) =>
+    runCli(['import', '-'], {
+      env: { DATABASE_URL: app.databaseUrl },
+      stdin: `path,size\n/grows/1,${size}\n/grows/2,${size}\n`,
+    });
+  const told = `the files that user "grows" holds would be ${2n * MAX} bytes together, and are 20 now: at most ${MAX} can be charged`;
+  expect(await importSize(MAX)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining(`nothing was imported:\n  ${told}\n`),
+  });
+  expect(await readUsed(app, 'grows')).toBe(20);
+  expect(await importSize(MAX / 2n)).toMatchObject({ code: 0 });
+  expect(BigInt(String(await readUsed(app, 'grows')))).toBe(MAX - 1n);
+  await askData(app, `mutation { cancelRequest(id: ${id}) { __typename } }`);
+});
+
 test('the plan, what waits and the doctor bear a queue of such sizes', async () => {
   const users = Array.from({ length: 20 }, (_, n) => `user${n}`);
   await addHuge('/queue', 'QUEUE', users.length);

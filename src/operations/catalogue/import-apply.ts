@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
 import { join, raw, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
+import { quote } from '../../errors.js';
 import { type Stage, stageLetters } from '../../stages.js';
 import { isChanged, isLive, isWaiting } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
@@ -169,7 +170,8 @@ async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
 
 /**
  * A file that is in the restore area or on its way there belongs to the engine: a row may say that it is on tape,
- * which is true of it, and may give it another place and checksum, but not another size: room is accounted by it.
+ * which is true of it, and may give it another place and checksum, but not another size: room is accounted by it. One that only counts
+ * as restored, without a copy, has none to account for.
  */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
@@ -177,7 +179,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
   const rows = await tx.query<{ line: bigint; from: Stage; to: Stage; sizes: boolean; old: bigint; fresh: bigint }>(
     sql`SELECT i.line, k.stage AS "from", coalesce(i.stage, k.stage) AS "to", k.size AS old, i.size AS fresh, s.sizes
         FROM known k JOIN incoming i ON i.line = k.line CROSS JOIN LATERAL (
-          SELECT k.size <> i.size AND (k.stage IN ('RESTORING', 'RESTORED') OR k.disk_id IS NOT NULL) AS sizes) s
+          SELECT k.size <> i.size AND (k.stage = 'RESTORING' OR k.disk_id IS NOT NULL) AS sizes) s
         WHERE s.sizes OR (i.stage <> k.stage AND NOT (k.changed_disk_id IS NOT NULL AND k.stage = 'UNVERIFIED' AND ${saysOnTape})
           AND (k.stage, i.stage) NOT IN (
           SELECT * FROM unnest(${legalFrom}::"Stage"[], ${legalTo}::"Stage"[])))
@@ -211,8 +213,10 @@ async function dropStale(tx: Transaction): Promise<void> {
  * Live requests follow what was changed of files that they hold: sizes are charged anew, new places reach the queue, and
  * what was given up is tried again where something else is to be read now.
  * @returns the ids of the requests that are to be settled
+ * @throws ImportError
  */
 async function followChanges(tx: Transaction): Promise<number[]> {
+  await refuseUncountable(tx);
   // what went wrong so far went wrong with other bytes, or elsewhere; a recall that runs follows when it ends
   await tx.query(
     sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, not_before = NULL, error_class = NULL, error = NULL
@@ -237,3 +241,22 @@ async function followChanges(tx: Transaction): Promise<number[]> {
   );
   return rows.map((row) => row.id);
 }
+
+/** Files that grow are charged beyond the quota of who holds them, but not beyond what can be counted. */
+async function refuseUncountable(tx: Transaction): Promise<void> {
+  const rows = await tx.query<{ user: string; used: bigint; grown: string }>(
+    sql`SELECT q."user", q.used, (q.used + sum(f.size - h.size))::text AS grown
+        FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
+        WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric
+        ORDER BY q."user" LIMIT ${MAX_FAULTS + 1}`,
+  );
+  if (rows.length === 0) return;
+  throw new ImportError(
+    rows.map(
+      ({ user, used, grown }) =>
+        `the files that user ${quote(user)} holds would be ${grown} bytes together, and are ${used} now: at most ${MAX_BYTES} can be charged`,
+    ),
+  );
+}
+
+const MAX_BYTES = 2n ** 63n - 1n;
