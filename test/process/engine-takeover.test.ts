@@ -159,6 +159,37 @@ test('an engine whose clocks stood still writes nothing any more, and overwrites
   expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(40);
 });
 
+test('a recall of a dead engine that cannot be put in order keeps neither the others nor its drive from work', async () => {
+  await addTaped(app.ctx, backend, [
+    { path: '/poison/a', volume: 'POISON', position: 1n },
+    { path: '/poison/b', volume: 'POISON', position: 2n },
+    { path: '/poison/c', volume: 'FINE', position: 1n },
+  ]);
+  const reads = holdSecondRead();
+  const id = await makeRequest(app, { quota: 'alice', files: ['/poison/a', '/poison/b'] });
+  const dead = await startEngine(app.ctx, backend, { drainMs: 0, leaseSeconds: 600 });
+  await reads.begun();
+  const { pool } = app.ctx.db;
+  await pool.query(`CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poisoned'; END $$;
+    CREATE TRIGGER poison BEFORE UPDATE OR DELETE ON recall FOR EACH ROW
+      WHEN (old.position = 2 AND old.state = 'RUNNING') EXECUTE FUNCTION poison();
+    UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
+  Object.assign(backend, hooks);
+  const next = await startEngine(app.ctx, backend, { drainMs: 0 });
+  const other = await makeRequest(app, { quota: 'alice', files: ['/poison/c'] });
+  await waitForState(app, other, 'COMPLETED');
+  await waitFor('the other file of the dead engine', async () => (await viewRequest(app, id)).filesOnDisk === 1);
+  reads.open();
+  await dead.stop();
+  await next.stop();
+  await pool.query('DROP TRIGGER poison ON recall; DROP FUNCTION poison()');
+  const last = await startEngine(app.ctx, backend, { drainMs: 0 });
+  await waitForState(app, id, 'COMPLETED');
+  await last.stop();
+  for (const request of [id, other]) await cancel(app, request);
+  expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(3);
+});
+
 test('an engine that may have lost its lease begins no further file', async () => {
   await addTaped(
     app.ctx,

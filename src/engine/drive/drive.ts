@@ -33,34 +33,36 @@ const VERIFY_MS = 5000;
 export async function runDrive(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
     let restMs = RESTART_MS;
-    try {
-      await takeOver(ctx, options);
-      await useDrive(ctx, options, options.count, async (lease) => {
-        if (await workDrive(ctx, watchBackend(backend, lease), lease, options)) restMs = LEFT_MS;
-      });
-    } catch (error) {
-      logFailure(ctx.log, error, 'drive');
-    }
+    const tell = (error: unknown) => logFailure(ctx.log, error, 'drive');
+    await takeOver(ctx, options).catch(tell);
+    await useDrive(ctx, options, { count: options.count }, async (lease) => {
+      if (await workDrive(ctx, watchBackend(backend, lease), lease, options)) restMs = LEFT_MS;
+    }).catch(tell);
     await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
 }
 
 /** Puts in order what drives of dead engines left, also of drives that the site does not have any more. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  while (!options.stop.aborted && (await useDrive(ctx, options, 0, async () => {})));
+  const done: number[] = []; // what cannot be put in order is left for the next time
+  while (!options.stop.aborted) {
+    const driveId = await useDrive(ctx, options, { count: 0, except: done }, async () => {});
+    if (driveId === undefined) return;
+    done.push(driveId);
+  }
 }
 
-/** Claims a drive, puts it in order, uses it and gives it back. @returns false when none can be claimed */
+/** Claims a drive, puts it in order, uses it and gives it back. @returns its id; undefined when none can be claimed */
 async function useDrive(
   ctx: Context,
   options: LeaseOptions,
-  count: number,
+  { count, except = [] }: { count: number; except?: readonly number[] },
   use: (lease: HeldLease) => Promise<void>,
-): Promise<boolean> {
+): Promise<number | undefined> {
   const { engineId, leaseSeconds, held } = options;
   const claimedAt = performance.now();
-  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds, except: [...held] });
-  if (!claimed) return false;
+  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds, except: [...held, ...except] });
+  if (!claimed) return undefined;
   let end: (hung?: HungError) => void = () => {};
   const ended = new Promise<HungError | undefined>((resolve) => {
     end = resolve;
@@ -83,7 +85,7 @@ async function useDrive(
       if (calls.hasHung) options.onHang();
     });
   }
-  return true;
+  return claimed.driveId;
 }
 
 /** What has hung is out of service before the drive is anybody else's. It may be the drive or its volume: both are. */

@@ -5,9 +5,9 @@
  */
 import { lstat } from 'node:fs/promises';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf } from '../../errors.js';
+import { codeOf, logFailure, messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/repair.js';
+import { type EndedRecall, endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/repair.js';
 import { checksumOf } from '../checksum.js';
 import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
@@ -26,16 +26,41 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
   }
   // read again: from here on nothing is put in place any more, and whatever was is noted
   const left = await readLeftBehind(ctx, lease);
-  const ended: { epoch: bigint; outcome: RecallOutcome }[] = [];
+  const ended: EndedRecall[] = [];
   for (const recall of left) {
     const look = await looks.take(recall, (tick) => findFinished(recall, tick));
     const isUnseen = look === undefined || !cleared.has(recall.fileId);
     const outcome = look?.found ?? { fileId: recall.fileId, kind: 'returned', isUnseen };
     ended.push({ epoch: recall.epoch, outcome });
   }
-  await endLeftBehind(ctx, lease, ended);
-  if (left.length === 0) return;
-  ctx.log.warn({ drive: lease.driveName, count: left.length }, 'recalls of an engine that is gone are put in order');
+  const failed = await endEach(ctx, lease, ended);
+  const count = left.length - failed;
+  if (count > 0) ctx.log.warn({ drive: lease.driveName, count }, 'recalls of an engine that is gone are put in order');
+}
+
+/**
+ * All together, or one by one where that fails: a recall of which nobody can write how it ended keeps neither the others nor
+ * the drive. It stays as it is, which the doctor tells, and is tried again whenever the drive is claimed.
+ * @returns how many failed
+ */
+async function endEach(ctx: Context, lease: HeldLease, ended: readonly EndedRecall[]): Promise<number> {
+  try {
+    await endLeftBehind(ctx, lease, ended);
+    return 0;
+  } catch (error) {
+    if (error instanceof UnavailableError) throw error;
+    if (ended.length === 1) {
+      logFailure(
+        ctx.log,
+        error,
+        `a recall of an engine that is gone cannot be put in order: file ${ended[0]?.outcome.fileId}`,
+      );
+      return 1;
+    }
+  }
+  let failed = 0;
+  for (const recall of ended) failed += await endEach(ctx, lease, [recall]);
+  return failed;
 }
 
 /** Looks at disks, and not any more at one that fails: it must not keep the drive from working. */

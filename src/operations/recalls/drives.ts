@@ -68,16 +68,18 @@ export async function claimDrive(
   ctx: Context,
   claim: { engineId: string; count: number; leaseSeconds: number; except?: readonly number[] },
 ): Promise<Lease | undefined> {
+  const isOfSite = sql`d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n)`;
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
     sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL,
        epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
        SELECT d.id FROM drive d
-       WHERE (d.lease_until < timezone('utc', clock_timestamp()) AND d.id <> ALL(${claim.except ?? []}::int[]))
-         -- a start that its engine did not wait for was committed after the drive was given back
-         OR (d.engine_id IS NULL AND EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))
-         OR (d.engine_id IS NULL AND d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n))
+       WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${claim.count}::int = 0 OR ${isOfSite})
+         AND (d.lease_until < timezone('utc', clock_timestamp())
+           -- a start that its engine did not wait for was committed after the drive was given back
+           OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
+             SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))))
        ORDER BY d.id LIMIT 1 ${locking.freeDrive})
      RETURNING id AS "driveId", name AS "driveName", epoch`,
   );

@@ -36,12 +36,14 @@ export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBe
   return rows;
 }
 
+/** How a recall of an earlier holder ended, and the epoch that it was begun in. */
+export interface EndedRecall {
+  epoch: bigint;
+  outcome: RecallOutcome;
+}
+
 /** Writes down how what earlier holders of the drive left running ended, in their name. */
-export async function endLeftBehind(
-  ctx: Context,
-  lease: Lease,
-  ended: readonly { epoch: bigint; outcome: RecallOutcome }[],
-): Promise<void> {
+export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly EndedRecall[]): Promise<void> {
   for (const epoch of new Set(ended.map((recall) => recall.epoch))) {
     const outcomes = ended.filter((recall) => recall.epoch === epoch).map((recall) => recall.outcome);
     await finishRecalls(ctx, { ...lease, epoch }, outcomes);
