@@ -213,7 +213,7 @@ test('a quota is removed only without live requests, its history stays, and it c
 
 test('a restore disk is removed only while it holds nothing, and leaves its service with its marker', async () => {
   const disk = path.join(app.dataDir, 'second');
-  await run('disk', 'add', disk, '--size', '1G');
+  await run('disk', 'add', disk, '--size', '1G', '--create');
   await run('hold', 'disk', disk);
   expect(await run('disk', 'remove', disk)).toEqual(
     done(`restore disk ${disk} is removed; what stands there is left alone\n`),

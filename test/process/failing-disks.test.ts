@@ -5,6 +5,7 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { CallWatch } from '../../src/engine/calls.js';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -82,7 +83,7 @@ async function waitLong(id: number, state: string): Promise<void> {
 
 test.skipIf(own === undefined)('the files of a disk that turns read-only go to another one, at once', async () => {
   const mountpoint = own ?? '';
-  await setDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // it has the most room
+  await addDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // it has the most room
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 6n });
   await tape('/ro/', 60);
   const first = await ask('/ro/0');
@@ -102,7 +103,7 @@ test.skipIf(own === undefined)(
   'files wait for the only disk, which is in service by itself once it works',
   async () => {
     const mountpoint = own ?? '';
-    await setDisk(app.ctx, { mountpoint, size: 10n ** 9n });
+    await addDisk(app.ctx, { mountpoint, size: 10n ** 9n });
     await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });
     makeOwn('rw');
     await tape('/only/', 20);
@@ -201,7 +202,7 @@ test.each(['HELD', 'DRAINING'] as const)(
       await waitForState(app, id, 'COMPLETED');
       const other = path.join(app.dataDir, `other-${isFirst}`);
       mkdirSync(other);
-      await setDisk(app.ctx, { mountpoint: other, size: 10n ** 6n });
+      await addDisk(app.ctx, { mountpoint: other, size: 10n ** 6n });
       const hold = () => suspend(app, { kind: 'DISK', name: app.restoreDir, mode, reason: 'it is looked into' });
       if (isFirst) await hold();
       lines.length = 0;

@@ -14,6 +14,7 @@ import {
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
@@ -244,7 +245,7 @@ test('what an engine was about to remove when it was killed is removed by the ne
 test('a mount point that is missing is not made: files wait for it, and copies on it are removed once it is back', async () => {
   const mountpoint = path.join(app.dataDir, 'mount', 'point');
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });
-  await setDisk(app.ctx, { mountpoint, size: 10_000n });
+  await addDisk(app.ctx, { mountpoint, size: 10_000n });
   const { id } = await request('/mount/a');
   const limits = `${app.restoreDir} has 0 of its allocation of 0 bytes left; the restore disk ${mountpoint} is not there`;
   const error = `no restore disk has room for 1000 bytes: ${limits}`;
@@ -281,7 +282,7 @@ test('a mount point may itself be a link', async () => {
   const mountpoint = path.join(app.dataDir, 'by-link');
   mkdirSync(path.join(app.dataDir, 'real'));
   symlinkSync('real', mountpoint);
-  await setDisk(app.ctx, { mountpoint, size: 10n ** 9n });
+  await addDisk(app.ctx, { mountpoint, size: 10n ** 9n });
   const { id, contents } = await request('/linked/a');
   await waitForState(app, id, 'COMPLETED');
   expect(readFileSync(path.join(mountpoint, 'linked/a'))).toEqual(contents.get('/linked/a'));

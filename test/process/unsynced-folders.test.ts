@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -97,7 +98,7 @@ test.runIf(process.platform === 'linux')(
     const other = path.join(app.dataDir, 'other');
     mkdirSync(other);
     await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 6n });
-    await setDisk(app.ctx, { mountpoint: other, size: 10n ** 6n }); // they are filled in turn
+    await addDisk(app.ctx, { mountpoint: other, size: 10n ** 6n }); // they are filled in turn
     let isFailing = true;
     onSync = async (folder) => {
       if (isFailing && folder.startsWith(`${app.restoreDir}/`)) throw fault();
