@@ -25,7 +25,7 @@ function project(name: string, options: { isolate: boolean; server: boolean }) {
 
 export default defineConfig({
   test: {
-    maxWorkers: 2,
+    maxWorkers: 3, // many tests wait for processes and pauses
     reporters: ['default', 'test/support/slowest.ts'],
     // one process loads the modules once for all files: most of the time of a short file goes there
     projects: [
