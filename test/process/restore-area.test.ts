@@ -245,7 +245,7 @@ test('what an engine was about to remove when it was killed is removed by the ne
 test('a mount point that is missing is not made: files wait for it, and copies on it are removed once it is back', async () => {
   const mountpoint = path.join(app.dataDir, 'mount', 'point');
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });
-  await addDisk(app.ctx, { mountpoint, size: 10_000n });
+  await setDisk(app.ctx, { mountpoint, size: 10_000n });
   const { id } = await request('/mount/a');
   const limits = `${app.restoreDir} has 0 of its allocation of 0 bytes left; the restore disk ${mountpoint} is not there`;
   const error = `no restore disk has room for 1000 bytes: ${limits}`;
