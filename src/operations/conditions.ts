@@ -13,6 +13,10 @@ export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NO
 /** The file `f` is said to be in the restore area, and no copy of it is noted: nobody can read it there. */
 export const isWithoutCopy = sql`(f.stage = 'RESTORED' AND f.disk_id IS NULL)`;
 
+/** The file `f` is said to be on its way, and no recall runs. */
+export const isOrphan = sql`(f.stage = 'RESTORING'
+  AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING'))`;
+
 /** The id of the restore disk where the copy of the file `f` can be read: one that is on its way off is none any more. */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 

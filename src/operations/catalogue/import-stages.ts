@@ -2,7 +2,7 @@
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { Move, Stage } from '../../stages.js';
-import { isChanged } from '../conditions.js';
+import { isChanged, isOrphan, isWithoutCopy } from '../conditions.js';
 import { moveFiles } from './moves.js';
 
 /** The row `i` tells of a copy that was restored by somebody else: none of it is noted here, and the file is on tape. */
@@ -18,8 +18,7 @@ const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 export const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 
 /** The file `f` counts as restored, or on its way, and nobody knows of a copy or a recall: an import from before has said so. */
-const isPhantom = sql`((f.stage = 'RESTORED' AND f.disk_id IS NULL)
-  OR (f.stage = 'RESTORING' AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING')))`;
+const isPhantom = sql`(${isWithoutCopy} OR ${isOrphan})`;
 
 /** `i` is the row, `f` the file. */
 export const isOtherStage = sql`(CASE WHEN ${saysOnTape} AND ${isPhantom} THEN true

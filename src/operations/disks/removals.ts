@@ -16,7 +16,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { isLive, isUnheld } from '../conditions.js';
+import { isLive, isOrphan, isUnheld } from '../conditions.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
@@ -248,10 +248,6 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
         WHERE k.id = s.disk_id AND l.id = k.id`,
   );
 }
-
-/** The file `f` is said to be on its way, and no recall runs. */
-export const isOrphan = sql`f.stage = 'RESTORING'
-  AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING')`;
 
 /**
  * Files that are said to be on their way although no recall runs, after an import for instance, go back to ONTAPE, and

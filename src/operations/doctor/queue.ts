@@ -5,9 +5,9 @@ import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
-import { isChanged, isWaiting } from '../conditions.js';
+import { isChanged, isOrphan, isWaiting, isWithoutCopy } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
-import { isOrphan, returnOrphans } from '../disks/removals.js';
+import { returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
 import { dropRecalls } from '../requests/ends.js';
 import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
@@ -163,12 +163,12 @@ const restoredUncopied: FaultKind = {
     after,
     limit,
   ) => sql`SELECT f.id AS key, f.path AS thing, 'a noted copy, its file being RESTORED' AS expected, 'none' AS found
-    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NULL AND f.id > ${after} ORDER BY f.id LIMIT ${limit}`,
+    FROM tape_file f WHERE ${isWithoutCopy} AND f.id > ${after} ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairUncopied', async (tx) => {
       const requestIds = await lockHolders(tx, keys);
       const uncopied = await tx.query<{ id: bigint }>(
-        sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${keys}::bigint[]) AND f.stage = 'RESTORED' AND f.disk_id IS NULL`,
+        sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${keys}::bigint[]) AND ${isWithoutCopy}`,
       );
       const fileIds = uncopied.map((file) => file.id);
       const moved = await moveFiles(tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
