@@ -2,6 +2,7 @@
 import { GraphQLError } from 'graphql';
 import type { Logger } from 'pino';
 import {
+  ForbiddenError,
   InvalidInputError,
   logFailure,
   NotFoundError,
@@ -61,6 +62,11 @@ builder.objectType(QuotaExceededError, {
 builder.objectType(WrongQuotaError, {
   name: 'WrongQuota',
   description: 'The request belongs to another quota.',
+  interfaces: [Failure],
+});
+builder.objectType(ForbiddenError, {
+  name: 'Forbidden',
+  description: 'The caller may not do that.',
   interfaces: [Failure],
 });
 builder.objectType(NotFoundError, {

@@ -1,10 +1,10 @@
 /** The plan: drives, the queue by volume, where a request stands in it, and what one would take. */
 import { cancellable } from '../src/cancellable.js';
-import { InvalidInputError, UnknownUserError } from '../src/errors.js';
+import { ForbiddenError, InvalidInputError, UnknownUserError } from '../src/errors.js';
 import type { EndRange } from '../src/operations/plan/end-of-parts.js';
 import { type RequestEnd, watchEnd } from '../src/operations/plan/ends.js';
 import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
-import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, readPlan } from '../src/operations/plan/plan.js';
+import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, showPlan } from '../src/operations/plan/plan.js';
 import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
@@ -258,13 +258,13 @@ builder.queryFields((t) => ({
     type: PlanType,
     description: 'The plan as it is now.',
     complexity: PLAN_COMPLEXITY,
-    resolve: (_root, _args, ctx) => readPlan(ctx),
+    resolve: (_root, _args, ctx) => showPlan(ctx),
   }),
   estimateRequest: t.field({
     type: EstimateType,
     description: 'What `createRequest` would take with the same input; nothing is stored.',
     complexity: PLAN_COMPLEXITY,
-    errors: { types: [InvalidInputError, UnknownUserError], union: { name: 'EstimateRequestResult' } },
+    errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError], union: { name: 'EstimateRequestResult' } },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
     resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, readerOf(ctx)),
   }),

@@ -1,5 +1,6 @@
 /** Users and their quotas. */
 import type { Request } from '../src/generated/prisma/client.js';
+import { visibleQuotas } from '../src/operations/policy.js';
 import { getQuota, listQuotasByPage } from '../src/operations/quotas/quotas.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
 import { readUsedOf } from '../src/operations/quotas/used.js';
@@ -25,7 +26,8 @@ const requests: InnerList<Request> = {
 };
 
 builder.prismaNode('Quota', {
-  id: { field: 'id' },
+  id: { resolve: ({ id }) => id },
+  findUnique: (id, ctx) => ({ id: Number(id), AND: visibleQuotas(ctx) }),
   nullable: true,
   description: "A user and the user's allowance.",
   fields: (t) => ({

@@ -1,5 +1,5 @@
 /** Files of a request that are let go before its end. */
-import { InvalidInputError, NotFoundError } from '../src/errors.js';
+import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { releaseFiles } from '../src/operations/requests/releases.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
@@ -20,7 +20,7 @@ builder.mutationFields((t) => ({
     description:
       'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
       'Releasing them twice changes nothing, and neither does it when the request has ended.',
-    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'ReleaseFilesResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ReleaseFilesResult' } },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
     resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input), query)),
   }),

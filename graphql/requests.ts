@@ -1,6 +1,7 @@
 /** Requests: read, made, changed, ended, watched. */
 import { cancellable } from '../src/cancellable.js';
 import {
+  ForbiddenError,
   InvalidInputError,
   NotFoundError,
   QuotaExceededError,
@@ -8,6 +9,7 @@ import {
   WrongQuotaError,
 } from '../src/errors.js';
 import { RequestState } from '../src/generated/prisma/enums.js';
+import { visibleQuotas } from '../src/operations/policy.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';
 import {
@@ -44,7 +46,8 @@ const primaryCounts = createBatch(countAtPrimaryPlace);
 const mountpointsOf = createBatch(readMountpoints);
 
 export const RequestType = builder.prismaNode('Request', {
-  id: { field: 'id' },
+  id: { resolve: ({ id }) => id },
+  findUnique: (id, ctx) => ({ id: Number(id), quota: visibleQuotas(ctx) }),
   nullable: true,
   description: 'What a user asked for: a pattern or a list of files, charged to a quota until its retention.',
   fields: (t) => ({
@@ -222,7 +225,7 @@ builder.mutationFields((t) => ({
     type: 'Request',
     description: 'Asks for files, and charges the quota for those that the catalogue knows.',
     errors: {
-      types: [InvalidInputError, UnknownUserError, QuotaExceededError],
+      types: [InvalidInputError, UnknownUserError, QuotaExceededError, ForbiddenError],
       union: { name: 'CreateRequestResult' },
     },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
@@ -232,7 +235,7 @@ builder.mutationFields((t) => ({
     type: 'Request',
     description: 'Changes what it is given; ends or revives the request by its retention.',
     errors: {
-      types: [InvalidInputError, UnknownUserError, QuotaExceededError, WrongQuotaError, NotFoundError],
+      types: [InvalidInputError, UnknownUserError, QuotaExceededError, WrongQuotaError, NotFoundError, ForbiddenError],
       union: { name: 'UpdateRequestResult' },
     },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
@@ -241,7 +244,7 @@ builder.mutationFields((t) => ({
   cancelRequest: t.prismaField({
     type: 'Request',
     description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
-    errors: { types: [NotFoundError], union: { name: 'CancelRequestResult' } },
+    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'CancelRequestResult' } },
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
     resolve: async (query, _root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id), query)),
   }),

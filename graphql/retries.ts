@@ -1,5 +1,5 @@
 /** Files of a request that have failed are tried again. */
-import { InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError } from '../src/errors.js';
+import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError } from '../src/errors.js';
 import { retryRequest } from '../src/operations/requests/retries.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
@@ -20,7 +20,7 @@ builder.mutationFields((t) => ({
       'Has all files of a request that have failed tried again, with all their tries before them. ' +
       'A request without failed files is left as it is; one that has ended is refused.',
     errors: {
-      types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError],
+      types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError],
       union: { name: 'RetryRequestResult' },
     },
     args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'Which request.' }) },

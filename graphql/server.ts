@@ -7,6 +7,8 @@ import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { GraphQLError, getOperationAST, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
+import type { Logger } from 'pino';
+import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType } from './accept.js';
@@ -28,12 +30,13 @@ export interface GraphqlHandlers {
   close(): void;
 }
 
-export function createGraphqlHandlers(ctx: Context): GraphqlHandlers {
-  const maskError = createErrorMask(ctx.log);
+/** @param contextOf gives the context in which a request is served */
+export function createGraphqlHandlers(contextOf: (req: Request) => Context, log: Logger): GraphqlHandlers {
+  const maskError = createErrorMask(log);
   const yoga = createYoga<{ req: Request; res: Response }, Context>({
     schema,
     graphqlEndpoint: '/graphql',
-    context: () => ctx,
+    context: ({ req }) => contextOf(req),
     cors: false,
     graphiql: { title: 'Tapegate' },
     renderGraphiQL,
@@ -45,10 +48,10 @@ export function createGraphqlHandlers(ctx: Context): GraphqlHandlers {
     plugins: [limitTokens, checkSubscriptions, takeParams],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
-  const streams = createStreamHandler({ prepare, maskError });
+  const streams = createStreamHandler({ prepare, maskError }, (req) => describeCaller(contextOf(req).caller));
   return {
     handler: (req, res) => answer(req, res, { prepare, streams, yoga: yoga as unknown as RequestHandler }),
-    onError: createErrorHandler(ctx.log),
+    onError: createErrorHandler(log),
     close: () => streams.close(),
   };
 }

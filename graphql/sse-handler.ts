@@ -26,20 +26,27 @@ export const EVENT_STREAM = 'text/event-stream';
 /** A client opens the stream that it has reserved at once. */
 const RESERVATION_MS = 60_000;
 
-export function createStreamHandler(pipeline: Pipeline, { reservationMs = RESERVATION_MS } = {}): StreamHandler {
-  return new EventStreams(pipeline, reservationMs);
+/** @param ownerOf names the caller of a request: a stream is for whoever has reserved it */
+export function createStreamHandler(
+  pipeline: Pipeline,
+  ownerOf: (req: Request) => string,
+  { reservationMs = RESERVATION_MS } = {},
+): StreamHandler {
+  return new EventStreams(pipeline, ownerOf, reservationMs);
 }
 
 class EventStreams implements StreamHandler {
   private readonly pipeline: Pipeline;
+  private readonly ownerOf: (req: Request) => string;
   private readonly reservationMs: number;
   private readonly streams = new Set<EventStream>();
   /** Those of single connection mode. */
-  private readonly reserved = new Map<string, EventStream>();
+  private readonly reserved = new Map<string, { stream: EventStream; owner: string }>();
   private isClosed = false;
 
-  constructor(pipeline: Pipeline, reservationMs: number) {
+  constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, reservationMs: number) {
     this.pipeline = pipeline;
+    this.ownerOf = ownerOf;
     this.reservationMs = reservationMs;
   }
 
@@ -48,7 +55,8 @@ class EventStreams implements StreamHandler {
     checkMethod(req, ['GET', 'POST', 'PUT', 'DELETE']);
     if (req.method === 'PUT') return this.reserve(req, res);
     const token = req.get(TOKEN_HEADER) ?? searchOf(req).get('token') ?? '';
-    const stream = this.reserved.get(token);
+    const reserved = this.reserved.get(token);
+    const stream = reserved?.owner === this.ownerOf(req) ? reserved.stream : undefined;
     if (req.method === 'DELETE') return this.drop(req, res, stream);
     const accept = req.get('accept');
     const chosen = chooseType(accept, stream ? ['application/json', EVENT_STREAM] : [EVENT_STREAM]);
@@ -104,7 +112,7 @@ class EventStreams implements StreamHandler {
     if (!chooseType(req.get('accept'), ['text/plain'])) throw notAcceptable('text/plain');
     const token = randomUUID(); // never the client's to choose
     const stream = this.create(() => this.reserved.delete(token));
-    this.reserved.set(token, stream);
+    this.reserved.set(token, { stream, owner: this.ownerOf(req) });
     setTimeout(() => {
       if (!stream.isOpen) stream.end();
     }, this.reservationMs).unref();

@@ -1,7 +1,7 @@
 /** What operators take out of service, and put back. */
 import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
 import { GraphQLError } from 'graphql';
-import { InvalidInputError, NotFoundError } from '../src/errors.js';
+import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { SuspensionKind, SuspensionMode } from '../src/generated/prisma/enums.js';
 import {
   listSuspensions,
@@ -121,14 +121,14 @@ builder.mutationFields((t) => ({
   suspend: t.field({
     type: SuspensionType,
     description: 'Takes something out of service; a second time changes mode and reason.',
-    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'SuspendResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SuspendResult' } },
     args: { input: t.arg({ type: SuspendInput, required: true, description: 'What, and how.' }) },
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
   }),
   resume: t.field({
     type: SuspensionType,
     description: 'Puts something back into service, and gives the suspension that has ended.',
-    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'ResumeResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ResumeResult' } },
     args: { input: t.arg({ type: ResumeInput, required: true, description: 'What.' }) },
     resolve: (_root, { input }, ctx) => resume(ctx, input),
   }),

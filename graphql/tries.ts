@@ -1,7 +1,7 @@
 /** How it goes with a file that a request waits for: tries, errors, the next try. And which requests go first. */
 
 import type { Context } from '../src/context.js';
-import { InvalidInputError, NotFoundError } from '../src/errors.js';
+import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { RecallState } from '../src/generated/prisma/enums.js';
 import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/tries.js';
 import { setPriority } from '../src/operations/requests/priorities.js';
@@ -73,7 +73,7 @@ builder.mutationFields((t) => ({
   setPriority: t.prismaField({
     type: 'Request',
     description: 'Says which requests go first.',
-    errors: { types: [InvalidInputError, NotFoundError], union: { name: 'SetPriorityResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetPriorityResult' } },
     args: {
       id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
       priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),

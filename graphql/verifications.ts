@@ -1,5 +1,5 @@
 /** Tape copies that could not be confirmed. */
-import { InvalidInputError } from '../src/errors.js';
+import { ForbiddenError, InvalidInputError } from '../src/errors.js';
 import { listVerifications, verifyAgain } from '../src/operations/catalogue/verifications.js';
 import { builder, pageComplexity } from './builder.js';
 import { ErrorClassType } from './holds.js';
@@ -51,7 +51,7 @@ builder.mutationFields((t) => ({
   verifyAgain: t.field({
     type: VerifyAgain,
     description: 'Has the tape copies that could not be confirmed tried again, of files whose path holds `match`.',
-    errors: { types: [InvalidInputError], union: { name: 'VerifyAgainResult' } },
+    errors: { types: [InvalidInputError, ForbiddenError], union: { name: 'VerifyAgainResult' } },
     args: {
       match: t.arg.string({
         required: true,

@@ -13,6 +13,7 @@ const statusOf: Record<UserErrorCode, number> = {
   QUOTA_EXCEEDED: 403,
   WRONG_QUOTA: 403,
   NOT_FOUND: 404,
+  FORBIDDEN: 403,
   IN_USE: 409,
   EVENTS_GONE: 410,
 };

@@ -1,5 +1,6 @@
 /** The REST contract: its routes, and what happens to whatever they throw. */
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
+import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';
 import { logFailure } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
@@ -17,15 +18,18 @@ const routes: { path: string; get?: Handler; post?: Handler; put?: Handler }[] =
   { path: '/quota/:user', get: quotas.getOne },
 ];
 
-/** To be mounted at /tape_control/api/v1. */
-export function createRestRouter(ctx: Context): Router {
+/**
+ * To be mounted at /tape_control/api/v1.
+ * @param contextOf gives the context in which a request is served
+ */
+export function createRestRouter(contextOf: (req: Request) => Context, log: Logger): Router {
   const router = express.Router({ caseSensitive: true });
   for (const { path, ...handlers } of routes) {
     const allow = Object.keys(handlers).map((method) => method.toUpperCase());
     if (handlers.get) allow.push('HEAD');
     const route = router.route(path);
     for (const [method, handler] of Object.entries(handlers)) {
-      route[method as 'get' | 'post' | 'put']((req, res) => handler(ctx, req, res));
+      route[method as 'get' | 'post' | 'put']((req, res) => handler(contextOf(req), req, res));
     }
     route.all((req) => {
       const list = allow.join(', ');
@@ -35,23 +39,23 @@ export function createRestRouter(ctx: Context): Router {
   router.use((req) => {
     throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   });
-  router.use(createRestErrorHandler(ctx));
+  router.use(createRestErrorHandler(log));
   return router;
 }
 
 /** Of the router, and for what goes wrong on the way to it. */
-export function createRestErrorHandler(ctx: Context): ErrorRequestHandler {
+export function createRestErrorHandler(log: Logger): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const isGone = res.destroyed || res.closed;
     if (res.headersSent || isGone) {
       // half a list cannot be taken back: the reader must see that it is not whole
-      if (!isGone) logFailure(ctx.log, error, 'REST: a list broke off', { url: req.originalUrl });
+      if (!isGone) logFailure(log, error, 'REST: a list broke off', { url: req.originalUrl });
       res.destroy();
       return;
     }
     // express itself throws for a path whose percent signs mean nothing
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
-    if (!isExpected(known)) logFailure(ctx.log, error, 'REST: internal error', { url: req.originalUrl });
+    if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl });
     sendError(res, known);
   };
 }

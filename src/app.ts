@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
+import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
@@ -19,11 +20,17 @@ export interface Gateway {
   close(): Promise<void>;
 }
 
+interface Handlers {
+  graphql: GraphqlHandlers;
+  identifier: Identifier;
+  count: RequestHandler;
+}
+
 const CLOSE_MS = 5000;
 const REST = '/tape_control/api/v1';
 const GRAPHQL = '/graphql';
 
-function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler): Express {
+function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Express {
   const app = express();
   app.use(count);
   app.use(dropStalled(ctx.config.readerSeconds * 1000));
@@ -33,7 +40,11 @@ function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler
     checkHost(req.headers.host);
     next();
   });
-  app.use(REST, createRestRouter(ctx));
+  app.use([REST, GRAPHQL], identifier.handler);
+  app.use(
+    REST,
+    createRestRouter((req) => contextOf(ctx, req), ctx.log),
+  );
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
@@ -43,7 +54,7 @@ function createApp(ctx: Context, graphql: GraphqlHandlers, count: RequestHandler
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
-  app.use(REST, createRestErrorHandler(ctx));
+  app.use(REST, createRestErrorHandler(ctx.log));
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx));
   return app;
@@ -61,14 +72,16 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 
 /** @throws Error when the port is taken */
 export async function startGateway(ctx: Context): Promise<Gateway> {
-  const graphql = createGraphqlHandlers(ctx);
+  const identifier = createIdentifier(ctx);
+  const graphql = createGraphqlHandlers((req) => contextOf(ctx, req), ctx.log);
   const answers = countAnswers();
-  const server = await listen(createApp(ctx, graphql, answers.count), ctx.config);
+  const server = await listen(createApp(ctx, { graphql, identifier, count: answers.count }), ctx.config);
   const { port, family, address } = server.address() as AddressInfo;
   return {
     url: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      identifier.close();
       graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
       ctx.events.endReaders();
       await Promise.race([answers.ended(), sleep(CLOSE_MS, undefined, { ref: false })]);

@@ -1,5 +1,6 @@
 /** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
 import { execFileSync } from 'node:child_process';
+import { type AccessConfig, readAccess } from './config-access.js';
 
 export type Environment = Record<string, string | undefined>;
 
@@ -7,6 +8,7 @@ export type Environment = Record<string, string | undefined>;
 export const environment: Environment = process.env;
 
 export interface Config {
+  access: AccessConfig;
   port: number;
   host: string;
   /** Unset: an embedded PostgreSQL under `dataDir`. */
@@ -94,11 +96,13 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
   if (!mailFrom.includes('@') || /[\u0000-\u001f\u007f]/.test(mailFrom)) fault('MAIL_FROM', 'an e-mail address');
 
+  const host = text('HOST') ?? '127.0.0.1';
   const config: Config = {
+    access: readAccess({ parsed, refuse: (problem) => faults.push(problem) }, host),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
-    host: text('HOST') ?? '127.0.0.1',
+    host,
     databaseUrl: url('DATABASE_URL', { protocols: ['postgresql:', 'postgres:'], needsHost: false }),
-    dataDir: text('DATA_DIR') ?? './data',
+    dataDir: readDataDir(env),
     demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
     engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
     drives: integer('DRIVES', 1, 256, 2),
@@ -116,6 +120,11 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;
+}
+
+/** Where an embedded database, and what belongs to this host, is kept. */
+export function readDataDir(env: Environment): string {
+  return env.DATA_DIR || './data';
 }
 
 function parsePermissions(text: string): number | undefined {

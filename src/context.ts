@@ -1,5 +1,6 @@
-/** What every operation is given: the wiring makes one for each process. */
+/** What every operation is given: the wiring makes one for each process, and the gateway one for each caller of it. */
 import type { Logger } from 'pino';
+import type { Caller } from './caller.js';
 import type { Config } from './config.js';
 import type { Database } from './database/client.js';
 import type { EventFeed } from './events.js';
@@ -9,6 +10,8 @@ export interface Context {
   db: Database;
   events: EventFeed;
   log: Logger;
+  /** Who asks; what the caller may do is in operations/policy.ts. */
+  caller: Caller;
   /** The present time, by the database's clock; tests set it. */
   now(): string;
 }

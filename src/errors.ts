@@ -15,6 +15,7 @@ export const userErrorCodes = {
   QUOTA_EXCEEDED: 'the files asked for do not fit into the quota',
   WRONG_QUOTA: 'the request belongs to another quota',
   NOT_FOUND: 'there is no such thing',
+  FORBIDDEN: 'the caller may not do that',
   IN_USE: 'something else still needs it',
   EVENTS_GONE: 'the events that are asked for are kept no longer',
 } as const;
@@ -83,6 +84,14 @@ export class WrongQuotaError extends UserError {
 export class NotFoundError extends UserError {
   constructor(message: string) {
     super('NOT_FOUND', message);
+  }
+}
+
+/** The caller is known, and may not do what it asks for. */
+export class ForbiddenError extends UserError {
+  /** @param what follows "may not" */
+  constructor(caller: string, what: string) {
+    super('FORBIDDEN', `${quote(caller)} may not ${what}`);
   }
 }
 

@@ -2,6 +2,7 @@
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { pino } from 'pino';
+import { SYSTEM } from './caller.js';
 import type { Config } from './config.js';
 import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
@@ -70,7 +71,7 @@ export function attach(config: Config, connection: ClientConfig, poolSize?: numb
   const db = openDatabase(connection, poolSize === undefined ? { log } : { log: quiet, poolSize });
   const events = new EventFeed(db);
   return {
-    ctx: { config, db, events, log, now: () => db.clock.now() },
+    ctx: { config, db, events, log, caller: SYSTEM, now: () => db.clock.now() },
     connection,
     close: async () => {
       await events.close();

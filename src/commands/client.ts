@@ -5,6 +5,7 @@
 import { environment, readServerUrl } from '../config.js';
 import { codeOf, messageOf } from '../errors.js';
 import { readIntegers } from './answers.js';
+import { readCredentialHeaders } from './credentials.js';
 import { CommandError, exitCodes } from './failure.js';
 import { nameOption } from './option-names.js';
 
@@ -30,6 +31,7 @@ export function readUrl(): string {
 export async function ask<Answer>(url: string, query: string, variables: object = {}): Promise<Answer> {
   const { ClientError, GraphQLClient } = await import('graphql-request');
   const client = new GraphQLClient(`${url}/graphql`, {
+    headers: await readCredentialHeaders(url, environment),
     jsonSerializer: { parse: JSON.parse, stringify: JSON.stringify },
   });
   try {
@@ -125,6 +127,7 @@ export async function* follow<Value>(
   let refusal: unknown; // graphql-sse keeps the text of an error and not its cause
   const client = createClient({
     url: `${url}/graphql/stream`,
+    headers: await readCredentialHeaders(url, environment),
     retryAttempts: 0,
     fetchFn: (...request: Parameters<typeof fetch>) =>
       fetch(...request).catch((error) => {

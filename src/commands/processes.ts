@@ -38,6 +38,7 @@ export function registerProcesses(program: Command): void {
 const ENVIRONMENT_HELP = `
 The environment says the rest; "Configuration" in src/commands/README.md says it in full:
   PORT, HOST                                 where the gateway listens: 8080 of 127.0.0.1 unless set
+  AUTH                                       how callers are known: token, open
   DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine
   DRIVES, TAPE_BACKEND, TAPE_TIMEOUT         how many drives work, on which back end, and when one counts as hung
@@ -45,7 +46,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   SMTP_URL, MAIL_FROM                        the mail server, and the sender
   EVENT_DAYS, REQUEST_DAYS                   how long events, and ended requests in full, are kept
   READER_SECONDS, LOG_LEVEL                  when a reader that takes nothing is dropped; what is logged
-Other commands find the server by TAPEGATE_URL, and the database as this one does.`;
+Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
 
 interface Parts {
   makes: Makes;
@@ -111,9 +112,19 @@ async function startParts(
     printLine('Tapegate engine is working; stop it with Ctrl-C');
     return;
   }
+  await leaveOperatorToken(ctx);
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   announce(config, gateway.url, demo);
+}
+
+/** For the commands that are run here. A folder that cannot be written keeps nobody from being served. */
+async function leaveOperatorToken(ctx: Context): Promise<void> {
+  if (!ctx.config.access.auth.has('token')) return;
+  const { ensureOperatorToken } = await import('../access/operator-token.js');
+  await ensureOperatorToken(ctx).catch((error) => {
+    ctx.log.warn(`no operator's token is left in DATA_DIR: ${messageOf(error)}`);
+  });
 }
 
 /** In processes of its own, but for a back end whose volumes are in the memory of this one. */

@@ -12,6 +12,7 @@ import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.j
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, takesAgain } from './disks/full.js';
 import { checkText } from './input.js';
+import { allow, isVisibleQuota } from './policy.js';
 
 export type { SuspensionMode };
 
@@ -50,6 +51,7 @@ function isOpen({ drive, backend }: { drive: string; backend: string }): Sql {
 
 /** Takes something out of service; a second time changes mode and reason. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
+  allow(ctx, 'suspend');
   const key = await checkKey(ctx, input);
   const reason = checkText('reason', input.reason);
   const { rows } = await ctx.db.pool.query<Suspension>(
@@ -118,6 +120,7 @@ export async function holdFailing(ctx: Context, { kind, name }: SuspensionKey, p
  * @throws NotFoundError when there is no such thing, or it is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
+  allow(ctx, 'resume');
   const name = checkText('name', input.name);
   const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`);
   if (ended?.kind === 'DISK') await forgetFailures(ctx, name);
@@ -185,11 +188,18 @@ export interface ListSuspensionsInput {
   descending?: boolean;
 }
 
+/** Whose recalls are out of service is for those who may see the quota. */
+function isVisibleSuspension(ctx: Context): Sql {
+  if (ctx.caller.reads === 'all') return sql`true`;
+  return sql`(kind <> 'USER' OR EXISTS (SELECT FROM quota q WHERE q."user" = suspension.name AND ${isVisibleQuota(ctx)}))`;
+}
+
 /** All of them unless told, by kind and name. */
 export async function listSuspensions(ctx: Context, input: ListSuspensionsInput = {}): Promise<Suspension[]> {
+  allow(ctx, 'listSuspensions');
   const { after, before, limit, descending = false } = input;
   const order = raw(descending ? 'DESC' : 'ASC');
-  const conditions: Sql[] = [];
+  const conditions: Sql[] = [isVisibleSuspension(ctx)];
   if (after) conditions.push(sql`(kind, name) > (${after.kind}, ${after.name})`);
   if (before) conditions.push(sql`(kind, name) < (${before.kind}, ${before.name})`);
   const { rows } = await ctx.db.pool.query<Suspension>(

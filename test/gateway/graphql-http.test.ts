@@ -4,7 +4,7 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { type Call, send, sendAsIs } from '../support/http.js';
+import { type Call, request, send, sendAsIs } from '../support/http.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -266,7 +266,7 @@ describe('the place of an event', () => {
       headers: { ...headers, ...JSON_TYPE },
       body: { query: PROGRESS, variables: { id }, extensions: { operationId: 'one' } },
     });
-    const single = await fetch(`${app.url}/graphql/stream`, { headers: { ...headers, ...EVENTS } });
+    const single = await request(app, '/graphql/stream', { headers: { ...headers, ...EVENTS } });
     let told = '';
     for await (const bytes of single.body as unknown as AsyncIterable<Uint8Array>) {
       told += new TextDecoder().decode(bytes);

@@ -71,7 +71,7 @@ async function throughGraphql(input: Fields): Promise<Outcome> {
   const query = `mutation ($input: ${type}!) {
     result: ${field}(input: $input) { __typename ... on Request { requestId } ... on Failure { message } } }`;
   type Result = { __typename: string; requestId: number; message: string };
-  const { result } = await askData<{ result: Result }>(app, query, { input });
+  const { result } = await askData<{ result: Result }>({ url: app.url }, query, { input });
   if (result.__typename === 'Request') return { id: result.requestId };
   const message = Object.entries(CONTRACT_NAMES).reduce(
     (words, [name, contractName]) => words.replace(new RegExp(`^${name} `), `${contractName} `),

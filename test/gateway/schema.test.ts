@@ -185,12 +185,15 @@ test.each([
 });
 
 test.each([
-  ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded']],
-  ['UpdateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'WrongQuota', 'NotFound']],
-  ['CancelRequestResult', ['Request', 'NotFound']],
-  ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound']],
-  ['ResumeResult', ['Suspension', 'InvalidInput', 'NotFound']],
-  ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound']],
+  ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'Forbidden']],
+  [
+    'UpdateRequestResult',
+    ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'WrongQuota', 'NotFound', 'Forbidden'],
+  ],
+  ['CancelRequestResult', ['Request', 'NotFound', 'Forbidden']],
+  ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],
+  ['ResumeResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],
+  ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound', 'Forbidden']],
 ])('%s is a union of %s', (typeName, members) => {
   const type = schema.getType(typeName);
   const names = isUnionType(type) ? type.getTypes().map((member) => member.name) : [];

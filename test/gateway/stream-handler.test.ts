@@ -58,7 +58,7 @@ async function serve(
   });
   const mask = createErrorMask(pino({ level: 'silent' }));
   const maskError = (error: unknown) => (error instanceof UnavailableError ? mask(error) : new Error('masked'));
-  const streams = createStreamHandler({ prepare, maskError }, options);
+  const streams = createStreamHandler({ prepare, maskError }, () => 'anybody', options);
   const app = express()
     .use((req, res) => streams.exchange(req, res))
     .use(createErrorHandler(pino({ level: 'silent' })));

@@ -89,7 +89,7 @@ test('what waits for a look at a changed copy says so, and why nobody looks wher
     },
   });
   expect(await askData(app, query)).toEqual(told(words));
-  const printed = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url } });
+  const printed = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
   expect(printed.stdout).toContain(words);
   await holdDisk(app.ctx, app.restoreDir, 'the cable is out');
   expect(await askData(app, query)).toEqual(told(`${words}: ${app.restoreDir} fails: the cable is out`));

@@ -18,7 +18,7 @@ let env: Record<string, string>;
 
 beforeAll(async () => {
   app = await startApp({ backend, config: { drives: 1 } });
-  env = { TAPEGATE_URL: app.url };
+  env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
 afterEach(() => {

@@ -13,7 +13,7 @@ let env: Record<string, string>;
 
 beforeAll(async () => {
   app = await startApp({ backend });
-  env = { TAPEGATE_URL: app.url, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   await addQuota(app.ctx, 'ann', 1_000_000n);
   await addTaped(app.ctx, backend, [
     { path: '/place/a b.nc', size: 1000 },

@@ -18,7 +18,7 @@ const { opened: held, open: letGo } = createGate();
 
 beforeAll(async () => {
   app = await startApp({ backend });
-  env = { TAPEGATE_URL: `${app.url}/` };
+  env = { TAPEGATE_URL: `${app.url}/`, TAPEGATE_TOKEN: app.token };
   backend.onRead = async (volume, _position, bytes) => {
     if (volume.startsWith('HELD')) await held;
     if (volume.startsWith('BAD')) throw new TapeError('PERMANENT', 'worn out');

@@ -28,7 +28,7 @@ let env: Record<string, string>;
 
 beforeAll(async () => {
   app = await startApp({ backend });
-  env = { TAPEGATE_URL: app.url, TERM: 'xterm' };
+  env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, TERM: 'xterm' };
   await addQuota(app.ctx, 'ann', 100_000_000n);
 });
 afterAll(async () => {

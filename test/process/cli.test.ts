@@ -219,7 +219,12 @@ test('a reader that has seen enough is no error', async () => {
     Array.from({ length: 20_000 }, (_, n) => ({ path: `/pipe/${'x'.repeat(200)}/${n}` })),
   );
   await addQuota(app.ctx, 'piper', 1n);
-  const env = { TAPEGATE_URL: app.url, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  const env = {
+    TAPEGATE_URL: app.url,
+    TAPEGATE_TOKEN: app.token,
+    DATABASE_URL: app.databaseUrl,
+    DATA_DIR: app.dataDir,
+  };
   const cli = `"${process.execPath}" "${cliFile}"`;
   const pipe = async (args: string) => {
     const script = `set -o pipefail; ${cli} ${args} | head -n 1`;
@@ -237,7 +242,7 @@ test('control characters, and those that turn the direction of writing, do not r
   const label = 'a\u202eb';
   await addFiles(app.ctx, [{ path, size: 10n }]);
   await addQuota(app.ctx, 'eve', 100n);
-  const env = { TAPEGATE_URL: app.url };
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const ls = await runCli(['ls', '/ctl/'], { env });
   const json = await runCli(['ls', '/ctl/', '--json'], { env });
   await runCli(['request', '--quota', 'eve', '--pattern', '/ctl/', '--label', label], { env });

@@ -125,7 +125,7 @@ async function readAnswers(id: number) {
     released: await release(app, { id, match: '/' }),
     notReleased: await release(app, { id, paths: ['/nowhere'] }),
     retried: await retry(app, { id }),
-    show: await runCli(['show', String(id)], { env: { TAPEGATE_URL: app.url } }),
+    show: await runCli(['show', String(id)], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } }),
   };
   stages.close();
   return answers;

@@ -8,6 +8,7 @@ afterAll(cleanUp);
 const read = (env: Record<string, string | undefined>): Config => readConfig(env, backendNames);
 
 const defaults: Config = {
+  access: { auth: new Set(['token', 'open']) },
   port: 8080,
   host: '127.0.0.1',
   databaseUrl: undefined,
@@ -29,6 +30,7 @@ const defaults: Config = {
 };
 
 const names = [
+  'AUTH',
   'PORT',
   'HOST',
   'DATABASE_URL',
@@ -63,13 +65,19 @@ function faultsOf(env: Record<string, string>): string[] {
 test('an empty environment gives the defaults, and an empty variable is none', () => {
   expect(read({})).toEqual(defaults);
   expect(read(Object.fromEntries(names.map((name) => [name, ''])))).toEqual(defaults);
-  expect(Object.keys(defaults)).toHaveLength(names.length);
+  // a family of settings counts as its members
+  const isFamily = (value: unknown) => Object.getPrototypeOf(value ?? '') === Object.prototype;
+  const settings = Object.values(defaults).flatMap((value) => (isFamily(value) ? Object.keys(value) : ['']));
+  expect(settings).toHaveLength(names.length);
 });
 
 test.each<[string, string, Partial<Config>]>([
   ['PORT', '0', { port: 0 }],
   ['PORT', '65535', { port: 65_535 }],
-  ['HOST', '0.0.0.0', { host: '0.0.0.0' }],
+  ['HOST', '127.8.0.1', { host: '127.8.0.1' }],
+  ['HOST', 'localhost', { host: 'localhost' }],
+  ['AUTH', 'token', { access: { auth: new Set(['token']) } }],
+  ['AUTH', ' open, token', { access: { auth: new Set(['token', 'open']) } }],
   ['HOST', '::1', { host: '::1' }],
   ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
   ['DATABASE_URL', 'postgres://db', { databaseUrl: 'postgres://db' }],
@@ -100,6 +108,19 @@ test.each<[string, string, Partial<Config>]>([
 ])('%s=%s is taken', (name, value, changed) => {
   expect(read({ [name]: value })).toEqual({ ...defaults, ...changed });
 });
+
+test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
+  'others reach HOST=%s: then AUTH says who comes in',
+  (host) => {
+    const [fault, ...others] = faultsOf({ HOST: host });
+    expect([fault, others]).toEqual([
+      expect.stringContaining(`AUTH must be given where others reach the gateway, and HOST is "${host}"`),
+      [],
+    ]);
+    expect(faultsOf({ HOST: host, AUTH: 'token' })).toEqual([]);
+    expect(faultsOf({ HOST: host, AUTH: 'open' })).toEqual([]);
+  },
+);
 
 const database = 'DATABASE_URL must be a URL that begins with postgresql:// or postgres://, not';
 const smtp = 'SMTP_URL must be a URL that begins with smtp:// or smtps://, not';

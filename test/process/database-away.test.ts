@@ -110,7 +110,7 @@ test('R143 a change that the database does not confirm is told to look for, and 
     ]);
   }
   const args = ['request', '--quota', 'alice', '--pattern', '/command/a'];
-  const client = { env: { TAPEGATE_URL: app.url } };
+  const client = { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } };
   const command = await whileUnconfirmed('/command/a', 'commit', () => runCli(args, client));
   expect(command).toEqual({ code: 1, stdout: '', stderr: `tapegate: ${UNCONFIRMED}\n` });
   expect(lines.filter((line) => !line.startsWith('database '))).toEqual([]);

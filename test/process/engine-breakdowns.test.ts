@@ -93,7 +93,7 @@ test('a volume on which an unexpected error stops the work is left alone for a p
   for (const id of [bad, later]) {
     expect(await partOf(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
   }
-  const env = { TAPEGATE_URL: app.url };
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   expect((await runCli(['plan', String(bad)], { env })).stdout).toContain(why);
   expect((await runCli(['plan'], { env })).stdout).toContain('planted in bad');
   expect(await findKinds()).toEqual([]);

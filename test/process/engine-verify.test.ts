@@ -79,7 +79,7 @@ test('another checksum is shown with both values, tried a few times, and again w
   await waitFor('the other file', async () => (await readStage(app, '/wrong/2')) === 'D');
 
   await app.ctx.db.pool.query('UPDATE verification SET attempts = 2, not_before = NULL');
-  const env = { TAPEGATE_URL: app.url };
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['verify', '/wrong'], { env });
   expect(stdout).toMatch(/^\/wrong\/1 +WRONG +1 +2 +none +the tape copy is sha256:/m);
   backend.onRead = async (_volume, _position, bytes) => bytes;

@@ -38,7 +38,7 @@ test('an estimate gives no end for what the restore disks have no room for, and 
   };
   expect(await estimate('/room/')).toEqual({ hasRoom: false, end: null });
   expect(await estimate('/room/a')).toEqual({ hasRoom: true, end: { planned: expect.any(String) } });
-  const env = { TAPEGATE_URL: app.url };
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['request', '--quota', 'ann', '--pattern', '/room/', '--dry-run'], { env });
   expect(stdout).toContain('\nno room     the restore disks have less left: files wait until others leave\n');
   expect(stdout).toContain(`\nend         ${unknown}\n`);
@@ -74,6 +74,6 @@ test('a request that waits for room has no end by the plan', async () => {
     return parts.length === 1 && parts[0]?.reason === 'SPACE' ? (request.waiting ?? undefined) : undefined;
   });
   expect(waiting.end).toBeNull();
-  const { stdout } = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url } });
+  const { stdout } = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
   expect(stdout).toContain(`request ${id}: 1 files wait, 1.00 kB; ${unknown}\n`);
 });

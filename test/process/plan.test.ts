@@ -140,7 +140,7 @@ describe('while no engine works', () => {
   });
 
   test('request --dry-run says what it would take, and fails when the quota is too small', async () => {
-    const env = { TAPEGATE_URL: app.url };
+    const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
     const { code, stdout } = await runCli(['request', '--quota', 'ann', '--pattern', '/idle', '--dry-run'], { env });
     expect({ code, lines: stdout.split('\n') }).toEqual({
       code: 0,
@@ -175,7 +175,9 @@ describe('while no engine works', () => {
         { volume: 'I2', reason: 'NO_DRIVE', files: 1 },
       ],
     });
-    const { stdout } = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url } });
+    const { stdout } = await runCli(['plan', String(id)], {
+      env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token },
+    });
     expect(stdout).toContain('cannot be told');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
   });

@@ -7,7 +7,7 @@ import { cleanUp, runCli } from '../support/process.js';
 
 let app: TestApp;
 const run = async (...args: string[]) => {
-  const { code, stdout, stderr } = await runCli(args, { env: { TAPEGATE_URL: app.url } });
+  const { code, stdout, stderr } = await runCli(args, { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   return stdout;
 };

@@ -135,7 +135,7 @@ test('failed files are tried again when their owner says so, and are restored wh
   expect((await readTries(app, id))['/FAILED/0']).toMatchObject({ state: 'FAILED', lastErrorClass: 'PERMANENT' });
   expect(await retry(app, { id, quota: 'alice' })).toMatchObject({ __typename: 'Request', requestId: id });
   await waitThroughPauses(app, clock, id, 'PARTIAL');
-  const env = { TAPEGATE_URL: app.url };
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   mend();
   const said = await runCli(['retry', String(id)], { env });
   expect(said).toEqual({

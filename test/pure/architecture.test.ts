@@ -35,14 +35,23 @@ const isIn = (file: string, places: readonly string[]): boolean =>
   places.some((place) => (place.endsWith('/') ? file.startsWith(place) : file === `${place}.ts`));
 
 /** Words of the domain: values, errors, times and exact numbers. */
-const words = ['src/errors', 'src/stages', 'src/time', 'src/json'];
+const words = ['src/caller', 'src/errors', 'src/stages', 'src/time', 'src/json'];
 const database = ['src/database/', 'src/generated/'];
 
 /** Beside its own folder. */
 const mayImport: { part: string[]; from: string[] }[] = [
   {
-    part: ['src/bytes', 'src/config', 'src/errors', 'src/time', 'src/json', 'src/package-root', 'src/cancellable'],
-    from: [],
+    part: [
+      'src/bytes',
+      'src/caller',
+      'src/config',
+      'src/errors',
+      'src/time',
+      'src/json',
+      'src/package-root',
+      'src/cancellable',
+    ],
+    from: ['src/config-access'],
   },
   { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
   { part: ['src/http-body'], from: ['src/errors', 'src/json'] },
@@ -53,7 +62,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
     from: [...database, 'src/errors', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
   },
   { part: ['src/stages'], from: [...database, 'src/events'] },
-  { part: ['src/context'], from: ['src/database/', 'src/config', 'src/events'] },
+  { part: ['src/context'], from: ['src/caller', 'src/database/', 'src/config', 'src/events'] },
   { part: ['src/tape/'], from: ['src/errors'] },
   { part: ['src/planner/'], from: ['src/time'] },
   {
@@ -73,6 +82,14 @@ const mayImport: { part: string[]; from: string[] }[] = [
   {
     part: ['src/engine/'],
     from: ['src/operations/', 'src/planner/', 'src/tape/', 'src/context', 'src/errors', 'src/mail', 'src/time'],
+  },
+  {
+    part: ['src/config-access'],
+    from: ['src/caller'],
+  },
+  {
+    part: ['src/access/'],
+    from: [...words, 'src/operations/', 'src/context', 'src/config-access', 'src/http-body', 'src/generated/'],
   },
   { part: ['src/simulator/'], from: ['src/planner/'] },
   { part: ['rest/'], from: [...words, 'src/operations/', 'src/context', 'src/cancellable', 'src/http-body'] },
@@ -134,7 +151,16 @@ test('nobody imports the wiring but the wiring', () => {
 
 /** The rooms of src/operations/ and src/engine/, from the bottom up: each imports only from those before it, or its own. */
 const rooms = {
-  'src/operations/': [['quotas'], ['mail'], ['requests'], ['catalogue'], ['disks'], ['recalls', 'doctor'], ['plan']],
+  'src/operations/': [
+    ['access'],
+    ['quotas'],
+    ['mail'],
+    ['requests'],
+    ['catalogue'],
+    ['disks'],
+    ['recalls', 'doctor'],
+    ['plan'],
+  ],
   'src/engine/': [['disk'], ['drive'], ['archive', 'doctor']],
 };
 
@@ -337,7 +363,9 @@ test('a function name means one thing in operations and in the engine', () => {
 test('only the outermost files know HTTP, and only rest/ and graphql/ know their protocol', () => {
   const uses = (pattern: RegExp) => files.filter((file) => pattern.test(read(file)));
   expect(
-    uses(/from 'express'/).filter((file) => !isIn(file, ['rest/', 'graphql/', 'src/app', 'src/http-body'])),
+    uses(/from 'express'/).filter(
+      (file) => !isIn(file, ['src/access/', 'rest/', 'graphql/', 'src/app', 'src/http-body']),
+    ),
   ).toEqual([]);
   expect(uses(/from '(graphql|graphql-yoga|@pothos\/[a-z-]+)'/).filter((file) => !isIn(file, ['graphql/']))).toEqual(
     [],

@@ -4,12 +4,14 @@ import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type Logger, pino } from 'pino';
 import { type Gateway, startGateway } from '../../src/app.js';
+import { SYSTEM } from '../../src/caller.js';
 import { type Config, readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { type DatabaseOptions, openDatabase } from '../../src/database/client.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
 import { installExactJson } from '../../src/json.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
 import { createDatabase } from './database.js';
@@ -23,6 +25,8 @@ export interface TestApp {
   /** Of the REST contract. */
   api: string;
   dataDir: string;
+  /** An operator's, which what is sent by GraphQL shows. */
+  token: string;
   restoreDir: string;
   databaseUrl: string;
   close(): Promise<void>;
@@ -55,11 +59,16 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const events = new EventFeed(db);
   await events.open();
   const config = { ...readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames), ...options.config };
-  const ctx: Context = { config, db, events, log, now: options.now ?? (() => db.clock.now()) };
+  const ctx: Context = { config, db, events, log, caller: SYSTEM, now: options.now ?? (() => db.clock.now()) };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
+  const { secret: token } = await createToken(
+    { ...ctx, now: () => db.clock.now() },
+    { name: 'operator', role: 'OPERATOR' },
+  );
   const gateway: Gateway = await startGateway(ctx);
   return {
     ctx,
+    token,
     url: gateway.url,
     api: `${gateway.url}/tape_control/api/v1`,
     dataDir,

@@ -7,6 +7,8 @@ import { parseJson } from '../../src/json.js';
 export interface Gateway {
   /** `http://127.0.0.1:port` */
   url: string;
+  /** Shown to GraphQL, unless a call has credentials of its own. */
+  token?: string | undefined;
 }
 
 export interface Call {
@@ -28,7 +30,9 @@ export interface Answer {
 
 /** The answer as it begins to come, for those who read it as it comes. */
 export async function request(gateway: Gateway, path: string, call: Call = {}): Promise<Response> {
-  const { body, method = body === undefined ? 'GET' : 'POST', headers = {}, signal = null } = call;
+  const { body, method = body === undefined ? 'GET' : 'POST', signal = null } = call;
+  const isShown = gateway.token !== undefined && path.startsWith('/graphql');
+  const headers = { ...(isShown && { Authorization: `Bearer ${gateway.token}` }), ...call.headers };
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
   const content = body === undefined ? {} : { body: isRaw ? (body as string) : JSON.stringify(body) };
   return await fetch(`${gateway.url}${path}`, { method, headers, signal, ...content });

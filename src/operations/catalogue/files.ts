@@ -7,6 +7,7 @@ import type { Stage } from '../../stages.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow } from '../policy.js';
 import type { Place } from './volumes.js';
 
 export interface ListFilesInput {
@@ -31,6 +32,7 @@ type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
  * @param reader aborts when nobody waits for them any more
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
+  allow(ctx, 'listFiles');
   const rows = sql`tape_file f WHERE ${filterOf(input)}`;
   return {
     count: () => countRows(ctx, { rows, reader }),
@@ -59,6 +61,7 @@ function filterOf({ match, stages }: ListFilesInput): Sql {
 
 /** One file by its logical path; null when the catalogue does not know it. */
 export async function getFile(ctx: Context, path: string, query: FileQuery = {}) {
+  allow(ctx, 'getFile');
   return await ctx.db.prisma.tapeFile.findUnique({ ...(query as object), where: { path: checkPattern('path', path) } });
 }
 

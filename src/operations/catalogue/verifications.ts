@@ -14,6 +14,7 @@ import { isLeftAlone } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
@@ -117,6 +118,7 @@ export async function forgetVerifications(tx: Transaction, fileIds: readonly big
 
 /** Copies that could not be confirmed, in order of the files' ids: counted, or by the page. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
+  allow(ctx, 'listVerifications');
   const isMatch = input.match ? sql`f.path LIKE ${likeSubstring(checkPattern('match', input.match))}` : sql`true`;
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
@@ -134,6 +136,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
  * @returns how many
  */
 export async function verifyAgain(ctx: Context, input: { match: string }): Promise<number> {
+  allow(ctx, 'verifyAgain');
   const match = checkPattern('match', input.match);
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM verification w USING tape_file f

@@ -5,9 +5,11 @@ import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow } from '../policy.js';
 
 /** In order of their names: counted, or by the page. */
 export function listVolumes(ctx: Context) {
+  allow(ctx, 'listVolumes');
   const rows = sql`volume v WHERE true`;
   return {
     count: () => countRows(ctx, { rows }),

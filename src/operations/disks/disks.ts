@@ -8,6 +8,7 @@ import { InvalidInputError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkBytes, checkPattern } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow } from '../policy.js';
 import { isFull } from './full.js';
 
 export interface DiskRow {
@@ -109,6 +110,7 @@ export async function readRoom(ctx: Context): Promise<bigint | undefined> {
 
 /** The same in order of their ids: counted, or by the page. */
 export function listDisksByPage(ctx: Context) {
+  allow(ctx, 'listDisksByPage');
   const rows = sql`restore_disk k WHERE true`;
   return {
     count: () => countRows(ctx, { rows }),

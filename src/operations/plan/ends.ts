@@ -4,6 +4,7 @@
  */
 import type { Context } from '../../context.js';
 import type { EndRange } from '../../planner/end-range.js';
+import { allow } from '../policy.js';
 import { watchRequest } from '../requests/watch.js';
 import { readWaiting, type Waiting } from './waiting.js';
 
@@ -21,6 +22,7 @@ const LOOK_MS = 10_000;
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
+  allow(ctx, 'watchEnd');
   const over = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => over.abort());
   finished.catch(() => {}); // thrown below
@@ -48,7 +50,7 @@ type Listener = (waiting: Waiting | undefined) => void;
 
 /** The looks of one process at the plan, for all requests whose ends are watched. */
 class Looks {
-  private static readonly all = new WeakMap<Context, Looks>();
+  private static readonly all = new WeakMap<Context['events'], Looks>();
 
   private readonly ctx: Context;
   private readonly listeners = new Map<number, Set<Listener>>();
@@ -60,8 +62,8 @@ class Looks {
   }
 
   static of(ctx: Context): Looks {
-    const known = Looks.all.get(ctx) ?? new Looks(ctx);
-    Looks.all.set(ctx, known);
+    const known = Looks.all.get(ctx.events) ?? new Looks(ctx);
+    Looks.all.set(ctx.events, known);
     return known;
   }
 

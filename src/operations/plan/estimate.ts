@@ -10,6 +10,7 @@ import { onDiskStages } from '../../stages.js';
 import { isAtPrimaryPlace } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { likeSubstring } from '../match.js';
+import { allow } from '../policy.js';
 import { readUsed } from '../quotas/used.js';
 import { type CreateRequestInput, checkRequest } from '../requests/create.js';
 import type { Wish } from '../requests/joins.js';
@@ -77,6 +78,7 @@ export async function estimateRequest(
   reader?: AbortSignal,
 ): Promise<Estimate> {
   const { wish, user, limits } = checkRequest(input, ctx.now());
+  allow(ctx, 'estimateRequest', user);
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
   const { groups, known, unknownPaths } = await readAtLength(ctx.db, (snapshot) => readGroups(snapshot, wish), reader);

@@ -10,6 +10,7 @@ import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
 import { addSeconds, secondsOf } from '../../time.js';
 import { isClaimed, isLeftAlone } from '../conditions.js';
+import { allow } from '../policy.js';
 import { readShares } from '../quotas/shares.js';
 import { readQueues } from '../recalls/queue.js';
 
@@ -62,6 +63,20 @@ export interface Plan {
 
 /** What is to be tried again within this time has its place in the queue; no pause is longer. */
 const LOOK_AHEAD_SECONDS = 3600;
+
+/** The plan as its caller may see it: who else waits, and whose turn it is, is for those who may see their quotas. */
+export async function showPlan(ctx: Context): Promise<Plan> {
+  allow(ctx, 'showPlan');
+  const plan = await readPlan(ctx);
+  const { reads } = ctx.caller;
+  if (reads === 'all') return plan;
+  const volumes = plan.volumes.map((volume) => ({
+    ...volume,
+    users: volume.users.filter(({ user }) => reads.has(user)),
+    reason: null,
+  }));
+  return { ...plan, volumes };
+}
 
 /** @param more what somebody thinks of asking for */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {

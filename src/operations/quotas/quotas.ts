@@ -1,10 +1,13 @@
 /** Users and their quotas. */
+
+import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow, isVisibleQuota } from '../policy.js';
 
 export interface SetQuotaInput {
   user: string;
@@ -46,7 +49,8 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 
 /** Quotas in order of their users: counted, or by the page. */
 export function listQuotasByPage(ctx: Context) {
-  const rows = sql`quota q WHERE q.removed_at IS NULL`;
+  allow(ctx, 'listQuotasByPage');
+  const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
   return {
     count: () => countRows(ctx, { rows }),
     page: (page: KeyPage<string>, query: QuotaQuery) =>
@@ -61,7 +65,8 @@ type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
 
 /** @throws NotFoundError */
 export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {}) {
-  const isStorable = !user.includes('\0') && user.isWellFormed();
+  allow(ctx, 'getQuota');
+  const isStorable = !user.includes('\0') && user.isWellFormed() && hasQuota(ctx.caller.reads, user);
   const quota = isStorable
     ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user, removedAt: null } })
     : null;

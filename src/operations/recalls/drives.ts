@@ -15,6 +15,7 @@ import { codeOf } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { isClaimed } from '../conditions.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow } from '../policy.js';
 
 /** A claimed drive. */
 export interface Lease {
@@ -33,6 +34,7 @@ const UNIQUE_VIOLATION = '23505';
 
 /** In order of their ids: counted, or by the page. */
 export function listDrives(ctx: Context) {
+  allow(ctx, 'listDrives');
   const rows = sql`drive d WHERE true`;
   return {
     count: () => countRows(ctx, { rows }),

@@ -6,6 +6,7 @@ import { transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
+import { allow } from '../policy.js';
 import { charge, findQuota } from '../quotas/charges.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { endOverdue } from './ends.js';
@@ -38,6 +39,7 @@ export interface CreateRequestInput extends LimitsInput {
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   const now = ctx.now();
   const { wish, label, retention, limits, user, addresses } = checkRequest(input, now);
+  allow(ctx, 'createRequest', user);
   await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
     const quota = await findQuota(tx, user);
@@ -45,9 +47,9 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
     const [first, last] = [addressOf(quota, addresses.first), addressOf(quota, addresses.last)];
     const [row] = await tx.query<{ id: number }>(
       sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
-            notify_on_last_file, max_files, max_bytes)
+            notify_on_last_file, max_files, max_bytes, made_by)
           VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
-            ${limits.maxFiles}, ${limits.maxBytes}) RETURNING id`,
+            ${limits.maxFiles}, ${limits.maxBytes}, ${ctx.caller.name}) RETURNING id`,
     );
     const id = (row as { id: number }).id;
     const bytes = wish.files

@@ -6,7 +6,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../events.js';
 import { isLive, isWaiting } from '../conditions.js';
 import { refund } from '../quotas/charges.js';
-import { lockRequest } from './rows.js';
+import { lockOwnRequest } from './rows.js';
 
 /**
  * Ends a request now: its holds are let go and its charge is given back. Cancelling one that has ended changes nothing.
@@ -14,7 +14,7 @@ import { lockRequest } from './rows.js';
  */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   await transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
-    await lockRequest(tx, id);
+    await lockOwnRequest(ctx, tx, 'cancelRequest', id);
     await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED');
   });
   return id;

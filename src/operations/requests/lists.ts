@@ -7,6 +7,7 @@ import type { RequestState } from '../../generated/prisma/enums.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow, isVisibleQuota } from '../policy.js';
 import type { RequestQuery } from './rows.js';
 
 export interface ListRequestsInput {
@@ -32,6 +33,7 @@ const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED'
 
 /** Requests, oldest first: counted, by the page, or all of them from one snapshot. */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
+  allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
     count: () => countRows(ctx, { rows, reader }),
@@ -55,6 +57,7 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
   const conditions = [
     sql`r.state = ANY(${states}::"RequestState"[])`,
     sql`(NOT (${isLive}) OR r.retention > ${ctx.now()})`,
+    isVisibleQuota(ctx),
   ];
   if (input.quota) conditions.push(sql`q."user" = ${checkText('quota', input.quota)}`);
   return allOf(conditions);

@@ -3,6 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError } from '../../errors.js';
+import { allow } from '../policy.js';
 
 const MAX_PRIORITY = 1000;
 
@@ -12,6 +13,7 @@ const MAX_PRIORITY = 1000;
  * @throws InvalidInputError, NotFoundError
  */
 export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
+  allow(ctx, 'setPriority');
   const { id, priority } = input;
   if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
     const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;

@@ -9,7 +9,7 @@ import { checkPath, checkPattern } from '../input.js';
 import { refund } from '../quotas/charges.js';
 import { dropRecalls } from './ends.js';
 import { advanceRequests, recountRequests } from './progress.js';
-import { isEnded, type LockedRequest, lockRequest } from './rows.js';
+import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** Exactly one of paths and match is given. */
 export interface ReleaseFilesInput {
@@ -32,7 +32,7 @@ export interface ReleaseFilesInput {
 export async function releaseFiles(ctx: Context, input: ReleaseFilesInput): Promise<number> {
   const choice = checkChoice(input);
   await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
-    const request = await lockRequest(tx, input.id);
+    const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
     await chooseFiles(tx, request, choice);
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
     const held = await letGoHolds(tx, request.id);

@@ -8,7 +8,7 @@ import { isBefore } from '../../time.js';
 import { checkText } from '../input.js';
 import { findQuota } from '../quotas/charges.js';
 import { settleRequests } from './holds.js';
-import { isEnded, lockRequest } from './rows.js';
+import { isEnded, lockOwnRequest } from './rows.js';
 
 export interface RetryRequestInput {
   id: number;
@@ -26,7 +26,7 @@ export interface RetryRequestInput {
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
   const user = input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota);
   await transaction(ctx.db.pool, 'retryRequest', async (tx) => {
-    const request = await lockRequest(tx, input.id);
+    const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
     const quota = await findQuota(tx, user ?? request.user);
     if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {

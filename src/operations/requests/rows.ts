@@ -1,5 +1,6 @@
 /** Single requests as they are stored. */
 
+import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
@@ -7,6 +8,7 @@ import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
+import { allow, allowChange, type Operation, visibleQuotas } from '../policy.js';
 import type { Limits } from './limits.js';
 
 export interface LockedRequest extends Limits {
@@ -20,6 +22,8 @@ export interface LockedRequest extends Limits {
   form: RequestForm;
   quotaId: number;
   user: string;
+  /** The caller's name; null where nobody noted it. */
+  madeBy: string | null;
   /** Charged for it while it is live. */
   bytesTotal: bigint;
 }
@@ -28,11 +32,27 @@ export function isEnded(state: RequestState): boolean {
   return state === 'EXPIRED' || state === 'CANCELLED';
 }
 
+/**
+ * A request that is about to be changed, locked.
+ * @throws NotFoundError, also where the caller may not see it; ForbiddenError
+ */
+export async function lockOwnRequest(
+  ctx: Context,
+  tx: Transaction,
+  operation: Operation,
+  id: number,
+): Promise<LockedRequest> {
+  const request = await lockRequest(tx, id);
+  if (!hasQuota(ctx.caller.reads, request.user)) throw notFound(id);
+  allowChange(ctx, operation, request);
+  return request;
+}
+
 /** @throws NotFoundError */
 export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, q.id AS "quotaId", q."user",
+          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, q.id AS "quotaId", q."user", r.made_by AS "madeBy",
           r.bytes_total AS "bytesTotal"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} ${locking.request}`,
   );
@@ -48,7 +68,11 @@ export type RequestQuery = Pick<Prisma.RequestFindManyArgs, 'include' | 'select'
 
 /** A request by its id, past its retention too: history is kept. @throws NotFoundError */
 export async function getRequest(ctx: Context, id: number, query: RequestQuery = {}) {
-  const request = await ctx.db.prisma.request.findUnique({ ...(query as object), where: { id } });
+  allow(ctx, 'getRequest');
+  const request = await ctx.db.prisma.request.findUnique({
+    ...(query as object),
+    where: { id, quota: visibleQuotas(ctx) },
+  });
   if (!request) throw notFound(id);
   return request;
 }

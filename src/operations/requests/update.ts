@@ -7,6 +7,7 @@ import { WrongQuotaError } from '../../errors.js';
 import { isBefore } from '../../time.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
+import { allow } from '../policy.js';
 import { charge, findQuota, type QuotaRow, refund } from '../quotas/charges.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { unpackRequest } from './compaction.js';
@@ -15,7 +16,7 @@ import { settleRequests } from './holds.js';
 import { joinAwaitedOf, joinRequest } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
-import { isEnded, type LockedRequest, lockRequest } from './rows.js';
+import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** A limit of null is taken away. */
 export interface UpdateRequestInput extends LimitsInput {
@@ -36,6 +37,7 @@ export interface UpdateRequestInput extends LimitsInput {
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError
  */
 export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
+  allow(ctx, 'updateRequest');
   const given = checkUpdate(input);
   const { id } = input;
   await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
@@ -67,7 +69,7 @@ async function tryUpdate(
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
-    const request = await lockRequest(tx, input.id);
+    const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
     // a request that lives on keeps its quota
     if (given.retention !== undefined) await lockQuotaKept(tx, sql`q.id = ${request.quotaId}`);
     const quota = await findQuota(tx, given.user ?? request.user);

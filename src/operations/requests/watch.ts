@@ -18,6 +18,7 @@ import type { Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
+import { allow } from '../policy.js';
 import { getRequest } from './rows.js';
 
 /** Sizes are bytes. */
@@ -48,6 +49,7 @@ export async function* watchRequest(
   input: { id: number; after?: bigint | null | undefined },
   signal: AbortSignal,
 ): AsyncGenerator<RequestProgress> {
+  allow(ctx, 'watchRequest');
   await getRequest(ctx, input.id);
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = await checkAfter(ctx, input.after, newest);
@@ -161,6 +163,7 @@ export async function* watchStages(
   input: WatchStagesInput,
   signal: AbortSignal,
 ): AsyncGenerator<StageChange> {
+  allow(ctx, 'watchStages');
   const requestId = input.requestId ?? undefined;
   const match = input.match ? checkPattern('match', input.match) : undefined;
   if (requestId !== undefined) await getRequest(ctx, requestId);

@@ -1,0 +1,67 @@
+/** From who somebody is to what the policy needs to know of a caller. */
+import type { Caller, Quotas, Role, Way } from '../caller.js';
+import type { Context } from '../context.js';
+import { readMemberships } from '../operations/access/members.js';
+
+/** Whoever was told by a way. */
+export interface Identity {
+  name: string;
+  way: Way;
+  roles: ReadonlySet<Role>;
+  groups?: readonly string[];
+  /** Users for whom a service acts. */
+  quotas?: readonly string[];
+  /** It changes nothing, whatever its roles. */
+  isReadOnly?: boolean;
+  tokenId?: number | undefined;
+  expiresAt?: string | undefined;
+  address?: string | undefined;
+}
+
+const NONE: Quotas = new Set<string>();
+
+/** What somebody may see and do, by its roles and memberships. */
+export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
+  const { name, way, groups = [], isReadOnly = false, tokenId, expiresAt, address } = identity;
+  const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
+  const own = roles.has('user') ? await readMemberships(ctx, name, groups) : { uses: [], manages: [] };
+  const given = roles.has('service') ? (identity.quotas ?? []) : [];
+  const self = roles.has('user') ? [name] : [];
+  const acts = new Set([...self, ...own.uses, ...given]);
+  const manages = new Set([...self, ...own.manages, ...given]);
+  const seesAll = roles.has('operator') || roles.has('viewer') || roles.has('legacy');
+  const doesAll = roles.has('operator') || roles.has('legacy');
+  return {
+    name,
+    way,
+    roles,
+    groups,
+    reads: seesAll ? 'all' : acts,
+    acts: isReadOnly ? NONE : doesAll ? 'all' : acts,
+    manages: isReadOnly ? NONE : doesAll ? 'all' : manages,
+    tokenId,
+    expiresAt,
+    address,
+  };
+}
+
+/** An operator that changes nothing is a viewer. */
+function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
+  return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
+}
+
+/** Whoever asks, where nobody is to show who it is: everything but what operators do. */
+export function openCaller(address: string | undefined): Caller {
+  return {
+    name: 'anybody',
+    way: 'open',
+    roles: new Set(['user', 'viewer']),
+    groups: [],
+    reads: 'all',
+    acts: 'all',
+    manages: 'all',
+    tokenId: undefined,
+    expiresAt: undefined,
+    address,
+  };
+}

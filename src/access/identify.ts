@@ -1,0 +1,68 @@
+/** Who asks: for each request of REST and GraphQL, by the ways that are configured, or it is refused. */
+import type { IncomingMessage } from 'node:http';
+import type { RequestHandler } from 'express';
+import type { Caller } from '../caller.js';
+import type { Context } from '../context.js';
+import { openCaller } from './callers.js';
+import { readCredentials, unauthenticated } from './credentials.js';
+import { OpenAnswers } from './open-answers.js';
+import { TokenCallers } from './token.js';
+
+const callers = new WeakMap<IncomingMessage, Caller>();
+
+/** Of a request that has passed `createIdentifier`. */
+export function callerOf(req: IncomingMessage): Caller {
+  const caller = callers.get(req);
+  if (!caller) throw new Error('nobody has asked who the caller is');
+  return caller;
+}
+
+/** The context in which a request is served. */
+export function contextOf(ctx: Context, req: IncomingMessage): Context {
+  return { ...ctx, caller: callerOf(req) };
+}
+
+export interface Identifier {
+  /** Before everything that serves. @throws HttpError 401 */
+  handler: RequestHandler;
+  close(): void;
+}
+
+export function createIdentifier(ctx: Context): Identifier {
+  const tokens = new TokenCallers(ctx);
+  const answers = new OpenAnswers(ctx);
+  const { auth } = ctx.config.access;
+  const identify = async (req: IncomingMessage): Promise<Caller> => {
+    const address = req.socket.remoteAddress?.replace(/^::ffff:/, '');
+    const shown = readCredentials(req);
+    const known = shown && auth.has('token') ? await tokens.find(req, shown, address) : undefined;
+    if (known) return known;
+    // what no way knows is passed over, as if nothing were shown (the REST contract, 1.4)
+    if (auth.has('open')) {
+      checkDirect(req);
+      return openCaller(address);
+    }
+    if (shown) throw unauthenticated('what the Authorization header shows is not known here');
+    throw unauthenticated(
+      'say who you are: by a token in the Authorization header, as Bearer or as the password of Basic',
+    );
+  };
+  return {
+    handler: async (req, res, next) => {
+      const caller = await identify(req);
+      callers.set(req, caller);
+      answers.follow(res, caller);
+      next();
+    },
+    close: () => answers.close(),
+  };
+}
+
+const FORWARDED = /^(forwarded|x-forwarded-.*|x-real-ip)$/;
+
+/** A proxy makes everybody local: who comes through one is to be known by more than that. */
+function checkDirect(req: IncomingMessage): void {
+  const header = Object.keys(req.headers).find((name) => FORWARDED.test(name));
+  if (header === undefined) return;
+  throw unauthenticated(`who comes through a proxy (${header}) must show a token: the open way is for this host alone`);
+}

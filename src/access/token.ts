@@ -1,0 +1,54 @@
+/** Callers that show an API token: as a bearer, or as the password of its name. */
+import type { IncomingMessage } from 'node:http';
+import type { TLSSocket } from 'node:tls';
+import type { Caller, Role } from '../caller.js';
+import { isLoopback } from '../config-access.js';
+import type { Context } from '../context.js';
+import type { TokenRole } from '../generated/prisma/enums.js';
+import { findToken, isToken, type Token } from '../operations/access/tokens.js';
+import { toCaller } from './callers.js';
+import { type Credentials, unauthenticated } from './credentials.js';
+import { Recent } from './recent.js';
+
+const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
+
+/** For so long nobody asks the database again whether a token is good; what is revoked is forgotten at once. */
+const KNOWN_MS = 2000;
+
+export class TokenCallers {
+  private readonly ctx: Context;
+  private readonly recent = new Recent<{ token: Token; caller: Caller } | undefined>(KNOWN_MS);
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    ctx.events.onRing('access', () => this.recent.clear());
+  }
+
+  /**
+   * @returns undefined where it is no API token at all
+   * @throws HttpError 401
+   */
+  async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
+    if (!isToken(shown.secret)) return undefined;
+    const found = await this.recent.get(shown.secret, () => this.load(shown.secret));
+    if (!found) throw unauthenticated('the token is not known here, has expired or was revoked');
+    if (shown.scheme === 'basic') {
+      if (!isSafe(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
+      if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');
+    }
+    return { ...found.caller, address };
+  }
+
+  private async load(secret: string): Promise<{ token: Token; caller: Caller } | undefined> {
+    const token = await findToken(this.ctx, secret);
+    if (!token) return undefined;
+    const { id, name, role, quotas, isReadOnly, expiresAt } = token;
+    const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
+    return { token, caller: await toCaller(this.ctx, { ...identity, expiresAt: expiresAt?.toString() }) };
+  }
+}
+
+/** Nobody on the way reads what it says. */
+function isSafe({ socket }: IncomingMessage): boolean {
+  return (socket as TLSSocket).encrypted === true || isLoopback(socket.remoteAddress?.replace(/^::ffff:/, '') ?? '');
+}

@@ -1,0 +1,139 @@
+/** API tokens: made, listed, revoked, and found by what a caller shows. A token is shown once, and only its hash is kept. */
+import { createHash, randomBytes } from 'node:crypto';
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
+import { isBefore } from '../../time.js';
+import { checkText, checkTime } from '../input.js';
+import { allow } from '../policy.js';
+
+/** By which a token is known where it turns up, in a log or in a repository. */
+const PREFIX = 'tapegate_';
+const SECRET_BYTES = 32;
+
+export interface CreateTokenInput {
+  /** The user whom it stands for; or what the service, viewer or operator is called. */
+  name: string;
+  role: TokenRole;
+  /** Of a service: the users for whom it acts, one at least. */
+  quotas?: readonly string[] | null | undefined;
+  isReadOnly?: boolean | null | undefined;
+  note?: string | null | undefined;
+  /** Unless given, it is good until it is revoked. */
+  expiresAt?: string | null | undefined;
+}
+
+/** Everything of a token but what proves it. */
+export type Token = Omit<ApiToken, 'hash'>;
+
+const shown = { hash: true } as const;
+
+/**
+ * @returns the token, which nobody can be shown again
+ * @throws InvalidInputError
+ */
+export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
+  allow(ctx, 'createToken');
+  const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
+  const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
+  const token = await ctx.db.prisma.apiToken.create({
+    data: {
+      hash: hashOf(secret),
+      name,
+      role: input.role,
+      quotas,
+      isReadOnly: input.isReadOnly ?? false,
+      note,
+      madeAt: ctx.now(),
+      madeBy: ctx.caller.name,
+      expiresAt,
+    },
+    omit: shown,
+  });
+  return { token, secret };
+}
+
+/** @throws InvalidInputError */
+function checkToken(input: CreateTokenInput, now: string) {
+  const name = checkText('name', input.name);
+  if (name === '') throw new InvalidInputError('name', 'must not be empty');
+  if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
+  if (!Object.hasOwn(TokenRole, input.role)) {
+    throw new InvalidInputError(
+      'role',
+      `must be one of ${Object.keys(TokenRole).join(', ')}, not ${quote(input.role)}`,
+    );
+  }
+  const quotas = [...new Set(input.quotas ?? [])].map((user) => checkText('quotas', user));
+  if ((input.role === 'SERVICE') !== quotas.length > 0) {
+    const problem =
+      input.role === 'SERVICE' ? 'must name the users for whom the service acts' : 'are for services only';
+    throw new InvalidInputError('quotas', problem);
+  }
+  const expiresAt = input.expiresAt ? checkTime('expiresAt', input.expiresAt) : null;
+  if (expiresAt !== null && !isBefore(now, expiresAt)) {
+    throw new InvalidInputError('expiresAt', `must be in the future: ${expiresAt} is not after ${now}`);
+  }
+  return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
+}
+
+/** All that were ever made, oldest first. */
+export async function listTokens(ctx: Context): Promise<Token[]> {
+  allow(ctx, 'listTokens');
+  return await ctx.db.prisma.apiToken.findMany({ orderBy: { id: 'asc' }, omit: shown });
+}
+
+/**
+ * Its bearer is known no longer, and streams that it has opened end. A second time changes nothing.
+ * @throws NotFoundError
+ */
+export async function revokeToken(ctx: Context, id: number): Promise<Token> {
+  allow(ctx, 'revokeToken');
+  await ctx.db.pool.query(
+    sql`WITH revoked AS (UPDATE api_token SET revoked_at = ${ctx.now()} WHERE id = ${id} AND revoked_at IS NULL RETURNING id)
+        SELECT pg_notify('tapegate', 'access') FROM revoked`,
+  );
+  const token = await ctx.db.prisma.apiToken.findUnique({ where: { id }, omit: shown });
+  if (!token) throw new NotFoundError(`there is no token with id ${id}`);
+  return token;
+}
+
+export function isToken(text: string): boolean {
+  return text.startsWith(PREFIX);
+}
+
+function hashOf(secret: string): Buffer<ArrayBuffer> {
+  return Buffer.from(createHash('sha256').update(secret).digest());
+}
+
+/** The token that somebody shows; undefined where it is none, or is good no longer. */
+export async function findToken(ctx: Context, secret: string): Promise<Token | undefined> {
+  const { rows } = await ctx.db.pool.query<Token>(
+    sql`SELECT t.id, t.name, t.role, t.quotas, t.is_read_only AS "isReadOnly", t.note, t.made_at AS "madeAt", t.made_by AS "madeBy",
+          t.expires_at AS "expiresAt", t.revoked_at AS "revokedAt", t.used_at AS "usedAt"
+        FROM api_token t WHERE t.hash = ${hashOf(secret)} AND t.revoked_at IS NULL
+          AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})`,
+  );
+  const [token] = rows;
+  if (token) await noteUse(ctx, token);
+  return token;
+}
+
+/** To the hour, so that few requests write. */
+async function noteUse(ctx: Context, { id }: Token): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE api_token SET used_at = ${ctx.now()}
+        WHERE id = ${id} AND (used_at IS NULL OR used_at < ${ctx.now()}::timestamp - interval '1 hour')`,
+  );
+}
+
+/** Of some tokens, those that are good no longer. */
+export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (
+          SELECT FROM api_token t WHERE t.id = i.id AND t.revoked_at IS NULL
+            AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()}))`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}

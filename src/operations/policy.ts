@@ -1,0 +1,115 @@
+/**
+ * Who may do what: one table for both protocols. Every operation that a protocol or a command calls is in it and asks
+ * `allow` under its own name; GraphQL's fields say the same rights a second time.
+ *
+ * What a caller may not know of is answered as what does not exist, to the letter: lists, counts and pages leave it out, and
+ * a single one is not found. What it may know of and not do is refused by name.
+ */
+import { type Caller, hasQuota, hasRole, type Role } from '../caller.js';
+import type { Context } from '../context.js';
+import { type Sql, sql } from '../database/sql.js';
+import { ForbiddenError, quote } from '../errors.js';
+import type { Prisma } from '../generated/prisma/client.js';
+
+/**
+ * What an operation needs.
+ * - `read`: any role; gives what the caller may see.
+ * - `ask`: a quota for which the caller may act.
+ * - `change`: a request that the caller has made, or one of a quota that it manages.
+ * - `look`: viewers and operators: it shows what belongs to nobody's quota, or to everybody's.
+ * - `operate`: operators.
+ */
+export type Right = 'read' | 'ask' | 'change' | 'look' | 'operate';
+
+export const policy = {
+  getFile: 'read',
+  listFiles: 'read',
+  listVolumes: 'read',
+  listDrives: 'read',
+  listDisksByPage: 'read',
+  getRequest: 'read',
+  listRequests: 'read',
+  getQuota: 'read',
+  listQuotasByPage: 'read',
+  listSuspensions: 'read',
+  showPlan: 'read',
+  watchRequest: 'read',
+  watchStages: 'read',
+  watchEnd: 'read',
+  estimateRequest: 'ask',
+  createRequest: 'ask',
+  updateRequest: 'change',
+  cancelRequest: 'change',
+  releaseFiles: 'change',
+  retryRequest: 'change',
+  listVerifications: 'look',
+  setPriority: 'operate',
+  suspend: 'operate',
+  resume: 'operate',
+  verifyAgain: 'operate',
+  createToken: 'operate',
+  listTokens: 'operate',
+  revokeToken: 'operate',
+} as const satisfies Record<string, Right>;
+
+export type Operation = keyof typeof policy;
+
+/** The roles that have a right, and what it is called in an error, after "may not". */
+const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
+  read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read that' },
+  ask: {
+    roles: ['user', 'operator', 'service', 'legacy'],
+    what: 'ask for files: it has no quota to ask for them with',
+  },
+  change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
+  look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
+  operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
+};
+
+/** Whether a caller may call an operation at all, whatever it is called with. */
+export function may(caller: Caller, operation: Operation): boolean {
+  return hasRole(caller, ...rights[policy[operation]].roles);
+}
+
+/**
+ * @param user of the quota that is to be charged, where there is one
+ * @throws ForbiddenError, which is the same whether that user exists or not
+ */
+export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation, user?: string): void {
+  if (!may(caller, operation)) throw new ForbiddenError(caller.name, rights[policy[operation]].what);
+  if (user === undefined || hasQuota(caller.acts, user)) return;
+  throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
+}
+
+/** A request as the policy sees it. */
+interface OwnedRequest {
+  id: number;
+  /** Of its quota. */
+  user: string;
+  /** Who has made it; null where nobody noted it. */
+  madeBy: string | null;
+}
+
+/**
+ * To be called with a request that the caller may see.
+ * @throws ForbiddenError
+ */
+export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Operation, request: OwnedRequest): void {
+  allow({ caller }, operation);
+  const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === caller.name;
+  if (isOwn || hasQuota(caller.manages, request.user)) return;
+  throw new ForbiddenError(
+    caller.name,
+    `change request ${request.id} of user ${quote(request.user)}, which somebody else has made`,
+  );
+}
+
+/** What the caller may see of quotas `q`, and so of their requests. */
+export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
+  return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
+}
+
+/** The same for Prisma. */
+export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.QuotaWhereInput {
+  return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
+}
