@@ -154,15 +154,22 @@ function text(lines: string[]): string {
 /** Nothing may hang on a mail server that does not answer. */
 const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, socketTimeout: 30_000 };
 
-/** @param smtpUrl as in SMTP_URL */
+/**
+ * With a name in the URL there is a password, which goes over TLS alone, to a server whose certificate is good for its host:
+ * only what listens on this host itself needs none.
+ * @param smtpUrl as in SMTP_URL
+ */
 export function createMailTransport(smtpUrl: string): Transporter {
   const url = new URL(smtpUrl);
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6
+  const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));
   return nodemailer.createTransport({
-    host: url.hostname.replace(/^\[(.*)\]$/, '$1'), // IPv6
+    host,
     port: Number(url.port) || (url.protocol === 'smtps:' ? 465 : 25),
     secure: url.protocol === 'smtps:',
-    // smtp: is in the clear where the server has no TLS, so a certificate of the house must not be an obstacle to it
-    tls: { rejectUnauthorized: url.protocol === 'smtps:' },
+    requireTLS: needsTls,
+    // else it is in the clear where the server has no TLS, so a certificate of the house must not be an obstacle to it
+    tls: { rejectUnauthorized: needsTls },
     ...(url.username && {
       auth: { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) },
     }),
@@ -170,4 +177,8 @@ export function createMailTransport(smtpUrl: string): Transporter {
     disableFileAccess: true,
     disableUrlAccess: true,
   });
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }

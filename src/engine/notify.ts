@@ -5,7 +5,7 @@
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
-import { messageOf } from '../errors.js';
+import { codeOf, messageOf } from '../errors.js';
 import {
   claimMail,
   hasSender,
@@ -74,14 +74,22 @@ async function send(
     await transport.sendMail(message);
     return { state: 'SENT' };
   } catch (error) {
-    ctx.log.warn({ to: letter.recipient, error: messageOf(error) }, 'mail was not taken');
-    if (isRefused(error)) return { state: 'REJECTED', error: messageOf(error) };
+    const reason = describeFailure(error);
+    ctx.log.warn({ to: letter.recipient, error: reason }, 'mail was not taken');
+    if (isRefused(error)) return { state: 'REJECTED', error: reason };
     if (isDeferred(error) && secondsBetween(letter.createdAt, ctx.now()) >= DEFERRED_SECONDS) {
-      return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${messageOf(error)}` };
+      return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
     }
     const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(letter.attempts, PAUSES_SECONDS.length - 1)];
-    return { state: 'PENDING', error: messageOf(error), nextTryAt: addSeconds(ctx.now(), pause ?? 0) };
+    return { state: 'PENDING', error: reason, nextTryAt: addSeconds(ctx.now(), pause ?? 0) };
   }
+}
+
+/** Why a letter was not taken. */
+function describeFailure(error: unknown): string {
+  const text = messageOf(error);
+  if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
+  return `the mail server begins no TLS (STARTTLS), and without it gets no password: ${text}`;
 }
 
 /**
