@@ -27,7 +27,8 @@ import { registerUpdate } from './commands/update.js';
 import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
-import { ConfigError, environment, isDebug } from './config.js';
+import { ConfigError, environment, hideSecrets, isDebug } from './config.js';
+import { hideSecretsOfCrashes } from './crash.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from './errors.js';
 import { installExactJson } from './json.js';
 import { packageRoot } from './package-root.js';
@@ -95,13 +96,14 @@ function fail(error: unknown): number {
   const stack = isDebug(environment) && error instanceof Error ? error.stack : undefined;
   const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
   const text = stack || message || String(error);
-  process.stderr.write(`tapegate: ${text.split('\n').map(printable).join('\n')}\n`);
+  process.stderr.write(`tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`);
   if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
   if (error instanceof UnconfirmedError) return exitCodes.failed;
   if (error instanceof UnavailableError) return exitCodes.unavailable;
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
+hideSecretsOfCrashes();
 installExactJson();
 // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
 process.stdout.on('error', (error) => process.exit(codeOf(error) === 'EPIPE' ? 0 : fail(error)));

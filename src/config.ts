@@ -1,11 +1,15 @@
 /** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
 import { execFileSync } from 'node:child_process';
 import { type AccessConfig, readAccess } from './config-access.js';
+import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
 
 /** Of this process. */
 export const environment: Environment = process.env;
+
+/** For all that this process logs or prints. */
+export const hideSecrets = createHider(environment);
 
 export interface Config {
   access: AccessConfig;
@@ -81,7 +85,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
   };
   const url = (name: string, choice: UrlChoice): string | undefined => {
     const value = text(name);
-    if (value !== undefined && !isUrl(value, choice)) fault(name, expectedUrl(choice));
+    if (value !== undefined && !isUrl(value, choice)) fault(name, expectedUrl(value, choice));
     return value;
   };
 
@@ -150,7 +154,7 @@ function findGroup(name: string): number | undefined {
 export function readServerUrl(env: Environment): string {
   const url = env.TAPEGATE_URL || defaultServerUrl;
   const choice = { protocols: ['http:', 'https:'], needsHost: true };
-  if (!isUrl(url, choice)) throw new ConfigError([refusalOf('TAPEGATE_URL', expectedUrl(choice), env)]);
+  if (!isUrl(url, choice)) throw new ConfigError([refusalOf('TAPEGATE_URL', expectedUrl(url, choice), env)]);
   return url.replace(/\/+$/, '');
 }
 
@@ -169,16 +173,21 @@ interface UrlChoice {
 
 function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {
   if (!URL.canParse(value)) return false;
-  const { protocol, hostname } = new URL(value);
-  return protocols.includes(protocol) && value.includes('://') && (hostname !== '' || !needsHost);
+  const { protocol, hostname, username } = new URL(value);
+  if (!protocols.includes(protocol) || !value.includes('://')) return false;
+  // what follows a `/`, `?` or `#` of a password would count as a place, and be shown as one
+  const isCutShort = hostname !== '' && username === '' && value.replace(/\?[\w.]+=.*$/s, '').includes('@');
+  return !isCutShort && (hostname !== '' || !needsHost);
 }
 
-function expectedUrl({ protocols }: UrlChoice): string {
-  return `a URL that begins with ${protocols.map((protocol) => `${protocol}//`).join(' or ')}`;
+function expectedUrl(value: string, { protocols }: UrlChoice): string {
+  const beginnings = protocols.map((protocol) => `${protocol}//`);
+  const isLogin = value.includes('@') && beginnings.some((beginning) => value.startsWith(beginning));
+  return isLogin
+    ? 'a URL whose user and password are percent-encoded'
+    : `a URL that begins with ${beginnings.join(' or ')}`;
 }
 
-/** What a URL has before its `@` may be a password. */
 function refusalOf(name: string, expected: string, env: Environment): string {
-  const value = name.endsWith('_URL') ? env[name]?.replace(/^([^:]*:\/*).*@/s, '$1…@') : env[name];
-  return `${name} must be ${expected}, not ${JSON.stringify(value)}`;
+  return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, env[name] ?? ''))}`;
 }

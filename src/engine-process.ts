@@ -8,6 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
 import { environment, readConfig } from './config.js';
+import { hideSecretsOfCrashes } from './crash.js';
 import { type Engine, startEngine } from './engine/runner.js';
 import { attach } from './runtime.js';
 import { backendNames, createBackend } from './tape/index.js';
@@ -20,6 +21,7 @@ const CLOSE_MS = 1000;
 /** A drive reads its queue, starts, finishes and charges; each pass has one. */
 const CONNECTIONS = 6;
 
+hideSecretsOfCrashes();
 const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
 const config = readConfig(environment, backendNames);
 let engine: Promise<Engine> | undefined;

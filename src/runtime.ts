@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { pino } from 'pino';
 import { SYSTEM } from './caller.js';
-import type { Config } from './config.js';
+import { type Config, hideSecrets } from './config.js';
 import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
@@ -65,7 +65,8 @@ export async function openRuntime(config: Config, makes: Makes = 'database'): Pr
  */
 export function attach(config: Config, connection: ClientConfig, poolSize?: number): Omit<Runtime, 'migrated'> {
   installExactJson();
-  const log = pino({ level: config.logLevel, base: null }, pino.destination({ dest: 2, sync: true }));
+  const hooks = { streamWrite: hideSecrets };
+  const log = pino({ level: config.logLevel, base: null, hooks }, pino.destination({ dest: 2, sync: true }));
   // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, poolSize === undefined ? { log } : { log: quiet, poolSize });

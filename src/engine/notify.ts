@@ -14,6 +14,7 @@ import {
   SEND_SECONDS,
   type SendResult,
 } from '../operations/mail/outbox.js';
+import { createHider } from '../secrets.js';
 import { addSeconds, secondsBetween } from '../time.js';
 
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
@@ -74,7 +75,7 @@ async function send(
     await transport.sendMail(message);
     return { state: 'SENT' };
   } catch (error) {
-    const reason = describeFailure(error);
+    const reason = describeFailure(error, ctx.config.smtpUrl);
     ctx.log.warn({ to: letter.recipient, error: reason }, 'mail was not taken');
     if (isRefused(error)) return { state: 'REJECTED', error: reason };
     if (isDeferred(error) && secondsBetween(letter.createdAt, ctx.now()) >= DEFERRED_SECONDS) {
@@ -85,9 +86,9 @@ async function send(
   }
 }
 
-/** Why a letter was not taken. */
-function describeFailure(error: unknown): string {
-  const text = messageOf(error);
+/** Why a letter was not taken. A server may say again what it was told. */
+function describeFailure(error: unknown, smtpUrl: string | undefined): string {
+  const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
   return `the mail server begins no TLS (STARTTLS), and without it gets no password: ${text}`;
 }

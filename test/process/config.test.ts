@@ -80,6 +80,7 @@ test.each<[string, string, Partial<Config>]>([
   ['AUTH', ' open, token', { access: { auth: new Set(['token', 'open']) } }],
   ['HOST', '::1', { host: '::1' }],
   ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
+  ['DATABASE_URL', 'postgresql://db/tapes?user=a@b', { databaseUrl: 'postgresql://db/tapes?user=a@b' }],
   ['DATABASE_URL', 'postgres://db', { databaseUrl: 'postgres://db' }],
   ['DATABASE_URL', 'postgresql:///tapes?host=/run', { databaseUrl: 'postgresql:///tapes?host=/run' }],
   ['DATA_DIR', '/srv/tapes and disks', { dataDir: '/srv/tapes and disks' }],
@@ -123,6 +124,7 @@ test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
 );
 
 const database = 'DATABASE_URL must be a URL that begins with postgresql:// or postgres://, not';
+const login = (name: string) => `${name} must be a URL whose user and password are percent-encoded, not`;
 const smtp = 'SMTP_URL must be a URL that begins with smtp:// or smtps://, not';
 
 test.each([
@@ -161,6 +163,12 @@ test.each([
   ['DATABASE_URL', 'tapes', `${database} "tapes"`],
   ['DATABASE_URL', 'mysql://u:secret@db/tapes', `${database} "mysql://…@db/tapes"`],
   ['DATABASE_URL', 'postgresql:tapes', `${database} "postgresql:tapes"`],
+  ['DATABASE_URL', 'mysql://db/tapes?password=secret', `${database} "mysql://db/tapes?…"`],
+  ['DATABASE_URL', 'postgresql://u:12/secret@db/tapes', `${login('DATABASE_URL')} "postgresql://…@db/tapes"`],
+  ['DATABASE_URL', 'postgresql://u:12?secret@db/tapes', `${login('DATABASE_URL')} "postgresql://…@db/tapes"`],
+  ['DATABASE_URL', 'postgresql://u:sec/ret@db/tapes', `${login('DATABASE_URL')} "postgresql://…@db/tapes"`],
+  ['DATABASE_URL', 'postgresql://u:secret', `${database} "postgresql://u:…"`],
+  ['SMTP_URL', 'smtp://u:12#secret@mail', `${login('SMTP_URL')} "smtp://…@mail"`],
   ['SMTP_URL', 'mail.example.org', `${smtp} "mail.example.org"`],
   ['SMTP_URL', 'smtp:mail.example.org', `${smtp} "smtp:mail.example.org"`],
   ['SMTP_URL', 'smtp://', `${smtp} "smtp://"`],

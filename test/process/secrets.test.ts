@@ -1,0 +1,144 @@
+/** Passwords that real servers refuse, and what the program says of it: no output and no command line of a process has them. */
+import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { Refusal, startMailServer } from '../support/mail-server.js';
+import { cleanUp, makeDataDir, type Result, runCli, startCli, startProcess, stop } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+
+/** With all that has to be encoded in a URL, and in JSON. */
+const PASSWORD = 'hunter2/"@#?: correct';
+const FORMS = /hunter2|correct|aHVudGVyM|dGFwZXM6aHVudGVy/;
+
+let app: TestApp;
+let server: Embedded;
+let databaseUrl: string;
+
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  const dataDir = path.join(makeDataDir(), 'postgres');
+  server = await startEmbedded({ dataDir });
+  await server.ensureDatabase('tapes');
+  const config = server.config('tapes');
+  const client = new pg.Client(config);
+  await client.connect();
+  await client.query(`CREATE ROLE tapes LOGIN PASSWORD 'another one'`);
+  const rules = path.join(dataDir, 'pg_hba.conf');
+  writeFileSync(rules, `local all tapes scram-sha-256\n${readFileSync(rules, 'utf8')}`);
+  await client.query('SELECT pg_reload_conf()');
+  await client.end();
+  const login = `tapes:${encodeURIComponent(PASSWORD)}`;
+  databaseUrl = `postgresql://${login}@${encodeURIComponent(String(config.host))}:${config.port}/tapes`;
+});
+afterAll(async () => {
+  await server.close();
+  await cleanUp();
+  await app.close();
+});
+
+/** The command lines of all processes of this host. */
+function readCommandLines(): string[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return pids.flatMap((pid) => {
+    try {
+      return [readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')];
+    } catch {
+      return []; // it has ended
+    }
+  });
+}
+
+function expectNoSecret({ stdout, stderr }: Pick<Result, 'stdout' | 'stderr'>): void {
+  expect(stdout).not.toMatch(FORMS);
+  expect(stderr).not.toMatch(FORMS);
+}
+
+test.each([['quota', 'list'], ['start'], ['work'], ['migrate']])(
+  'a database that refuses the password of DATABASE_URL: "%s %s" says so without it',
+  async (...args) => {
+    const env = { DATABASE_URL: databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'trace', PORT: '0' };
+    const result = await runCli(args.filter(Boolean), { env });
+    expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('password authentication failed') });
+    expectNoSecret(result);
+  },
+);
+
+test('a database that is not there is named without the password, and so is one with a malformed URL', async () => {
+  const password = encodeURIComponent(PASSWORD);
+  const urls = [
+    '127.0.0.1:1/tapes',
+    '[::1]:1/tapes',
+    '%2Fnowhere/tapes',
+    'no.such.host.invalid/tapes',
+    '127.0.0.1:x/tapes',
+  ];
+  for (const place of urls) {
+    for (const login of [`tapes:${password}`, `tapes:12/${PASSWORD}`, `tapes:${PASSWORD}`]) {
+      const env = { DATABASE_URL: `postgresql://${login}@${place}`, LOG_LEVEL: 'trace' };
+      const result = await runCli(['quota', 'list'], { env });
+      expect(result.code).toBeGreaterThan(0);
+      expectNoSecret(result);
+    }
+  }
+}, 120_000);
+
+test('a mail server that refuses a login, and says it again, has it in no log, no letter and no command line', async () => {
+  const mail = await startMailServer(0, {
+    authOptional: false,
+    disabledCommands: ['STARTTLS'],
+    allowInsecureAuth: true,
+    onAuth: ({ username, password }, _session, callback) => {
+      const login = Buffer.from(`\0${username}\0${password}`).toString('base64');
+      callback(
+        new Refusal(535, `AUTH PLAIN ${login}: ${password}, or ${encodeURIComponent(password ?? '')}, is wrong`),
+      );
+    },
+  });
+  const smtpUrl = mail.url.replace('//', `//tapes:${encodeURIComponent(PASSWORD)}@`);
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, SMTP_URL: smtpUrl, LOG_LEVEL: 'trace' };
+  const working = startCli(['work'], { env });
+  const fields = { files: ['/a'], notify_on_last_file: 'a@example.org', retention: '2099-01-01' };
+  await makeRequest(app, { quota: 'alice', ...fields });
+  const letter = await waitFor('the refusal', async () => {
+    const { rows } = await app.ctx.db.pool.query('SELECT * FROM notification WHERE attempts > 0');
+    return rows[0];
+  });
+  expect(readCommandLines().some((line) => line.includes('engine-process'))).toBe(true);
+  expect(readCommandLines().filter((line) => FORMS.test(line))).toEqual([]);
+  const result = await stop(working);
+  await mail.close();
+  expect(letter.last_error).toMatch(/535 AUTH PLAIN …: …, or …, is wrong/);
+  expect(result.stderr).toContain('mail was not taken');
+  expectNoSecret(result);
+});
+
+test('a server that does not answer is named without what TAPEGATE_URL has before it', async () => {
+  for (const login of ['tapes:hunter2', 'hunter2', encodeURIComponent(PASSWORD)]) {
+    for (const command of [['requests'], ['watch', '1'], ['ls'], ['cancel', '1']]) {
+      const env = { TAPEGATE_URL: `http://${login}@127.0.0.1:1`, LOG_LEVEL: 'trace' };
+      const result = await runCli(command, { env });
+      expect(result.code).toBeGreaterThan(0);
+      expectNoSecret(result);
+    }
+  }
+}, 120_000);
+
+test('a process that an error ends which nobody has caught says it without a secret', async () => {
+  const program = path.join(makeTempDir(), 'crash.mjs');
+  const crash = path.resolve('dist/src/crash.js');
+  writeFileSync(program, `import { hideSecretsOfCrashes } from ${JSON.stringify(crash)};\n`);
+  appendFileSync(program, 'hideSecretsOfCrashes();\nPromise.reject(new TypeError(process.env.DATABASE_URL));\n');
+  const result = await startProcess(process.execPath, [program], { env: { DATABASE_URL: databaseUrl } }).ended;
+  expect(result).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/TypeError: postgresql:\/\/…@[\s\S]*crash\.mjs:3/),
+  });
+  expectNoSecret(result);
+});
