@@ -3,6 +3,7 @@
  * Its wrapper class is not used: it ends the process on SIGTERM by itself and cannot attach to a running server.
  */
 import { execFileSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -25,12 +26,24 @@ export function findServerUser(dataDir: string): ServerUser {
   const owner = fs.statSync(dataDir, { throwIfNoEntry: false });
   if (own === undefined || (own !== 0 && (!owner || owner.uid === own))) return {};
   if (owner && own !== 0) throw new Error(`${dataDir} belongs to another user (uid ${owner.uid})`);
-  if (owner && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
+  if (owner && owner.uid !== 0) {
+    refuseAnybodys(dataDir, owner.uid);
+    return { uid: owner.uid, gid: owner.gid };
+  }
   for (const name of ['postgres', 'nobody']) {
     const [uid, gid] = [idOf('-u', name), idOf('-g', name)];
     if (uid !== undefined && gid !== undefined) return { uid, gid };
   }
   throw new Error('PostgreSQL refuses to run as root, and there is no user "postgres" or "nobody" to run it as');
+}
+
+/** Where everybody may make folders, one of another user's may be there before root's, with a database of that user's making. */
+function refuseAnybodys(dataDir: string, uid: number): void {
+  const above = fs.statSync(path.dirname(dataDir));
+  if (above.uid === uid || (above.mode & 0o022) === 0) return;
+  throw new Error(
+    `${dataDir} belongs to another user (uid ${uid}), and others may write in ${path.dirname(dataDir)}: nobody can tell who has made it`,
+  );
 }
 
 function idOf(flag: string, name: string): number | undefined {
@@ -74,22 +87,35 @@ function makeLinks(root: string): boolean {
   return true;
 }
 
+/** Anybody may make a folder there, of any name: only what is this user's counts, and one more is made where a name is taken. */
 function copyBinaries(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };
   const copy = path.join('/var/tmp', `tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`);
-  if (!fs.existsSync(copy)) {
-    const partial = fs.mkdtempSync(`${copy}.`);
-    fs.chmodSync(partial, 0o755);
-    fs.cpSync(path.join(root, 'native'), path.join(partial, 'native'), { recursive: true, verbatimSymlinks: true });
-    makeLinks(partial);
+  const known = findCopy(copy);
+  if (known !== undefined) return known;
+  const partial = fs.mkdtempSync(`${copy}.`);
+  fs.chmodSync(partial, 0o755);
+  fs.cpSync(path.join(root, 'native'), path.join(partial, 'native'), { recursive: true, verbatimSymlinks: true });
+  makeLinks(partial);
+  for (const whole of [copy, `${copy}${WHOLE}${randomUUID()}`]) {
     try {
-      fs.renameSync(partial, copy);
-    } catch (error) {
-      fs.rmSync(partial, { recursive: true });
-      if (!fs.existsSync(copy)) throw error; // otherwise another process was faster
+      if (!fs.lstatSync(whole, { throwIfNoEntry: false })) fs.renameSync(partial, whole);
+    } catch {
+      // it has just been taken
     }
   }
-  const { uid, mode } = fs.lstatSync(copy);
-  if (uid !== process.getuid?.() || mode & 0o022) throw new Error(`${copy} can be written by others: remove it`);
-  return copy;
+  fs.rmSync(partial, { recursive: true, force: true }); // where another process was faster
+  const made = findCopy(copy);
+  if (made === undefined) throw new Error(`there is no ${copy}, and it cannot be made`);
+  return made;
+}
+
+const WHOLE = '.whole-';
+
+function findCopy(copy: string): string | undefined {
+  const names = fs.readdirSync(path.dirname(copy)).filter((name) => name.startsWith(`${path.basename(copy)}${WHOLE}`));
+  return [copy, ...names.map((name) => path.join(path.dirname(copy), name))].find((folder) => {
+    const stats = fs.lstatSync(folder, { throwIfNoEntry: false });
+    return stats?.isDirectory() === true && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0;
+  });
 }

@@ -7,7 +7,7 @@
  * - A server that dies while a process is attached is started again, and so is one that is told to end: asked to do so
  *   gently it would wait for its clients, which are the processes that wait for it.
  *
- * It listens on a Unix socket only.
+ * It listens on a Unix socket only, and takes the word of the operating system for who calls (server-access.ts).
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -20,6 +20,7 @@ import { findBinaries, findServerUser, isReachable } from './binaries.js';
 import { destroy } from './line.js';
 import { PRESENCE_LOCK } from './locks.js';
 import { isServer, readPidFile } from './postmaster.js';
+import { guardCluster } from './server-access.js';
 import { type Child, hurryUp, PORT, type Server, serverEnv, shutDown, tryStart } from './server-process.js';
 
 export interface Embedded {
@@ -51,6 +52,8 @@ const WATCH_MS = 2000;
 /** @throws Error that names the server's log when it does not start in time */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   const server = prepare(options);
+  // also where a server runs already: an earlier version may have started it, and let in whoever reaches its socket
+  const hasNewRules = guardCluster(server, USER);
   let isClosed = false;
   let presence: pg.Client | undefined;
 
@@ -71,6 +74,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   }
   let mending = Promise.resolve();
   await attach();
+  if (hasNewRules) await presence?.query('SELECT pg_reload_conf()');
   const watch = setInterval(() => hurryUp(server), WATCH_MS).unref();
 
   return {
@@ -81,6 +85,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
       clearInterval(watch);
       await mending;
       if (presence) await leave(server, presence);
+      if (server.socket.fd !== undefined) fs.closeSync(server.socket.fd);
     },
   };
 }
@@ -117,8 +122,8 @@ function prepare(options: EmbeddedOptions): Server {
   const isLong = Buffer.byteLength(dataDir) > 80;
   const server: Server = {
     dataDir,
-    serverDataDir: isHidden ? '/proc/self/cwd' : dataDir,
-    socketDir: isHidden || isLong ? makeSocketDir(dataDir, user) : dataDir,
+    serverDataDir: isHidden ? OWN_FOLDER : dataDir,
+    socket: { folder: dataDir, serverDir: dataDir, clientDir: dataDir },
     bin: findBinaries(user),
     user,
     settings: {
@@ -132,10 +137,27 @@ function prepare(options: EmbeddedOptions): Server {
     startTimeoutMs: options.startTimeoutMs ?? START_TIMEOUT_MS,
   };
   if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) initialise(server);
+  if (isHidden || isLong) server.socket = findShortSocket(server);
   return server;
 }
 
-/** In /tmp whatever TMPDIR says: all processes must find the same one. */
+/** What a process on Linux works in. */
+const OWN_FOLDER = '/proc/self/cwd';
+
+/**
+ * The socket is in the cluster's folder however long its path is, and whoever may enter there: the server works in it, and this
+ * process, with those that it starts, holds it open. A folder of its own elsewhere anybody could make before.
+ */
+function findShortSocket({ dataDir, user }: Server): Server['socket'] {
+  if (process.platform !== 'linux') {
+    const dir = makeSocketDir(dataDir, user);
+    return { folder: dir, serverDir: dir, clientDir: dir };
+  }
+  const fd = fs.openSync(dataDir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
+  return { folder: dataDir, serverDir: OWN_FOLDER, clientDir: `/proc/${process.pid}/fd/${fd}`, fd };
+}
+
+/** Where no folder has such a path. In /tmp whatever TMPDIR says: all processes must find the same one. */
 function makeSocketDir(dataDir: string, user: Server['user']): string {
   const hash = createHash('sha256').update(dataDir).digest('hex').slice(0, 12);
   const dir = path.join('/tmp', `tapegate-${hash}`);
@@ -158,9 +180,10 @@ function initialise(server: Server): void {
     const locale = ['--locale-provider=builtin', '--locale=C.UTF-8'];
     execFileSync(
       path.join(server.bin, 'initdb'),
-      ['-D', target, '-U', USER, '-A', 'trust', '-E', 'UTF8', ...locale, '--no-instructions'],
+      ['-D', target, '-U', USER, '-A', 'peer', '-E', 'UTF8', ...locale, '--no-instructions'],
       { ...server.user, env: serverEnv(), cwd: partial, stdio: ['ignore', 'ignore', 'pipe'] },
     );
+    guardCluster(server, USER, partial);
     fs.renameSync(partial, server.dataDir);
   } catch (error) {
     if (!fs.existsSync(path.join(server.dataDir, 'PG_VERSION'))) throw error; // otherwise another process was faster
@@ -176,7 +199,8 @@ function removePartials(dataDir: string): void {
     const partial = path.join(path.dirname(dataDir), name);
     if (!name.startsWith(prefix)) continue;
     try {
-      fs.rmSync(partial, { recursive: true, force: true, maxRetries: 5 });
+      // what belongs to the server's user may be exchanged for links meanwhile, which this program never follows
+      execFileSync('rm', ['-rf', '--', partial], { stdio: 'ignore' });
     } catch {
       // another process is still at it, and removes it when it sees that it is too late
     }
@@ -252,5 +276,5 @@ async function ensureDatabase(server: Server, name: string, template?: string): 
 }
 
 function clientConfig(server: Server, database: string): pg.ClientConfig {
-  return { host: server.socketDir, port: PORT, user: USER, database };
+  return { host: server.socket.clientDir, port: PORT, user: USER, database };
 }

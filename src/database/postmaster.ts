@@ -3,16 +3,12 @@ import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import { codeOf } from '../errors.js';
+import { readSmall } from './server-access.js';
 
 /** What the server has written of itself; undefined while there is none. */
 export function readPidFile(dataDir: string): { pid: number; status: string } | undefined {
-  try {
-    const lines = fs.readFileSync(path.join(dataDir, 'postmaster.pid'), 'utf8').split('\n');
-    return { pid: Number(lines[0]), status: (lines[7] ?? '').trim() };
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
+  const lines = readSmall(path.join(dataDir, 'postmaster.pid'))?.split('\n');
+  return lines && { pid: Number(lines[0]), status: (lines[7] ?? '').trim() };
 }
 
 /**
@@ -28,12 +24,8 @@ export function removeStaleLocks(dataDir: string, socketLock: string): void {
 }
 
 function readPid(file: string): number | undefined {
-  try {
-    return Number(fs.readFileSync(file, 'utf8').split('\n')[0]);
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
+  const text = readSmall(file);
+  return text === undefined ? undefined : Number(text.split('\n')[0]);
 }
 
 export function isRunning(pid: number): boolean {

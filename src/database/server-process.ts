@@ -1,10 +1,11 @@
 /** The process of the embedded server: how it is started, by one process at a time, and hurried when it ends. */
 import { spawn } from 'node:child_process';
-import fs from 'node:fs';
+import fs, { constants } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codeOf } from '../errors.js';
 import { isServer, readPidFile, removeStaleLocks } from './postmaster.js';
+import { openPlainFile } from './server-access.js';
 import { takeStartLock } from './start-lock.js';
 
 /** Only names the socket's file. */
@@ -15,7 +16,14 @@ export interface Server {
   dataDir: string;
   /** The same directory as the server sees it. */
   serverDataDir: string;
-  socketDir: string;
+  socket: {
+    folder: string;
+    /** The same as the server and its clients see it. */
+    serverDir: string;
+    clientDir: string;
+    /** What holds it open, where that takes one. */
+    fd?: number;
+  };
   bin: string;
   user: { uid?: number; gid?: number };
   settings: Record<string, string | number>;
@@ -33,7 +41,7 @@ export async function tryStart(server: Server, deadline: number): Promise<Child 
   try {
     const pid = readPidFile(server.dataDir)?.pid;
     if (pid !== undefined && isServer(pid, server.dataDir)) return undefined;
-    removeStaleLocks(server.dataDir, path.join(server.socketDir, `.s.PGSQL.${PORT}.lock`));
+    removeStaleLocks(server.dataDir, path.join(server.socket.folder, `.s.PGSQL.${PORT}.lock`));
     const child = spawnServer(server);
     // until others see it
     while (!child.hasExited && readPidFile(server.dataDir)?.pid !== child.pid && performance.now() < deadline) {
@@ -51,12 +59,9 @@ export interface Child {
 }
 
 function spawnServer(server: Server): Child {
-  const settings = { ...server.settings, unix_socket_directories: server.socketDir };
-  const log = fs.openSync(path.join(server.dataDir, 'server.log'), 'a', 0o600);
+  const settings = { ...server.settings, unix_socket_directories: server.socket.serverDir };
+  const log = openLog(server);
   try {
-    if (server.user.uid !== undefined && server.user.gid !== undefined) {
-      fs.fchownSync(log, server.user.uid, server.user.gid);
-    }
     const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
     const child = spawn(path.join(server.bin, 'postgres'), ['-D', server.serverDataDir, '-p', String(PORT), ...flags], {
       ...server.user,
@@ -76,6 +81,15 @@ function spawnServer(server: Server): Child {
   } finally {
     fs.closeSync(log);
   }
+}
+
+/** The server's user owns the folder where root runs Tapegate: a link there must not have root write, or give away, another file. */
+function openLog({ dataDir, user }: Server): number {
+  const file = path.join(dataDir, 'server.log');
+  const log = openPlainFile(file, constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT, 0o600);
+  if (log === undefined) throw new Error(`${file} cannot be made: its folder is gone`);
+  if (user.uid !== undefined && user.gid !== undefined) fs.fchownSync(log, user.uid, user.gid);
+  return log;
 }
 
 /** Has a server that is ending end without waiting for anybody. */

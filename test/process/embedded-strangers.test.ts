@@ -1,0 +1,188 @@
+/** The embedded server among other users of its host. They are real ones: these tests have to be run by root. */
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  chmodSync,
+  chownSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { afterAll, expect, test } from 'vitest';
+import { findServerUser } from '../../src/database/binaries.js';
+import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { packageRoot } from '../../src/package-root.js';
+import { cleanUp, makeDataDir, serverPid, startProcess } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
+
+const isRoot = process.getuid?.() === 0;
+const NOBODY = 65_534;
+
+afterAll(cleanUp);
+
+const startIn = (dataDir: string, startTimeoutMs = 60_000): Promise<Embedded> =>
+  startEmbedded({ dataDir: path.join(dataDir, 'postgres'), startTimeoutMs });
+
+async function answersOf(server: Embedded): Promise<unknown[]> {
+  const client = new pg.Client(server.config('postgres'));
+  await client.connect();
+  try {
+    return (await client.query('SELECT 1 AS one')).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** What another user of the host gets who asks as the database's own. */
+async function askAs(user: { uid?: number; gid?: number }, folder: string): Promise<string> {
+  const script = `
+    const net = require('node:net');
+    const socket = net.connect(process.argv[1] + '/.s.PGSQL.5432', () => {
+      const body = Buffer.from('user\\0postgres\\0database\\0postgres\\0\\0');
+      const head = Buffer.alloc(8);
+      head.writeInt32BE(body.length + 8, 0);
+      head.writeInt32BE(196608, 4);
+      socket.write(Buffer.concat([head, body]));
+    });
+    socket.on('error', (error) => console.log(error.code));
+    // 'R' and 0: it is let in; 'E': it is told why not
+    socket.on('data', (data) => {
+      console.log(data[0] === 0x52 ? (data.readInt32BE(5) === 0 ? 'let in' : 'asked') : data.toString());
+      socket.destroy();
+    });`;
+  const { stdout } = await startProcess(process.execPath, ['-e', script, folder], { ...user, cwd: '/' }).ended;
+  return stdout;
+}
+
+/** As versions before made them. */
+const LET_ALL_IN = 'local all all trust\nhost all all 127.0.0.1/32 trust\n';
+
+test.runIf(isRoot)('as root: no other user is let in, not even that which the server runs as', async () => {
+  const dataDir = makeDataDir();
+  const server = await startIn(dataDir);
+  const user = findServerUser(path.join(dataDir, 'postgres'));
+  expect(user.uid).toBeGreaterThan(0);
+  expect(await askAs(user, path.join(dataDir, 'postgres'))).toContain('Peer authentication failed');
+  expect(await askAs({ uid: NOBODY, gid: NOBODY }, path.join(dataDir, 'postgres'))).not.toContain('let in');
+  expect(await askAs({}, path.join(dataDir, 'postgres'))).toBe('let in\n');
+  await server.close();
+});
+
+test.runIf(isRoot)(
+  'as root: a cluster that let everybody in does so no more, be its server running already',
+  async () => {
+    const dataDir = makeDataDir();
+    const rules = path.join(dataDir, 'postgres/pg_hba.conf');
+    await (await startIn(dataDir)).close();
+    const user = findServerUser(path.join(dataDir, 'postgres'));
+    writeFileSync(rules, LET_ALL_IN);
+    const second = await startIn(dataDir);
+    expect(await askAs(user, path.join(dataDir, 'postgres'))).toContain('Peer authentication failed');
+    writeFileSync(rules, LET_ALL_IN);
+    await second.close();
+    const old = await startIn(dataDir);
+    writeFileSync(rules, LET_ALL_IN);
+    const client = new pg.Client(old.config('postgres'));
+    await client.connect();
+    await client.query('SELECT pg_reload_conf()');
+    await client.end();
+    await waitFor('an old server', async () => (await askAs(user, path.join(dataDir, 'postgres'))) === 'let in\n');
+    const next = await startIn(dataDir);
+    await waitFor('its new rules', async () => (await askAs(user, path.join(dataDir, 'postgres'))) !== 'let in\n');
+    await next.close();
+    await old.close();
+  },
+);
+
+test('rules that an operator has written are left alone', async () => {
+  const dataDir = makeDataDir();
+  await (await startIn(dataDir)).close();
+  const rules = path.join(dataDir, 'postgres/pg_hba.conf');
+  const own = `${readFileSync(rules, 'utf8').split('\n').slice(1).join('\n')}local all monitor scram-sha-256\n`;
+  writeFileSync(rules, own);
+  await (await startIn(dataDir)).close();
+  expect(readFileSync(rules, 'utf8')).toBe(own);
+});
+
+test.runIf(isRoot && process.platform === 'linux')(
+  'as root: a folder of the name that its socket had in /tmp keeps nobody from starting',
+  async () => {
+    let dataDir = makeDataDir();
+    while (dataDir.length < 100) dataDir = path.join(dataDir, 'x'.repeat(40));
+    mkdirSync(dataDir, { recursive: true });
+    const hash = createHash('sha256').update(path.join(dataDir, 'postgres')).digest('hex').slice(0, 12);
+    const squatted = `/tmp/tapegate-${hash}`;
+    mkdirSync(squatted);
+    chownSync(squatted, NOBODY, NOBODY);
+    try {
+      const server = await startIn(dataDir);
+      expect(await answersOf(server)).toEqual([{ one: 1 }]);
+      // and those whom this process starts find it, too
+      const { host } = server.config('postgres');
+      expect(await askAs({}, host ?? '')).toBe('let in\n');
+      await server.close();
+    } finally {
+      rmSync(squatted, { recursive: true });
+    }
+  },
+);
+
+test.runIf(isRoot)(
+  "as root: a link in the place of the server's log has nothing else written or given away",
+  async () => {
+    const dataDir = makeDataDir();
+    await (await startIn(dataDir)).close();
+    const victim = path.join(dataDir, 'of-root');
+    writeFileSync(victim, 'secret', { mode: 0o600 });
+    const log = path.join(dataDir, 'postgres/server.log');
+    rmSync(log);
+    symlinkSync(victim, log);
+    await expect(startIn(dataDir, 2000)).rejects.toThrow(/server\.log is no plain file of its own/);
+    expect([readFileSync(victim, 'utf8'), statSync(victim).uid]).toEqual(['secret', 0]);
+  },
+);
+
+test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
+  'a pipe in the place of %s holds nobody up',
+  async (name) => {
+    const dataDir = makeDataDir();
+    await (await startIn(dataDir)).close();
+    const place = path.join(dataDir, 'postgres', name);
+    rmSync(place, { force: true });
+    execFileSync('mkfifo', [place]);
+    // in a process of its own: what waits for a pipe in this one would end no test
+    const script = `import { startEmbedded } from ${JSON.stringify(path.join(packageRoot, 'dist/src/database/embedded.js'))};
+    await startEmbedded({ dataDir: process.argv[1], startTimeoutMs: 2000 });`;
+    const starting = startProcess(process.execPath, [
+      '--input-type=module',
+      '-e',
+      script,
+      path.join(dataDir, 'postgres'),
+    ]);
+    const { code, stderr } = await starting.ended;
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`${name} is no plain file of its own`),
+    });
+    expect(lstatSync(place).isFIFO()).toBe(true);
+    rmSync(place); // whoever cleans up looks for servers
+  },
+);
+
+test.runIf(isRoot)("as root: a cluster that another user has put into everybody's folder is not started", async () => {
+  const dataDir = makeDataDir();
+  await (await startIn(dataDir)).close();
+  const cluster = path.join(dataDir, 'postgres');
+  chmodSync(dataDir, 0o1777);
+  renameSync(cluster, `${cluster}-of-a-stranger`);
+  execFileSync('cp', ['-a', `${cluster}-of-a-stranger`, cluster]);
+  await expect(startIn(dataDir, 2000)).rejects.toThrow('others may write');
+  expect(serverPid(dataDir)).toBeUndefined();
+});
