@@ -4,11 +4,14 @@ import ComplexityPlugin from '@pothos/plugin-complexity';
 import ErrorsPlugin from '@pothos/plugin-errors';
 import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
+import ScopeAuthPlugin, { type AuthFailure, AuthScopeFailureType } from '@pothos/plugin-scope-auth';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
+import type { Caller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
+import { may, type Operation, refusal } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
@@ -18,6 +21,7 @@ interface SchemaTypes {
   Context: Context & { place?: EventPlace; res?: Answer };
   PrismaTypes: PrismaTypes;
   DefaultFieldNullability: false;
+  AuthScopes: { operation: Operation };
   Scalars: {
     BigInt: { Input: bigint; Output: bigint };
     DateTime: { Input: string; Output: string };
@@ -36,7 +40,7 @@ const PAGE_CURSOR = {
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
-  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
+  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ScopeAuthPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
     client: (ctx) => ctx.db.prisma,
@@ -72,6 +76,12 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     },
   },
   errors: { directResult: true, defaultTypes: [] },
+  // the operations ask the same, which know more: of the fields a test reads that none was forgotten
+  scopeAuth: {
+    authorizeOnSubscribe: true,
+    authScopes: (ctx) => ({ operation: (operation) => may(ctx.caller, operation) }),
+    unauthorizedError: (_parent, { caller }, _info, { failure }) => refusalOf(caller, failure),
+  },
   complexity: {
     limit: { depth: 12, breadth: 200, complexity: 100_000 },
     defaultComplexity: 1,
@@ -133,4 +143,11 @@ builder.subscriptionType({ description: 'What can be watched.' });
 /** Arguments of a connection say how many items it reads; nested lists multiply. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
+}
+
+/** What `allow` would say. */
+function refusalOf(caller: Caller, failure: AuthFailure): Error {
+  if (failure.kind === AuthScopeFailureType.AuthScope) return refusal(caller, failure.parameter as Operation);
+  if ('failures' in failure && failure.failures[0]) return refusalOf(caller, failure.failures[0]);
+  throw new Error(`a field is refused for a reason that is unknown: ${failure.kind}`);
 }

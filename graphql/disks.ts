@@ -38,6 +38,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
 
 builder.queryFields((t) => ({
   restoreDisks: t.prismaConnection({
+    authScopes: { operation: 'listDisksByPage' },
     type: 'RestoreDisk',
     cursor: 'id',
     description: 'All restore disks, in the order in which they were added.',

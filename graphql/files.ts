@@ -85,6 +85,7 @@ builder.prismaNode('TapeFile', {
 
 builder.queryFields((t) => ({
   tapeFile: t.prismaField({
+    authScopes: { operation: 'getFile' },
     type: 'TapeFile',
     nullable: true,
     description: 'A file by its path; null when the catalogue does not know it.',
@@ -92,6 +93,7 @@ builder.queryFields((t) => ({
     resolve: (query, _root, { path }, ctx) => getFile(ctx, path, query),
   }),
   tapeFiles: t.prismaConnection({
+    authScopes: { operation: 'listFiles' },
     type: 'TapeFile',
     cursor: 'path',
     description: 'Tape files in order of their paths.',
@@ -121,6 +123,7 @@ const isChange = ({ from }: StageChange) => from !== null;
 
 builder.subscriptionFields((t) => ({
   stageChanges: t.field({
+    authScopes: { operation: 'watchStages' },
     type: StageChangeType,
     description:
       'The present stages of the files of a request, or of those whose path holds `match`, then every change. ' +

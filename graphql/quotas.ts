@@ -65,6 +65,7 @@ builder.prismaNode('Quota', {
 
 builder.queryFields((t) => ({
   quota: t.prismaField({
+    authScopes: { operation: 'getQuota' },
     type: 'Quota',
     nullable: true,
     description: 'A quota by its user; null when there is none.',
@@ -72,6 +73,7 @@ builder.queryFields((t) => ({
     resolve: (query, _root, { user }, ctx) => orNull(getQuota(ctx, user, query)),
   }),
   quotas: t.prismaConnection({
+    authScopes: { operation: 'listQuotasByPage' },
     type: 'Quota',
     cursor: 'user',
     description: 'All quotas, in order of their users.',

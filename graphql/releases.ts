@@ -16,6 +16,7 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
 
 builder.mutationFields((t) => ({
   releaseFiles: t.prismaField({
+    authScopes: { operation: 'releaseFiles' },
     type: 'Request',
     description:
       'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +

@@ -159,6 +159,7 @@ interface Counted {
 
 builder.queryFields((t) => ({
   request: t.prismaField({
+    authScopes: { operation: 'getRequest' },
     type: 'Request',
     nullable: true,
     description: 'A request by its id, ended ones too; null when there is none.',
@@ -167,6 +168,7 @@ builder.queryFields((t) => ({
   }),
   requests: t.prismaConnection(
     {
+      authScopes: { operation: 'listRequests' },
       type: 'Request',
       cursor: 'id',
       description: 'Requests, oldest first. Ended ones only where `states` names EXPIRED or CANCELLED.',
@@ -222,6 +224,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
 
 builder.mutationFields((t) => ({
   createRequest: t.prismaField({
+    authScopes: { operation: 'createRequest' },
     type: 'Request',
     description: 'Asks for files, and charges the quota for those that the catalogue knows.',
     errors: {
@@ -232,6 +235,7 @@ builder.mutationFields((t) => ({
     resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input), query)),
   }),
   updateRequest: t.prismaField({
+    authScopes: { operation: 'updateRequest' },
     type: 'Request',
     description: 'Changes what it is given; ends or revives the request by its retention.',
     errors: {
@@ -242,6 +246,7 @@ builder.mutationFields((t) => ({
     resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input), query)),
   }),
   cancelRequest: t.prismaField({
+    authScopes: { operation: 'cancelRequest' },
     type: 'Request',
     description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError], union: { name: 'CancelRequestResult' } },
@@ -272,6 +277,7 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
 
 builder.subscriptionFields((t) => ({
   requestProgress: t.field({
+    authScopes: { operation: 'watchRequest' },
     type: RequestProgressType,
     description:
       'The present state of a request, then every step of it; completes when the request has finished. ' +

@@ -15,6 +15,7 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
 
 builder.mutationFields((t) => ({
   retryRequest: t.prismaField({
+    authScopes: { operation: 'retryRequest' },
     type: 'Request',
     description:
       'Has all files of a request that have failed tried again, with all their tries before them. ' +

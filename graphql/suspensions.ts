@@ -76,6 +76,7 @@ builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
 
 builder.queryFields((t) => ({
   suspensions: t.connection({
+    authScopes: { operation: 'listSuspensions' },
     type: SuspensionType,
     description: 'All that is out of service, by kind and name.',
     complexity: pageComplexity,
@@ -119,6 +120,7 @@ const ResumeInput = builder.inputType('ResumeInput', {
 
 builder.mutationFields((t) => ({
   suspend: t.field({
+    authScopes: { operation: 'suspend' },
     type: SuspensionType,
     description: 'Takes something out of service; a second time changes mode and reason.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SuspendResult' } },
@@ -126,6 +128,7 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
   }),
   resume: t.field({
+    authScopes: { operation: 'resume' },
     type: SuspensionType,
     description: 'Puts something back into service, and gives the suspension that has ended.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ResumeResult' } },

@@ -45,6 +45,7 @@ builder.prismaNode('Drive', {
 
 builder.queryFields((t) => ({
   volumes: t.prismaConnection({
+    authScopes: { operation: 'listVolumes' },
     type: 'Volume',
     cursor: 'name',
     description: 'All volumes, in order of their names.',
@@ -53,6 +54,7 @@ builder.queryFields((t) => ({
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx).page),
   }),
   drives: t.prismaConnection({
+    authScopes: { operation: 'listDrives' },
     type: 'Drive',
     cursor: 'id',
     description: 'All drives, in the order in which they were added.',

@@ -71,6 +71,7 @@ builder.prismaObjectField('Request', 'priority', (t) =>
 
 builder.mutationFields((t) => ({
   setPriority: t.prismaField({
+    authScopes: { operation: 'setPriority' },
     type: 'Request',
     description: 'Says which requests go first.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetPriorityResult' } },

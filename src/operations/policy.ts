@@ -71,12 +71,17 @@ export function may(caller: Caller, operation: Operation): boolean {
   return hasRole(caller, ...rights[policy[operation]].roles);
 }
 
+/** Why a caller may not call an operation at all. */
+export function refusal(caller: Caller, operation: Operation): ForbiddenError {
+  return new ForbiddenError(caller.name, rights[policy[operation]].what);
+}
+
 /**
  * @param user of the quota that is to be charged, where there is one
  * @throws ForbiddenError, which is the same whether that user exists or not
  */
 export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation, user?: string): void {
-  if (!may(caller, operation)) throw new ForbiddenError(caller.name, rights[policy[operation]].what);
+  if (!may(caller, operation)) throw refusal(caller, operation);
   if (user === undefined || hasQuota(caller.acts, user)) return;
   throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
 }

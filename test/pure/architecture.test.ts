@@ -4,6 +4,7 @@ import path from 'node:path';
 import ts from 'typescript';
 import { expect, test } from 'vitest';
 import { lockOrder, transactionLocks } from '../../src/database/locks.js';
+import { policy } from '../../src/operations/policy.js';
 import { packageRoot } from '../../src/package-root.js';
 
 const files = ['src', 'rest', 'graphql']
@@ -421,4 +422,56 @@ test('no error of the compiler is silenced, and no rule of the linter without a 
   const broken = files.filter((file) => /@ts-(ignore|nocheck|expect-error)\b/.test(read(file)));
   const unexplained = files.filter((file) => /biome-ignore [^\n:]*(?::\s*)?\n/.test(read(file)));
   expect({ broken, unexplained }).toEqual({ broken: [], unexplained: [] });
+});
+
+/** Read for what a caller sees already: figures of requests, files and quotas by their ids, pages by their keys, and formats. */
+const partsOfSeen = [
+  'countAtPrimaryPlace',
+  'countAwaited',
+  'countReleased',
+  'countRequestsOf',
+  'keyOf',
+  'parseRequestId',
+  'readAwaited',
+  'readClaimed',
+  'readDriveSecondsOf',
+  'readHolds',
+  'readMeasurements',
+  'readMountpoints',
+  'readPageKeys',
+  'readSuspensionsOf',
+  'readTries',
+  'readUsed',
+  'readUsedOf',
+  'readWaiting',
+  'streamRequestPaths',
+];
+
+/** What the protocols import of the operations, but for types and constants. */
+function calledOperations(): Set<string> {
+  const names = new Set<string>();
+  for (const file of files.filter((name) => isIn(name, ['rest/', 'graphql/']))) {
+    for (const [, list = ''] of read(file).matchAll(
+      /^import \{([^}]*)\} from '[^']*\/src\/operations\/(?!policy)[^']*';/gm,
+    )) {
+      for (const name of list.split(',').map((part) => part.trim())) {
+        if (name !== '' && !name.startsWith('type ')) names.add(name);
+      }
+    }
+  }
+  return names;
+}
+
+test('what a protocol calls is in the policy, or is a part of what its caller sees already', () => {
+  const known = [...Object.keys(policy), ...partsOfSeen];
+  const unknown = [...calledOperations()].filter((name) => !known.includes(name) && name !== 'waitingReasons');
+  expect(unknown).toEqual([]);
+  expect(calledOperations()).toContain('createRequest');
+});
+
+test('every operation of the policy asks it, under its own name', () => {
+  const text = files.filter((file) => file.startsWith('src/operations/')).map(read);
+  const asks = (name: string) => new RegExp(`(allow|lockOwnRequest)\\([^;]*'${name}'`);
+  const silent = Object.keys(policy).filter((name) => !text.some((each) => asks(name).test(each)));
+  expect(silent).toEqual([]);
 });

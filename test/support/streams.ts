@@ -2,7 +2,7 @@
 import { type Client, createClient } from 'graphql-sse';
 import { parseJson } from '../../src/json.js';
 import type { TestApp } from './app.js';
-import { request } from './http.js';
+import { type Gateway, request } from './http.js';
 import { waitFor } from './wait.js';
 
 export interface Result<Data> {
@@ -40,7 +40,7 @@ export function openClient(app: TestApp, singleConnection: boolean): Client<bool
 }
 
 /** A POST that is answered with an event stream. */
-function post<Data>(app: TestApp, operation: Operation): Stream<Data> {
+export function postOperation<Data>(app: Gateway, operation: Operation): Stream<Data> {
   const controller = new AbortController();
   const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
   const results = readEvents<Data>(request(app, '/graphql', { headers, body: operation, signal: controller.signal }));
@@ -70,7 +70,7 @@ export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerat
 export const transports: [name: string, transport: Transport][] = [
   ['graphql-sse, distinct connections', (app, operation) => subscribe(openClient(app, false), operation)],
   ['graphql-sse, single connection', (app, operation) => subscribe(openClient(app, true), operation)],
-  ['an event stream of /graphql', post],
+  ['an event stream of /graphql', postOperation],
 ];
 
 /** The data of the next results; all of these must be there, without an error. */

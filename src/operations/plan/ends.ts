@@ -5,6 +5,7 @@
 import type { Context } from '../../context.js';
 import type { EndRange } from '../../planner/end-range.js';
 import { allow } from '../policy.js';
+import { getRequest } from '../requests/rows.js';
 import { watchRequest } from '../requests/watch.js';
 import { readWaiting, type Waiting } from './waiting.js';
 
@@ -23,6 +24,7 @@ const LOOK_MS = 10_000;
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
   allow(ctx, 'watchEnd');
+  await getRequest(ctx, id);
   const over = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => over.abort());
   finished.catch(() => {}); // thrown below

@@ -1,9 +1,10 @@
 /** Requests are changed, and revived after their end. */
+import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockQuotaKept } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { WrongQuotaError } from '../../errors.js';
+import { UnknownUserError, WrongQuotaError } from '../../errors.js';
 import { isBefore } from '../../time.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
@@ -72,7 +73,9 @@ async function tryUpdate(
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
     // a request that lives on keeps its quota
     if (given.retention !== undefined) await lockQuotaKept(tx, sql`q.id = ${request.quotaId}`);
-    const quota = await findQuota(tx, given.user ?? request.user);
+    const user = given.user ?? request.user;
+    if (!hasQuota(ctx.caller.reads, user)) throw new UnknownUserError(user);
+    const quota = await findQuota(tx, user);
     if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
     const changed = changesOf(request, quota, input, given);
     const isEnding = !isBefore(now, changed.retention);

@@ -1,0 +1,88 @@
+/** Callers that are known no longer: what they read ends with them, wherever it goes on. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { addSeconds } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { addQuota } from '../support/factories.js';
+import { request, send } from '../support/http.js';
+import { call } from '../support/rest.js';
+import { PROGRESS, type Progress, postOperation, take, waitForReaders } from '../support/streams.js';
+import { waitFor } from '../support/wait.js';
+
+const clock = createClock();
+let app: TestApp;
+let id: number;
+
+beforeAll(async () => {
+  app = await startApp({ now: clock.now, config: { access: { auth: new Set(['token']) } } });
+  await addQuota(app.ctx, 'alice', 1000n);
+  id = await createRequest(app.ctx, { quota: 'alice', files: ['/not/yet'] });
+});
+afterAll(() => app.close());
+
+const makeToken = (expiresAt?: string) => createToken(app.ctx, { name: 'alice', role: 'USER', expiresAt });
+/** A stream that waits: nothing happens to the request. */
+const STAGES = { query: 'subscription { stageChanges { path } }' };
+
+/** How a stream ends that nobody has closed. */
+async function endOf(stream: { next(): Promise<{ done?: boolean | undefined }> }): Promise<string> {
+  try {
+    const { done } = await stream.next();
+    return done ? 'complete' : 'more';
+  } catch {
+    return 'broken off';
+  }
+}
+
+test('a token that is revoked ends its streams, of both protocols of streams, and no others', async () => {
+  const [mine, other] = [await makeToken(), await makeToken()];
+  const gateway = { url: app.url, token: mine.secret };
+  const alone = postOperation(gateway, STAGES);
+  const [ended, goesOn] = [endOf(alone), endOf(postOperation({ url: app.url, token: other.secret }, STAGES))];
+  const reservation = await send(gateway, '/graphql/stream', { method: 'PUT' });
+  const headers = { 'X-GraphQL-Event-Stream-Token': reservation.text, Accept: 'text/event-stream' };
+  const single = await request(gateway, '/graphql/stream', { headers });
+  const singleEnded = single.text().then(
+    () => 'complete',
+    () => 'broken off',
+  );
+  await waitForReaders(app, 2);
+  await revokeToken(app.ctx, mine.token.id);
+  expect(await Promise.all([ended, singleEnded])).toEqual(['broken off', 'broken off']);
+  expect(app.ctx.events.readers).toBe(1);
+  const { status } = await call(app, 'GET', `/requests/${id}`, { headers: { Authorization: `Bearer ${mine.secret}` } });
+  expect(status).toBe(401);
+  await revokeToken(app.ctx, other.token.id);
+  expect(await goesOn).toBe('broken off');
+});
+
+test('a token that expires ends its streams', async () => {
+  const { secret } = await makeToken(addSeconds(clock.now(), 3600));
+  const stream = postOperation<{ stageChanges: Progress }>({ url: app.url, token: secret }, STAGES);
+  const ended = endOf(stream);
+  await waitForReaders(app, 1);
+  clock.advance(3601);
+  expect(await ended).toBe('broken off');
+  await waitFor('the token to be refused', async () => {
+    const { status } = await call(app, 'GET', '/files', { headers: { Authorization: `Bearer ${secret}` } });
+    return status === 401;
+  });
+});
+
+test('a stream is for the caller who has reserved it', async () => {
+  const [mine, other] = [await makeToken(), await makeToken()];
+  const reservation = await send({ url: app.url, token: mine.secret }, '/graphql/stream', { method: 'PUT' });
+  const headers = { 'X-GraphQL-Event-Stream-Token': reservation.text, 'Content-Type': 'application/json' };
+  const body = { query: PROGRESS, variables: { id }, extensions: { operationId: 'one' } };
+  const exchange = { headers, body };
+  const found = async (token: string) => (await send({ url: app.url, token }, '/graphql/stream', exchange)).status;
+  expect([await found(other.secret), await found(mine.secret)]).toEqual([404, 202]);
+  const stream = postOperation<{ requestProgress: Progress }>(
+    { url: app.url, token: mine.secret },
+    { query: PROGRESS, variables: { id } },
+  );
+  await take(stream, 1);
+  stream.close();
+});
