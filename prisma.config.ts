@@ -1,5 +1,4 @@
 import fs from 'node:fs';
-import { defineConfig } from 'prisma/config';
 
 const schema = 'prisma/schema.prisma';
 
@@ -20,9 +19,9 @@ function writeClientSchema(): string {
 // `prisma generate` looks for a schema engine that it never starts, and downloads one if it finds none: any file will do.
 if (process.argv.includes('generate')) process.env.PRISMA_SCHEMA_ENGINE_BINARY ??= process.execPath;
 
-export default defineConfig({
+export default {
   schema: process.argv.includes('generate') ? writeClientSchema() : schema,
   migrations: { path: 'prisma/migrations' },
   // `prisma migrate` needs it; `prisma generate` does not read it
   datasource: { url: process.env.DATABASE_URL ?? 'postgresql://unused' },
-});
+};

@@ -1,7 +1,7 @@
 /** Who may import whom, and other rules that the compiler does not hold. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import ts from 'typescript';
+import ts from 'build-typescript';
 import { expect, test } from 'vitest';
 import { lockOrder, transactionLocks } from '../../src/database/locks.js';
 import { policy } from '../../src/operations/policy.js';

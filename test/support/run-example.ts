@@ -103,7 +103,7 @@ export async function compileExamples(examples: Example[], dir: string): Promise
   const project = path.join(dir, 'tsconfig.json');
   const base = path.join(packageRoot, 'tsconfig.json');
   writeFileSync(project, JSON.stringify({ extends: base, compilerOptions: { noEmit: false }, include: [], files }));
-  const compiler = path.join(packageRoot, 'node_modules/typescript/bin/tsc');
+  const compiler = path.join(packageRoot, 'node_modules/.bin/tsc');
   const { code, stdout } = await startProcess(process.execPath, [compiler, '-p', project]).ended;
   if (code !== 0) throw new Error(stdout);
 }

@@ -1,0 +1,65 @@
+/** What is installed without the packages for building is enough to run. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+import { productionPackages, readLock } from '../support/packages.js';
+import { cleanUp, makeDataDir, startProcess, stop } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
+
+afterAll(cleanUp);
+
+/** The built program beside the packages that `npm ci --omit=dev` installs, and nothing else. */
+function linkProductionTree(): string {
+  const root = makeTempDir();
+  const isHere = (place: string) => place.split('node_modules/').length === 2;
+  const { packages } = readLock();
+  const places = productionPackages.map(({ place }) => place).filter(isHere);
+  const installed = places.filter(
+    (place) => !packages[place]?.optional || place.includes(`${process.platform}-${process.arch}`),
+  );
+  const link = (parts: string[]) => execFileSync('cp', ['-al', '--parents', ...parts, root], { cwd: packageRoot });
+  link([
+    ...installed,
+    'dist/src',
+    'dist/rest',
+    'dist/graphql',
+    'prisma/migrations',
+    'package.json',
+    'package-lock.json',
+  ]);
+  const forBuilding = Object.entries(packages).filter(([place, { dev }]) => dev && !isHere(place));
+  for (const [place] of forBuilding) rmSync(path.join(root, place), { recursive: true, force: true });
+  return root;
+}
+
+test('the program restores its demo, shows GraphiQL and answers errors without the packages for building', async () => {
+  const root = linkProductionTree();
+  const program = [path.join(root, 'dist/src/tapegate.js')];
+  const dataDir = makeDataDir();
+  const env = { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn', HOME: dataDir };
+  const running = startProcess(process.execPath, [...program, 'start'], { cwd: dataDir, env });
+  const [, url = ''] = await running.waitForOutput(/ready at (\S+)\n[\s\S]*In another terminal/);
+  const run = (...args: string[]) =>
+    startProcess(process.execPath, [...program, ...args], { cwd: dataDir, env: { ...env, TAPEGATE_URL: url } }).ended;
+
+  const asked = await run('request', '--quota', 'alice', '--pattern', '/demo/ocean', '--print-paths');
+  const places = asked.stdout.trim().split('\n');
+  expect({ code: asked.code, count: places.length }).toEqual({ code: 0, count: 24 });
+  for (const place of places) expect(readFileSync(place)).toHaveLength(1_500_000);
+  expect(await run('doctor', '--checksums')).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('nothing is wrong'),
+  });
+
+  const refused = await run('request', '--quota', 'bob', '--pattern', '/demo/ocean');
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('has no room') });
+  const page = await (await fetch(`${url}/graphql`, { headers: { Accept: 'text/html' } })).text();
+  expect(page).toContain('graphiql');
+  expect([...page.matchAll(/<(?:script|link)[^>]+(?:src|href)="(https?:[^"]*)"/g)].map(([, place]) => place)).toEqual(
+    [],
+  );
+  expect((await stop(running)).code).toBe(0);
+  rmSync(root, { recursive: true });
+});
