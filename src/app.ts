@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
+import { createBrowserGuard } from './access/browsers/guard.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
@@ -40,6 +41,7 @@ function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Expr
     checkHost(req.headers.host);
     next();
   });
+  app.use(createBrowserGuard(ctx.config));
   app.use([REST, GRAPHQL], identifier.handler);
   app.use(
     REST,

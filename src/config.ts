@@ -1,6 +1,7 @@
 /** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
 import { execFileSync } from 'node:child_process';
 import { type AccessConfig, readAccess } from './config-access.js';
+import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
@@ -11,7 +12,7 @@ export const environment: Environment = process.env;
 /** For all that this process logs or prints. */
 export const hideSecrets = createHider(environment);
 
-export interface Config {
+export interface Config extends BrowserConfig {
   access: AccessConfig;
   port: number;
   host: string;
@@ -121,6 +122,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
+    ...readBrowserConfig({ text, oneOf, parsed, fault }),
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;

@@ -27,6 +27,8 @@ const defaults: Config = {
   logLevel: 'info',
   restoreMode: undefined,
   restoreGroup: undefined,
+  publicUrl: undefined,
+  corsOrigins: [],
 };
 
 const names = [
@@ -49,6 +51,8 @@ const names = [
   'LOG_LEVEL',
   'RESTORE_MODE',
   'RESTORE_GROUP',
+  'PUBLIC_URL',
+  'CORS_ORIGINS',
 ];
 
 /** What is wrong with an environment. */
@@ -101,6 +105,18 @@ test.each<[string, string, Partial<Config>]>([
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
+  ['PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
+  ['PUBLIC_URL', 'http://archive.example.org:8080/tapes//', { publicUrl: 'http://archive.example.org:8080/tapes' }],
+  [
+    'PUBLIC_URL',
+    'https://archive.example.org/graphql-tapes',
+    { publicUrl: 'https://archive.example.org/graphql-tapes' },
+  ],
+  [
+    'CORS_ORIGINS',
+    'https://Portal.example.org:443/, http://localhost:5173,',
+    { corsOrigins: ['https://portal.example.org', 'http://localhost:5173'] },
+  ],
   ...['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'].map((level): [string, string, Partial<Config>] => [
     'LOG_LEVEL',
     level,
@@ -126,6 +142,8 @@ test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
 const database = 'DATABASE_URL must be a URL that begins with postgresql:// or postgres://, not';
 const login = (name: string) => `${name} must be a URL whose user and password are percent-encoded, not`;
 const smtp = 'SMTP_URL must be a URL that begins with smtp:// or smtps://, not';
+const publicUrl =
+  'PUBLIC_URL must be a URL that begins with http:// or https://, without user, query, or a path of the gateway, not';
 
 test.each([
   ...['-1', '65536', '80.5', '1e3', '0x50', ' 80', 'http', '99999999999'].map((value) => [
@@ -183,6 +201,21 @@ test.each([
     value,
     `RESTORE_GROUP must be a group of this host, or its number, not ${JSON.stringify(value)}`,
   ]),
+  ...[
+    'tapes.example.org',
+    'ftp://tapes',
+    'https://',
+    'https://tapes/?a=b',
+    'https://tapes/#a',
+    'https://archive/graphql',
+    'https://archive/tape_control/api/v1',
+  ].map((value) => ['PUBLIC_URL', value, `${publicUrl} ${JSON.stringify(value)}`]),
+  ['PUBLIC_URL', 'https://u:secret@tapes', `${publicUrl} "https://…@tapes"`],
+  ...['*', 'null', 'portal.example.org', 'https://portal/app', 'https://u@portal', 'https://a b', ','].map((value) => [
+    'CORS_ORIGINS',
+    value,
+    `CORS_ORIGINS must be a list of origins such as https://example.org, not ${JSON.stringify(value)}`,
+  ]),
   ['MAIL_FROM', 'nobody', 'MAIL_FROM must be an e-mail address, not "nobody"'],
   ['MAIL_FROM', 'a@b\r\nBcc: c@d', 'MAIL_FROM must be an e-mail address, not "a@b\\r\\nBcc: c@d"'],
 ])('%s=%j is refused', (name, value, fault) => {
@@ -190,13 +223,21 @@ test.each([
 });
 
 const bad = { PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' };
-const all = { ...bad, MAIL_FROM: 'x', READER_SECONDS: 'x', EVENT_DAYS: 'x', REQUEST_DAYS: 'x', LOG_LEVEL: 'x' };
+const all = {
+  ...bad,
+  MAIL_FROM: 'x',
+  READER_SECONDS: 'x',
+  EVENT_DAYS: 'x',
+  REQUEST_DAYS: 'x',
+  LOG_LEVEL: 'x',
+  PUBLIC_URL: 'x',
+};
 
 test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 12 faults:',
+    'the environment has 13 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

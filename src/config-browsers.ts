@@ -1,0 +1,48 @@
+/** Settings of the gateway's own address, and of what browsers may do there. */
+import type { ConfigReader } from './config-reader.js';
+
+export interface BrowserConfig {
+  /** Where users find the gateway: scheme, name and path prefix, without a slash at its end. */
+  publicUrl: string | undefined;
+  /** Origins whose pages may ask, each `scheme://host[:port]` as browsers write it. */
+  corsOrigins: readonly string[];
+}
+
+export function readBrowserConfig({ parsed }: ConfigReader): BrowserConfig {
+  return {
+    publicUrl: parsed(
+      'PUBLIC_URL',
+      parsePublicUrl,
+      'a URL that begins with http:// or https://, without user, query, or a path of the gateway',
+    ),
+    corsOrigins:
+      parsed(
+        'CORS_ORIGINS',
+        (value) => parseList(value, parseOrigin),
+        'a list of origins such as https://example.org',
+      ) ?? [],
+  };
+}
+
+/** Paths of the gateway: below a prefix that begins as one of them does, nobody could tell them apart. */
+const OWN_PATH = /^\/(graphql|health|metrics|tape_control)(\/|$)/i;
+
+function parsePublicUrl(text: string): string | undefined {
+  if (!/^https?:\/\//i.test(text) || !URL.canParse(text)) return undefined;
+  const { origin, pathname, search, hash, username, password } = new URL(text);
+  if (search + hash + username + password !== '' || OWN_PATH.test(pathname)) return undefined;
+  return (origin + pathname).replace(/\/+$/, '');
+}
+
+/** Everybody (`*`) is no origin: any page could spend quotas then. */
+function parseOrigin(text: string): string | undefined {
+  if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
+  return new URL(text).origin;
+}
+
+/** Of a list with commas, all or nothing. */
+function parseList(text: string, parse: (part: string) => string | undefined): string[] | undefined {
+  const parts = text.split(',').flatMap((part) => part.trim() || []);
+  const values = parts.flatMap((part) => parse(part) ?? []);
+  return parts.length > 0 && values.length === parts.length ? values : undefined;
+}
