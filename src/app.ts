@@ -157,7 +157,7 @@ function refuseMalformed(error: Error, socket: Duplex & { _httpMessage?: { heade
 async function listen(app: Express, { port, host }: { port: number; host: string }): Promise<Server> {
   return await new Promise((resolve, reject) => {
     const server = createServer((req, res) => {
-      req.url = toOriginForm(req.url ?? '/');
+      toOriginForm(req);
       app(req, res);
     });
     server.once('error', reject).listen(port, host, () => {

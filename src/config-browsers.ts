@@ -1,9 +1,12 @@
 /** Settings of the gateway's own address, and of what browsers may do there. */
+import { isIPv6 } from 'node:net';
 import type { ConfigReader } from './config-reader.js';
 
 export interface BrowserConfig {
   /** Where users find the gateway: scheme, name and path prefix, without a slash at its end. */
   publicUrl: string | undefined;
+  /** Names and addresses, without ports, that the gateway goes by beside that of `publicUrl`, HOST and those of loopback. */
+  allowedHosts: readonly string[];
   /** Origins whose pages may ask, each `scheme://host[:port]` as browsers write it. */
   corsOrigins: readonly string[];
 }
@@ -15,6 +18,9 @@ export function readBrowserConfig({ parsed }: ConfigReader): BrowserConfig {
       parsePublicUrl,
       'a URL that begins with http:// or https://, without user, query, or a path of the gateway',
     ),
+    allowedHosts:
+      parsed('ALLOWED_HOSTS', (value) => parseList(value, parseHost), 'a list of names and addresses, without ports') ??
+      [],
     corsOrigins:
       parsed(
         'CORS_ORIGINS',
@@ -38,6 +44,12 @@ function parsePublicUrl(text: string): string | undefined {
 function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;
+}
+
+function parseHost(text: string): string | undefined {
+  const host = isIPv6(text) ? `[${text}]` : text;
+  const isHost = (/^[\w.-]+$/.test(host) || host.startsWith('[')) && URL.canParse(`http://${host}/`);
+  return isHost ? new URL(`http://${host}/`).hostname : undefined;
 }
 
 /** Of a list with commas, all or nothing. */

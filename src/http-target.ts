@@ -1,12 +1,19 @@
 /** Where a request goes: the forms of a target that RFC 9112 (3.2) has, and the host. */
+import type { IncomingMessage } from 'node:http';
+import { isIPv6 } from 'node:net';
 import { quote } from './errors.js';
 import { HttpError } from './http-body.js';
 
-/** The target as path and query. A proxy may send a whole URL, which every server must take; its host is not looked at. */
-export function toOriginForm(target: string): string {
-  if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return target;
-  const { pathname, search } = new URL(target);
-  return pathname + search;
+/**
+ * The target becomes path and query. A proxy may send a whole URL, which every server must take; its host goes before that
+ * of the header.
+ */
+export function toOriginForm(req: IncomingMessage): void {
+  const target = req.url ?? '/';
+  if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return;
+  const { host, pathname, search } = new URL(target);
+  req.url = pathname + search;
+  req.headers.host = host;
 }
 
 /** A name or an address, and a port. */
@@ -16,4 +23,11 @@ const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 export function checkHost(host = ''): void {
   const isHost = host === '' || (HOST.test(host) && URL.canParse(`http://${host}/`));
   if (!isHost) throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
+}
+
+/** The name or address of a host as browsers write it, without its port: one of IPv6 has brackets. */
+export function hostnameOf(host: string): string | undefined {
+  const name = isIPv6(host) ? `[${host}]` : host;
+  if (!HOST.test(name) || !URL.canParse(`http://${name}/`)) return undefined;
+  return new URL(`http://${name}/`).hostname.replace(/\.$/, '');
 }

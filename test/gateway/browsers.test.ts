@@ -1,4 +1,5 @@
 /** What browsers may do here: each place of the gateway, asked with the headers that only browsers send. */
+import { networkInterfaces } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
@@ -9,7 +10,9 @@ const PUBLIC = 'https://tapes.example.org';
 
 let app: TestApp;
 beforeAll(async () => {
-  app = await startApp({ config: { corsOrigins: [LISTED], publicUrl: `${PUBLIC}/below` } });
+  app = await startApp({
+    config: { corsOrigins: [LISTED], publicUrl: `${PUBLIC}/below`, allowedHosts: ['tape_gate', '[2001:db8::7]'] },
+  });
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
 afterAll(() => app.close());
@@ -165,6 +168,77 @@ test.each(writes)('a form of another page that somebody sends is refused: $name'
   expect(await countRequests()).toBe(before);
 });
 
+describe.each([...writes, ...reads])('$name', (place) => {
+  test.each([
+    'evil.example',
+    `evil.example:8080`,
+    '127.0.0.1.evil.example',
+    'localhost.evil.example',
+    '192.0.2.1',
+    '[2001:db8::1]',
+  ])('is refused for the host of others: %s', async (Host) => {
+    const before = await countRequests();
+    // what the page of a rebound name looks like
+    const page = { Host, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' };
+    const says = /^this gateway is not ".*": it goes by the names of PUBLIC_URL and ALLOWED_HOSTS$/;
+    for (const headers of [page, { Host }]) expectRefusal(place, await send(place, headers), 421, says);
+    expect(await countRequests()).toBe(before);
+  });
+});
+
+const HOSTS = [
+  'localhost',
+  'LOCALHOST:99',
+  'localhost.',
+  'tapes.localhost:8080',
+  '127.0.0.1:1',
+  '127.9.9.9',
+  '127.1',
+  '[::1]',
+  '[::ffff:127.0.0.1]:80',
+  'tapes.example.org',
+  'tapes.example.org:444',
+  'Tape_Gate',
+  '[2001:DB8::7]:80',
+  '',
+];
+
+test.each(HOSTS)('the host %j is one of the gateway', async (Host) => {
+  for (const place of [...writes, ...reads]) expect((await send(place, { Host })).status).toBe(place.status);
+});
+
+test('the host of a target that is a whole URL goes before that of the header', async () => {
+  const place = rest('GET', '/requests', 200);
+  const ask = (base: string, Host: string) => send({ ...place, target: base + place.target }, { Host });
+  expect((await ask('http://localhost', 'evil.example')).status).toBe(200);
+  expectRefusal(place, await ask('http://evil.example', 'localhost'), 421, /^this gateway is not "evil.example"/);
+});
+
+test('what listens on every address is asked for by each of them, and by no name', async () => {
+  const everywhere = await startApp({ config: { host: '0.0.0.0' } });
+  try {
+    const ask = async (Host: string) =>
+      (await sendAsIs(everywhere, '/tape_control/api/v1/files', { headers: { Host } })).status;
+    expect(await Promise.all(['0.0.0.0', '127.0.0.1', '192.0.2.1', 'evil.example'].map(ask))).toEqual([
+      200, 200, 421, 421,
+    ]);
+    const [address = ''] = Object.values(networkInterfaces()).flatMap(
+      (all) => all?.flatMap((each) => (each.family === 'IPv4' && !each.internal ? each.address : [])) ?? [],
+    );
+    if (address === '') return; // this machine has no other
+    const url = everywhere.url.replace('0.0.0.0', address);
+    expect((await sendAsIs({ url }, '/tape_control/api/v1/files')).status).toBe(200);
+  } finally {
+    await everywhere.close();
+  }
+});
+
+test('R145 what is asked of another host is answered 421', async () => {
+  const answer = await sendAsIs(app, `${REST}/requests`, { headers: { Host: 'evil.example' } });
+  const message = 'this gateway is not "evil.example": it goes by the names of PUBLIC_URL and ALLOWED_HOSTS';
+  expect([answer.status, answer.text]).toEqual([421, JSON.stringify([{ error: message, error_msg: message }])]);
+});
+
 test('R144 what a page of another origin asks for is answered 403, and stores nothing', async () => {
   const before = await countRequests();
   const form = { Origin: EVIL, 'Content-Type': 'text/plain' };
@@ -175,7 +249,8 @@ test('R144 what a page of another origin asks for is answered 403, and stores no
 });
 
 test.each(['/health/live', '/health/ready'])('%s is told to anybody', async (path) => {
-  for (const headers of foreign) expect((await sendAsIs(app, path, { headers })).status).toBe(200);
+  for (const headers of [...foreign, { Host: 'evil.example' }])
+    expect((await sendAsIs(app, path, { headers })).status).toBe(200);
 });
 
 const WRITING = encodeURIComponent(mutation);

@@ -8,7 +8,7 @@ import { type Call, request, send, sendAsIs } from '../support/http.js';
 
 let app: TestApp;
 beforeAll(async () => {
-  app = await startApp();
+  app = await startApp({ config: { allowedHosts: ['example.org', 'tape.example.org', 'tape_gate'] } });
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
 afterAll(() => app.close());

@@ -157,7 +157,7 @@ test('R32 a longer body answers 413, announced or not, also to a client that lis
   // so much longer that it does not all wait in the buffers of a socket
   const body = Buffer.alloc(MAX_BODY_BYTES + 16 * 1024 * 1024, ' ');
   const message = 'the body must have at most 33554432 bytes';
-  const head = `POST ${new URL(app.api).pathname}/requests HTTP/1.1\r\nHost: tapegate\r\n`;
+  const head = `POST ${new URL(app.api).pathname}/requests HTTP/1.1\r\nHost: localhost\r\n`;
   const announced = await sendThenListen([`${head}Content-Length: ${body.length}\r\n\r\n`, body]);
   const size = body.length.toString(16);
   const chunked = await sendThenListen([`${head}Transfer-Encoding: chunked\r\n\r\n${size}\r\n`, body, '\r\n0\r\n\r\n']);

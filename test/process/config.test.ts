@@ -28,6 +28,7 @@ const defaults: Config = {
   restoreMode: undefined,
   restoreGroup: undefined,
   publicUrl: undefined,
+  allowedHosts: [],
   corsOrigins: [],
 };
 
@@ -52,6 +53,7 @@ const names = [
   'RESTORE_MODE',
   'RESTORE_GROUP',
   'PUBLIC_URL',
+  'ALLOWED_HOSTS',
   'CORS_ORIGINS',
 ];
 
@@ -111,6 +113,11 @@ test.each<[string, string, Partial<Config>]>([
     'PUBLIC_URL',
     'https://archive.example.org/graphql-tapes',
     { publicUrl: 'https://archive.example.org/graphql-tapes' },
+  ],
+  [
+    'ALLOWED_HOSTS',
+    'Tapes.example.org , tape_gate,10.0.0.7,2001:DB8::7,[2001:db8::8]',
+    { allowedHosts: ['tapes.example.org', 'tape_gate', '10.0.0.7', '[2001:db8::7]', '[2001:db8::8]'] },
   ],
   [
     'CORS_ORIGINS',
@@ -216,6 +223,11 @@ test.each([
     value,
     `CORS_ORIGINS must be a list of origins such as https://example.org, not ${JSON.stringify(value)}`,
   ]),
+  ...['*', 'tapes:8080', 'https://tapes', '.example.org:1', 'a/b', '[::1', ','].map((value) => [
+    'ALLOWED_HOSTS',
+    value,
+    `ALLOWED_HOSTS must be a list of names and addresses, without ports, not ${JSON.stringify(value)}`,
+  ]),
   ['MAIL_FROM', 'nobody', 'MAIL_FROM must be an e-mail address, not "nobody"'],
   ['MAIL_FROM', 'a@b\r\nBcc: c@d', 'MAIL_FROM must be an e-mail address, not "a@b\\r\\nBcc: c@d"'],
 ])('%s=%j is refused', (name, value, fault) => {
@@ -231,13 +243,14 @@ const all = {
   REQUEST_DAYS: 'x',
   LOG_LEVEL: 'x',
   PUBLIC_URL: 'x',
+  ALLOWED_HOSTS: '*',
 };
 
 test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 13 faults:',
+    'the environment has 14 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');
