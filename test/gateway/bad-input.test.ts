@@ -139,6 +139,8 @@ test.each([
 });
 
 test('what a client expects that nobody knows is passed over', async () => {
-  const answer = await sendBytes(`${FILES} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nConnection: close\r\n\r\n`);
+  const answer = await sendBytes(
+    `${FILES} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nConnection: close\r\n\r\n`,
+  );
   expect(answer).toMatch(/^HTTP\/1.1 200 OK\r\n[\s\S]*\[\{"count":2,/);
 });

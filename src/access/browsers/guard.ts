@@ -1,6 +1,7 @@
 /** What a request must be for the gateway to look at it at all, be it of a browser or not. */
 import type { RequestHandler } from 'express';
 import type { BrowserConfig } from '../../config-browsers.js';
+import { createCors } from './cors.js';
 import { createHostCheck, type HostConfig } from './hosts.js';
 import { refuseForeignPage } from './origins.js';
 
@@ -9,11 +10,15 @@ const HEALTH = /^\/health(\/|$)/i;
 
 export function createBrowserGuard(config: BrowserConfig & HostConfig): RequestHandler {
   const checkHost = createHostCheck(config);
-  return (req, _res, next) => {
+  const cors = createCors(config);
+  return (req, res, next) => {
     if (HEALTH.test(req.path)) return next();
     if (mayBeAnonymous(config)) checkHost(req);
-    refuseForeignPage(req, config);
-    next();
+    cors(req, res, (error) => {
+      if (error) return next(error);
+      refuseForeignPage(req, config);
+      next();
+    });
   };
 }
 
