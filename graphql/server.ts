@@ -1,9 +1,8 @@
 /**
  * GraphQL over HTTP, through one pipeline: the same parser, validation, context, execution and error mask. Results as JSON
- * and GraphiQL are Yoga's; event streams are our own, at /graphql for one operation each and at /graphql/stream by the
+ * are Yoga's; event streams are our own, at /graphql for one operation each and at /graphql/stream by the
  * protocol of graphql-sse. What a request says is checked here for all of them.
  */
-import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { GraphQLError, getOperationAST, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
@@ -13,6 +12,7 @@ import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType } from './accept.js';
 import { createErrorMask } from './errors.js';
+import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, type Params, readParams } from './http.js';
 import { schema } from './schema.js';
 import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
@@ -38,8 +38,7 @@ export function createGraphqlHandlers(contextOf: (req: Request) => Context, log:
     graphqlEndpoint: '/graphql',
     context: ({ req }) => contextOf(req),
     cors: false,
-    graphiql: { title: 'Tapegate' },
-    renderGraphiQL,
+    graphiql: false,
     landingPage: false,
     logging: false,
     multipart: false,
@@ -49,8 +48,9 @@ export function createGraphqlHandlers(contextOf: (req: Request) => Context, log:
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const streams = createStreamHandler({ prepare, maskError }, (req) => describeCaller(contextOf(req).caller));
+  const graphiql = createGraphiql('');
   return {
-    handler: (req, res) => answer(req, res, { prepare, streams, yoga: yoga as unknown as RequestHandler }),
+    handler: (req, res) => answer(req, res, { prepare, streams, graphiql, yoga: yoga as unknown as RequestHandler }),
     onError: createErrorHandler(log),
     close: () => streams.close(),
   };
@@ -59,24 +59,24 @@ export function createGraphqlHandlers(contextOf: (req: Request) => Context, log:
 interface Ways {
   prepare: Pipeline['prepare'];
   streams: StreamHandler;
+  graphiql(res: Response): void;
   yoga: RequestHandler;
 }
 
 /** What a request asks for decides who answers it, and what it accepts decides in which form. */
-async function answer(req: Request, res: Response, { prepare, streams, yoga }: Ways): Promise<void> {
+async function answer(req: Request, res: Response, { prepare, streams, graphiql, yoga }: Ways): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   checkMethod(req, ['GET', 'POST']);
   const accept = req.get('accept');
   const types = req.method === 'GET' ? [...RESULT_TYPES, EVENT_STREAM, 'text/html'] : [...RESULT_TYPES, EVENT_STREAM];
   let type = chooseType(accept, types);
-  if (type !== 'text/html') {
-    const params = await readParams(req);
-    req.body = params;
-    // of what it accepts, the one thing that a subscription can be
-    if (isSubscription(prepare({ req, res, params }), params)) type = chooseType(accept, [EVENT_STREAM]);
-    if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
-  }
+  if (type === 'text/html') return graphiql(res);
+  const params = await readParams(req);
+  req.body = params;
+  // of what it accepts, the one thing that a subscription can be
+  if (isSubscription(prepare({ req, res, params }), params)) type = chooseType(accept, [EVENT_STREAM]);
+  if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
   if (type === undefined) throw notAcceptable(...types);
   req.headers.accept = type; // Yoga knows no weights
   await yoga(req, res, () => {});

@@ -8,6 +8,7 @@ import express, { type ErrorRequestHandler, type Express, type RequestHandler, t
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
+import { createSecurityHeaders } from './access/browsers/headers.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
@@ -35,6 +36,7 @@ function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Expr
   const app = express();
   app.use(count);
   app.use(dropStalled(ctx.config.readerSeconds * 1000));
+  app.use(createSecurityHeaders(ctx.config));
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
   app.use((req, _res, next) => {

@@ -1,0 +1,30 @@
+/** What each answer says to browsers for the gateway's own sake. */
+import type { RequestHandler } from 'express';
+import helmet from 'helmet';
+import type { BrowserConfig } from '../../config-browsers.js';
+
+/** Half a year; of names below its own the gateway knows nothing. */
+const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
+
+/**
+ * No answer is a page, but for GraphiQL, which has a policy of its own (graphql/graphiql.ts): nothing is loaded, run, framed
+ * or taken for another type. A browser is held to TLS only where users come by it.
+ */
+export function createSecurityHeaders({ publicUrl }: Pick<BrowserConfig, 'publicUrl'>): RequestHandler {
+  return helmet({
+    contentSecurityPolicy: {
+      useDefaults: false,
+      directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
+    },
+    xFrameOptions: { action: 'deny' },
+    // Origin would be null for forms of our own with no-referrer
+    referrerPolicy: { policy: 'same-origin' },
+    strictTransportSecurity: publicUrl?.startsWith('https:') ? HSTS : false,
+    // of browsers that are no more
+    xDownloadOptions: false,
+    xXssProtection: false,
+    xDnsPrefetchControl: false,
+    xPermittedCrossDomainPolicies: false,
+    xPoweredBy: false,
+  });
+}
