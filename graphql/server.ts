@@ -4,9 +4,8 @@
  * protocol of graphql-sse. What a request says is checked here for all of them.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
-import { GraphQLError, getOperationAST, parse } from 'graphql';
+import { GraphQLError, getOperationAST, NoSchemaIntrospectionCustomRule, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
-import type { Logger } from 'pino';
 import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
@@ -31,7 +30,10 @@ export interface GraphqlHandlers {
 }
 
 /** @param contextOf gives the context in which a request is served */
-export function createGraphqlHandlers(contextOf: (req: Request) => Context, log: Logger): GraphqlHandlers {
+export function createGraphqlHandlers(
+  contextOf: (req: Request) => Context,
+  { config, log }: Pick<Context, 'config' | 'log'>,
+): GraphqlHandlers {
   const maskError = createErrorMask(log);
   const yoga = createYoga<{ req: Request; res: Response }, Context>({
     schema,
@@ -44,11 +46,11 @@ export function createGraphqlHandlers(contextOf: (req: Request) => Context, log:
     multipart: false,
     maxRequestBodySize: false, // our own limit has been kept
     maskedErrors: { maskError },
-    plugins: [limitTokens, checkSubscriptions, takeParams],
+    plugins: [limitTokens, checkSubscriptions, takeParams, ...(config.introspection ? [] : [refuseIntrospection])],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const streams = createStreamHandler({ prepare, maskError }, (req) => describeCaller(contextOf(req).caller));
-  const graphiql = createGraphiql('');
+  const graphiql = config.graphiql ? createGraphiql('') : undefined;
   return {
     handler: (req, res) => answer(req, res, { prepare, streams, graphiql, yoga: yoga as unknown as RequestHandler }),
     onError: createErrorHandler(log),
@@ -59,7 +61,8 @@ export function createGraphqlHandlers(contextOf: (req: Request) => Context, log:
 interface Ways {
   prepare: Pipeline['prepare'];
   streams: StreamHandler;
-  graphiql(res: Response): void;
+  /** Unless it is off. */
+  graphiql: ((res: Response) => void) | undefined;
   yoga: RequestHandler;
 }
 
@@ -69,9 +72,10 @@ async function answer(req: Request, res: Response, { prepare, streams, graphiql,
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   checkMethod(req, ['GET', 'POST']);
   const accept = req.get('accept');
-  const types = req.method === 'GET' ? [...RESULT_TYPES, EVENT_STREAM, 'text/html'] : [...RESULT_TYPES, EVENT_STREAM];
+  const page = req.method === 'GET' ? graphiql : undefined;
+  const types = [...RESULT_TYPES, EVENT_STREAM, ...(page ? ['text/html'] : [])];
   let type = chooseType(accept, types);
-  if (type === 'text/html') return graphiql(res);
+  if (page && type === 'text/html') return page(res);
   const params = await readParams(req);
   req.body = params;
   // of what it accepts, the one thing that a subscription can be
@@ -99,6 +103,11 @@ const takeParams: Plugin<object, { req: Request; res: Response }> = {
 
 const checkSubscriptions: Plugin = {
   onValidate: ({ addValidationRule }) => addValidationRule(refuseOptionalSubscription),
+};
+
+/** For everybody, on all ways: who may ask has the schema from elsewhere. `__typename` tells nothing of it. */
+const refuseIntrospection: Plugin = {
+  onValidate: ({ addValidationRule }) => addValidationRule(NoSchemaIntrospectionCustomRule),
 };
 
 /** The parser's own limits, so that no query keeps it busy or breaks it. */

@@ -77,7 +77,7 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 /** @throws Error when the port is taken */
 export async function startGateway(ctx: Context): Promise<Gateway> {
   const identifier = createIdentifier(ctx);
-  const graphql = createGraphqlHandlers((req) => contextOf(ctx, req), ctx.log);
+  const graphql = createGraphqlHandlers((req) => contextOf(ctx, req), ctx);
   const answers = countAnswers();
   const server = await listen(createApp(ctx, { graphql, identifier, count: answers.count }), ctx.config);
   const { port, family, address } = server.address() as AddressInfo;

@@ -9,9 +9,13 @@ export interface BrowserConfig {
   allowedHosts: readonly string[];
   /** Origins whose pages may ask, each `scheme://host[:port]` as browsers write it. */
   corsOrigins: readonly string[];
+  /** Serve GraphiQL to browsers. */
+  graphiql: boolean;
+  /** Answer questions about the GraphQL schema itself. */
+  introspection: boolean;
 }
 
-export function readBrowserConfig({ parsed }: ConfigReader): BrowserConfig {
+export function readBrowserConfig({ parsed, oneOf }: ConfigReader): BrowserConfig {
   return {
     publicUrl: parsed(
       'PUBLIC_URL',
@@ -27,6 +31,8 @@ export function readBrowserConfig({ parsed }: ConfigReader): BrowserConfig {
         (value) => parseList(value, parseOrigin),
         'a list of origins such as https://example.org',
       ) ?? [],
+    graphiql: oneOf('GRAPHIQL', ['on', 'off'], 'on') === 'on',
+    introspection: oneOf('INTROSPECTION', ['on', 'off'], 'on') === 'on',
   };
 }
 

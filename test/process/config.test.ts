@@ -30,6 +30,8 @@ const defaults: Config = {
   publicUrl: undefined,
   allowedHosts: [],
   corsOrigins: [],
+  graphiql: true,
+  introspection: true,
 };
 
 const names = [
@@ -55,6 +57,8 @@ const names = [
   'PUBLIC_URL',
   'ALLOWED_HOSTS',
   'CORS_ORIGINS',
+  'GRAPHIQL',
+  'INTROSPECTION',
 ];
 
 /** What is wrong with an environment. */
@@ -107,6 +111,8 @@ test.each<[string, string, Partial<Config>]>([
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
+  ['GRAPHIQL', 'off', { graphiql: false }],
+  ['INTROSPECTION', 'off', { introspection: false }],
   ['PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
   ['PUBLIC_URL', 'http://archive.example.org:8080/tapes//', { publicUrl: 'http://archive.example.org:8080/tapes' }],
   [
@@ -180,6 +186,8 @@ test.each([
   ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
+    ['GRAPHIQL', value, `GRAPHIQL must be one of on, off, not ${JSON.stringify(value)}`],
+    ['INTROSPECTION', value, `INTROSPECTION must be one of on, off, not ${JSON.stringify(value)}`],
     ['ENGINE', value, `ENGINE must be one of on, off, not ${JSON.stringify(value)}`],
   ]),
   ['TAPE_BACKEND', 'lto', `TAPE_BACKEND must be one of ${backendNames.join(', ')}, not "lto"`],
