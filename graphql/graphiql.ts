@@ -3,11 +3,12 @@ import { createHash } from 'node:crypto';
 import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { Response } from 'express';
 
-/** @param prefix of the path by which browsers find the gateway, such as `/tapes`; may be empty */
-export function createGraphiql(prefix: string): (res: Response) => void {
+/** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
+export function createGraphiql(publicUrl: string | undefined): (res: Response) => void {
+  const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   let page: { body: Buffer; policy: string } | undefined;
   return (res) => {
-    page ??= makePage(`${prefix}/graphql`); // of 9 MB, which nobody may ever open
+    page ??= makePage(endpoint); // of 9 MB, which nobody may ever open
     res.setHeader('Content-Security-Policy', page.policy);
     res.setHeader('Content-Type', 'text/html; charset=utf-8');
     res.setHeader('Content-Length', page.body.length);

@@ -50,7 +50,7 @@ export function createGraphqlHandlers(
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const streams = createStreamHandler({ prepare, maskError }, (req) => describeCaller(contextOf(req).caller));
-  const graphiql = config.graphiql ? createGraphiql('') : undefined;
+  const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   return {
     handler: (req, res) => answer(req, res, { prepare, streams, graphiql, yoga: yoga as unknown as RequestHandler }),
     onError: createErrorHandler(log),

@@ -13,7 +13,7 @@ import { contextOf, createIdentifier, type Identifier } from './access/identify.
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
-import { checkHost, toOriginForm } from './http-target.js';
+import { checkHost, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
 
 export interface Gateway {
   /** `http://host:port`, with the port it was given. */
@@ -156,10 +156,12 @@ function refuseMalformed(error: Error, socket: Duplex & { _httpMessage?: { heade
   socket.end(`HTTP/1.1 ${[status, ...head].join('\r\n')}\r\n\r\n${body}`);
 }
 
-async function listen(app: Express, { port, host }: { port: number; host: string }): Promise<Server> {
+async function listen(app: Express, { port, host, publicUrl }: Context['config']): Promise<Server> {
+  const prefix = prefixOf(publicUrl);
   return await new Promise((resolve, reject) => {
     const server = createServer((req, res) => {
       toOriginForm(req);
+      dropPrefix(req, prefix);
       app(req, res);
     });
     server.once('error', reject).listen(port, host, () => {

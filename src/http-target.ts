@@ -16,6 +16,20 @@ export function toOriginForm(req: IncomingMessage): void {
   req.headers.host = host;
 }
 
+/**
+ * Takes the path prefix away by which users find the gateway. A proxy in front of it may have done so already: what has no
+ * prefix stays as it is.
+ * @param prefix such as `/tapes`; may be empty
+ */
+export function dropPrefix(req: IncomingMessage, prefix: string): void {
+  const target = req.url ?? '/';
+  const rest = target.slice(prefix.length);
+  if (target.startsWith(prefix) && /^([/?]|$)/.test(rest)) req.url = rest.startsWith('/') ? rest : `/${rest}`;
+}
+
+/** The path prefix of a URL without a slash at its end; empty where it has none. */
+export const prefixOf = (url: string | undefined): string => (url ? new URL(url).pathname.replace(/\/$/, '') : '');
+
 /** A name or an address, and a port. */
 const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 

@@ -5,6 +5,8 @@ import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.j
 
 export interface MailFacts {
   requestId: number;
+  /** Where its reader finds the request; undefined where that is not known. */
+  link: string | undefined;
   label: string;
   /** Empty for a request that lists files. */
   pattern: string;
@@ -54,6 +56,7 @@ function composeFirst(facts: MailFacts): Mail {
       ? `${count(rest, 'file is', 'files are')} still to come, of ${formatNumber(facts.filesTotal)} in all.`
       : 'No other file is to come.',
     `Restored files stay on disk until ${formatTime(facts.retention)}.`,
+    ...nameLink(facts),
   ];
   return { subject: `First file restored: ${oneLine(facts.label)}`, body: text(lines) };
 }
@@ -111,6 +114,7 @@ function composeLast(facts: MailFacts): Mail {
     }
     addMore(lines, facts.filesUnknown + leftOut - facts.awaited.length);
   }
+  lines.push(...nameLink(facts));
   return { subject: `${outcome}: ${oneLine(facts.label)}`, body: text(lines) };
 }
 
@@ -118,6 +122,10 @@ function nameRequest(facts: MailFacts): string {
   const name = oneLine(facts.label);
   const pattern = facts.pattern === '' || facts.pattern === facts.label ? '' : `, pattern "${oneLine(facts.pattern)}"`;
   return `${facts.requestId} ("${name}"${pattern})`;
+}
+
+function nameLink({ link }: MailFacts): string[] {
+  return link === undefined ? [] : ['', `The request as it is now: ${link}`];
 }
 
 function listCopies(facts: MailFacts): string[] {

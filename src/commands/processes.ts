@@ -153,11 +153,12 @@ async function listen(ctx: Context): Promise<Gateway> {
 /** How a demo is tried is told until somebody has asked for files: the start that made it may have failed after that. */
 function announce(config: Config, url: string, demo: Demo | undefined): void {
   const dataDir = path.resolve(config.dataDir);
-  const server = url === defaultServerUrl ? '' : `TAPEGATE_URL=${url} `;
+  const found = config.publicUrl ?? url; // by whoever is not on this host
+  const server = found === defaultServerUrl ? '' : `TAPEGATE_URL=${found} `;
   const lines = [
     `Tapegate is ready at ${url}`,
-    `  REST       ${url}/tape_control/api/v1/requests`,
-    `  GraphQL    ${url}/graphql`,
+    `  REST       ${found}/tape_control/api/v1/requests`,
+    `  GraphQL    ${found}/graphql`,
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,

@@ -343,3 +343,34 @@ test('mail says where a copy is that was changed by hand since it was restored',
     tapeFile: { restoredPath: `${app.restoreDir}/hand/a`, disk: { mountpoint: app.restoreDir } },
   });
 });
+
+test('where it is known under which URL users find the gateway, mail has a link to the request', async () => {
+  const other = await startApp({
+    backend: createMemoryBackend(),
+    config: { smtpUrl: server.url, publicUrl: 'https://archive.example/tapes' },
+  });
+  try {
+    await addQuota(other.ctx, 'alice', 10n ** 9n);
+    await addFiles(other.ctx, [{ path: '/link/a', stage: 'ONDISK' }]);
+    const id = await makeRequest(other, {
+      quota: 'alice',
+      patterns: '/link/',
+      notify_on_first_file: 'link@first.example',
+      notify_on_last_file: 'link@last.example',
+    });
+    const link = `\n\nThe request as it is now: https://archive.example/tapes/tape_control/api/v1/requests/${id}\n`;
+    for (const [address, subject] of [
+      ['link@first.example', 'First file restored: /link/'],
+      ['link@last.example', 'Restored: /link/'],
+    ] as const) {
+      const { body } = await server.waitForMail(address, subject);
+      expect(body.slice(-link.length)).toBe(link);
+    }
+    // where the proxy has left the prefix as it is, and where the link leads
+    const { pathname } = new URL(link.trim().split(' ').at(-1) ?? '');
+    const answer = await fetch(`${other.url}${pathname}`);
+    expect([answer.status, await answer.json()]).toMatchObject([200, [{ id }]]);
+  } finally {
+    await other.close();
+  }
+});

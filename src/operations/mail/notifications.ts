@@ -32,7 +32,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
      ORDER BY r.id, d.kind`,
   );
   for (const { id, kind, recipient } of due) {
-    const { subject, body } = composeMail(kind, await readFacts(tx, id));
+    const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkTo(ctx, id) });
     const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
     await tx.query(
       sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at)
@@ -47,8 +47,13 @@ function createMessageId(mailFrom: string): string {
   return `<${randomUUID()}@${domain.replace(/[^\w.-]/g, '') || 'localhost'}>`;
 }
 
-async function readFacts(tx: Transaction, requestId: number): Promise<MailFacts> {
-  const [request] = await tx.query<Omit<MailFacts, 'copies' | 'failed' | 'awaited' | 'mountpoints'>>(
+/** As the contract answers it, for whoever may read it. */
+function linkTo({ config: { publicUrl } }: Context, requestId: number): string | undefined {
+  return publicUrl && `${publicUrl}/tape_control/api/v1/requests/${requestId}`;
+}
+
+async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailFacts, 'link'>> {
+  const [request] = await tx.query<Omit<MailFacts, 'link' | 'copies' | 'failed' | 'awaited' | 'mountpoints'>>(
     sql`SELECT id AS "requestId", label, pattern, retention, files_total AS "filesTotal",
        files_on_disk AS "filesOnDisk", files_failed AS "filesFailed", bytes_on_disk AS "bytesOnDisk",
        (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'UNKNOWN') AS "filesUnknown",
