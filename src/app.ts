@@ -1,6 +1,6 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
 
-import { createServer, maxHeaderSize, type Server } from 'node:http';
+import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,13 +10,14 @@ import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
+import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkHost, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
 
 export interface Gateway {
-  /** `http://host:port`, with the port it was given. */
+  /** `http://host:port`, or https where it speaks TLS, with the port it was given. */
   url: string;
   /** Lets answers in hand go out and ends all streams. */
   close(): Promise<void>;
@@ -76,13 +77,15 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 
 /** @throws Error when the port is taken */
 export async function startGateway(ctx: Context): Promise<Gateway> {
+  const createTlsServer = await openTls(ctx.config, ctx.log);
   const identifier = createIdentifier(ctx);
   const graphql = createGraphqlHandlers((req) => contextOf(ctx, req), ctx);
   const answers = countAnswers();
-  const server = await listen(createApp(ctx, { graphql, identifier, count: answers.count }), ctx.config);
+  const app = createApp(ctx, { graphql, identifier, count: answers.count });
+  const server = await listen(app, ctx.config, createTlsServer ?? createServer);
   const { port, family, address } = server.address() as AddressInfo;
   return {
-    url: `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
+    url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       identifier.close();
@@ -156,10 +159,14 @@ function refuseMalformed(error: Error, socket: Duplex & { _httpMessage?: { heade
   socket.end(`HTTP/1.1 ${[status, ...head].join('\r\n')}\r\n\r\n${body}`);
 }
 
-async function listen(app: Express, { port, host, publicUrl }: Context['config']): Promise<Server> {
+async function listen(
+  app: Express,
+  { port, host, publicUrl }: Context['config'],
+  create: (listener: RequestListener) => Server,
+): Promise<Server> {
   const prefix = prefixOf(publicUrl);
   return await new Promise((resolve, reject) => {
-    const server = createServer((req, res) => {
+    const server = create((req, res) => {
       toOriginForm(req);
       dropPrefix(req, prefix);
       app(req, res);

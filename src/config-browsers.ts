@@ -13,9 +13,16 @@ export interface BrowserConfig {
   graphiql: boolean;
   /** Answer questions about the GraphQL schema itself. */
   introspection: boolean;
+  /** Files of PEM: the certificate with those between it and its authority, and its key. Both or none: then without TLS. */
+  tlsCert: string | undefined;
+  tlsKey: string | undefined;
 }
 
-export function readBrowserConfig({ parsed, oneOf }: ConfigReader): BrowserConfig {
+export function readBrowserConfig({ text, parsed, oneOf, fault }: ConfigReader): BrowserConfig {
+  const [tlsCert, tlsKey] = [text('TLS_CERT'), text('TLS_KEY')];
+  if (tlsCert === undefined && tlsKey !== undefined)
+    fault('TLS_CERT', 'the file of the certificate where TLS_KEY is given');
+  if (tlsKey === undefined && tlsCert !== undefined) fault('TLS_KEY', 'the file of the key where TLS_CERT is given');
   return {
     publicUrl: parsed(
       'PUBLIC_URL',
@@ -33,6 +40,8 @@ export function readBrowserConfig({ parsed, oneOf }: ConfigReader): BrowserConfi
       ) ?? [],
     graphiql: oneOf('GRAPHIQL', ['on', 'off'], 'on') === 'on',
     introspection: oneOf('INTROSPECTION', ['on', 'off'], 'on') === 'on',
+    tlsCert,
+    tlsKey,
   };
 }
 

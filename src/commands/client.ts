@@ -162,8 +162,14 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   return new ConnectionError(message);
 }
 
+/** Of a certificate whose authority nobody knows here. */
+const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
+
 function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
-  return isDown ? `no Tapegate answers at ${url} (TAPEGATE_URL)` : `${url}: ${messageOf(cause ?? error)}`;
+  if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;
+  const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
+  const remedy = isUntrusted ? ' (NODE_EXTRA_CA_CERTS names the file of a private authority)' : '';
+  return `${url}: ${messageOf(cause ?? error)}${remedy}`;
 }

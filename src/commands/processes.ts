@@ -40,6 +40,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   PORT, HOST                                 where the gateway listens: 8080 of 127.0.0.1 unless set
   AUTH                                       how callers are known: token, open
   PUBLIC_URL, ALLOWED_HOSTS, CORS_ORIGINS    where users find it, its other names, and the origins whose pages may ask
+  TLS_CERT, TLS_KEY                          files of its certificate and its key: it speaks https then
   GRAPHIQL, INTROSPECTION                    off for no GraphiQL, and for no questions about the schema
   DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine

@@ -32,6 +32,8 @@ const defaults: Config = {
   corsOrigins: [],
   graphiql: true,
   introspection: true,
+  tlsCert: undefined,
+  tlsKey: undefined,
 };
 
 const names = [
@@ -59,6 +61,8 @@ const names = [
   'CORS_ORIGINS',
   'GRAPHIQL',
   'INTROSPECTION',
+  'TLS_CERT',
+  'TLS_KEY',
 ];
 
 /** What is wrong with an environment. */
@@ -262,6 +266,17 @@ test('all faults are told at once, one a line', () => {
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');
+});
+
+test('a certificate and its key are given together', () => {
+  const both = { TLS_CERT: '/etc/tapegate/cert.pem', TLS_KEY: '/etc/tapegate/key.pem' };
+  expect(read(both)).toEqual({ ...defaults, tlsCert: both.TLS_CERT, tlsKey: both.TLS_KEY });
+  expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual([
+    'TLS_KEY must be the file of the key where TLS_CERT is given, not undefined',
+  ]);
+  expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual([
+    'TLS_CERT must be the file of the certificate where TLS_KEY is given, not undefined',
+  ]);
 });
 
 test.each(['start', 'serve', 'work', 'migrate'])(

@@ -10,7 +10,8 @@ const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
  * No answer is a page, but for GraphiQL, which has a policy of its own (graphql/graphiql.ts): nothing is loaded, run, framed
  * or taken for another type. A browser is held to TLS only where users come by it.
  */
-export function createSecurityHeaders({ publicUrl }: Pick<BrowserConfig, 'publicUrl'>): RequestHandler {
+export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
+  const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
   return helmet({
     contentSecurityPolicy: {
       useDefaults: false,
@@ -19,7 +20,7 @@ export function createSecurityHeaders({ publicUrl }: Pick<BrowserConfig, 'public
     xFrameOptions: { action: 'deny' },
     // Origin would be null for forms of our own with no-referrer
     referrerPolicy: { policy: 'same-origin' },
-    strictTransportSecurity: publicUrl?.startsWith('https:') ? HSTS : false,
+    strictTransportSecurity: isByTls ? HSTS : false,
     // of browsers that are no more
     xDownloadOptions: false,
     xXssProtection: false,

@@ -1,0 +1,106 @@
+/** TLS by certificate files: read anew while the gateway runs, so that a renewed certificate needs no stop. */
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { RequestListener } from 'node:http';
+import { createServer, type Server } from 'node:https';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createSecureContext } from 'node:tls';
+import type { Logger } from 'pino';
+import { messageOf } from '../errors.js';
+
+export interface TlsConfig {
+  /** File of PEM: the certificate, followed by those between it and its authority. Undefined: no TLS. */
+  tlsCert: string | undefined;
+  /** File of PEM, without a passphrase. */
+  tlsKey: string | undefined;
+}
+
+interface Files {
+  cert: string;
+  key: string;
+}
+
+interface Credentials {
+  cert: Buffer;
+  key: Buffer;
+}
+
+/** As long as for the header of a request. */
+const HANDSHAKE_MS = 20_000;
+
+/** What is renewed by a link that is set anew tells no watcher of its file: so both are read, which costs next to nothing. */
+const LOOK_MS = 2000;
+
+/**
+ * @returns what makes a server that speaks TLS, and follows the files as long as it listens; undefined where none is wanted
+ * @throws Error that names the variables, where the files cannot be read or do not belong together
+ */
+export async function openTls(
+  { tlsCert, tlsKey }: TlsConfig,
+  log: Logger,
+): Promise<((listener: RequestListener) => Server) | undefined> {
+  if (tlsCert === undefined || tlsKey === undefined) return undefined;
+  const files = { cert: tlsCert, key: tlsKey };
+  const first = await readCredentials(files);
+  return (listener) => {
+    const server = createServer({ ...first, handshakeTimeout: HANDSHAKE_MS }, listener);
+    // before the one that would answer it, in the clear
+    server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
+    const end = new AbortController();
+    server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
+    server.once('close', () => end.abort());
+    return server;
+  };
+}
+
+async function readCredentials(files: Files): Promise<Credentials> {
+  const cert = await readPart(`TLS_CERT ${files.cert}`, files.cert, (bytes) => new X509Certificate(bytes));
+  const key = await readPart(`TLS_KEY ${files.key}`, files.key, createPrivateKey);
+  if (!cert.parsed.checkPrivateKey(key.parsed)) {
+    throw new Error(`the key of TLS_KEY ${files.key} is not that of the certificate in TLS_CERT ${files.cert}`);
+  }
+  const credentials = { cert: cert.bytes, key: key.bytes };
+  createSecureContext(credentials); // what stands after the certificate is read only here
+  return credentials;
+}
+
+async function readPart<T>(
+  name: string,
+  file: string,
+  parse: (bytes: Buffer) => T,
+): Promise<{ bytes: Buffer; parsed: T }> {
+  try {
+    const bytes = await readFile(file);
+    return { bytes, parsed: parse(bytes) };
+  } catch (error) {
+    throw new Error(`${name} cannot be used: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/**
+ * Serves what the files hold from the next connection on. While they do not belong together, as in the middle of a renewal,
+ * the last ones that did are served.
+ */
+async function follow(
+  server: Server,
+  { files, first, log, signal }: { files: Files; first: Credentials; log: Logger; signal: AbortSignal },
+): Promise<void> {
+  let served = first;
+  let told: string | undefined;
+  for (;;) {
+    await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {}); // it is over: seen below
+    if (signal.aborted) return;
+    try {
+      const next = await readCredentials(files);
+      told = undefined;
+      if (next.cert.equals(served.cert) && next.key.equals(served.key)) continue;
+      server.setSecureContext(next);
+      served = next;
+      log.info(files, 'another certificate is served');
+    } catch (error) {
+      const problem = messageOf(error);
+      if (problem !== told) log.warn(files, `the last certificate is served on: ${problem}`);
+      told = problem;
+    }
+  }
+}

@@ -1,0 +1,156 @@
+/** TLS by certificate files: over real connections, and by the command line. */
+import { once } from 'node:events';
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
+import net from 'node:net';
+import path from 'node:path';
+import type { TLSSocket } from 'node:tls';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { type Certificate, makeCertificate } from '../support/certificate.js';
+import { addQuota } from '../support/factories.js';
+import { cleanUp, makeDataDir, runCli, startServer, stop } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+
+const dir = makeTempDir();
+const files = { tlsCert: path.join(dir, 'cert.pem'), tlsKey: path.join(dir, 'key.pem') };
+const environment = { TLS_CERT: files.tlsCert, TLS_KEY: files.tlsKey };
+let first: Certificate;
+let app: TestApp;
+
+/** As those who renew do: a reader sees all of the old file or all of the new. */
+function put(file: string, text: string): void {
+  writeFileSync(`${file}.new`, text, { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}
+
+beforeAll(async () => {
+  first = makeCertificate();
+  put(files.tlsCert, first.cert);
+  put(files.tlsKey, first.key);
+  app = await startApp({ config: files });
+  await addQuota(app.ctx, 'alice', 1_000_000n);
+});
+afterAll(async () => {
+  await app.close();
+  await cleanUp();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+interface Told {
+  status: number | undefined;
+  headers: Record<string, unknown>;
+  body: unknown;
+  /** Of the certificate that was shown. */
+  serial: string;
+}
+
+/** Over a connection of its own. */
+async function ask(target: string, options: https.RequestOptions & { ca: string; content?: string }): Promise<Told> {
+  const { content, ...rest } = options;
+  const request = https.request(`${app.url}${target}`, { agent: false, ...rest }).end(content);
+  const [response] = await once(request, 'response');
+  const { serialNumber: serial } = (response.socket as TLSSocket).getPeerCertificate();
+  let text = '';
+  for await (const part of response) text += part;
+  return { status: response.statusCode, headers: response.headers, body: JSON.parse(text), serial };
+}
+
+const REQUESTS = '/tape_control/api/v1/requests';
+
+test('all of it is served by TLS, and browsers are held to that', async () => {
+  expect(app.url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
+  const ca = first.cert;
+  const rest = await ask(REQUESTS, { ca });
+  expect([rest.status, rest.body, rest.serial]).toEqual([200, [{ requests: [] }], first.serial]);
+  expect(rest.headers['strict-transport-security']).toBe('max-age=15552000');
+  expect((await ask('/graphql?query=%7B__typename%7D', { ca })).body).toEqual({ data: { __typename: 'Query' } });
+  expect((await ask('/health/ready', { ca })).body).toEqual({ status: 'ready' });
+  await expect(ask(REQUESTS, { ca: makeCertificate().cert })).rejects.toThrow(/self.signed/);
+});
+
+test('a page of the same name without TLS is one of another origin', async () => {
+  const post = { method: 'POST', ca: first.cert, content: '{"quota":"alice","patterns":"/tls/"}' };
+  const ofOwn = await ask(REQUESTS, { ...post, headers: { Origin: app.url } });
+  expect(ofOwn.status).toBe(200);
+  const ofOther = await ask(REQUESTS, { ...post, headers: { Origin: app.url.replace('https', 'http') } });
+  expect(ofOther.status).toBe(403);
+});
+
+test('what speaks no TLS is cut off, and nobody else notices', async () => {
+  const { port } = new URL(app.url);
+  for (const bytes of ['GET / HTTP/1.1\r\nHost: localhost\r\n\r\n', '\x16\x03\x01\x00\x05hello', '']) {
+    const socket = net.connect(Number(port), '127.0.0.1');
+    socket.on('error', () => {});
+    socket.end(bytes);
+    let told = '';
+    socket.on('data', (part) => {
+      told += part;
+    });
+    await once(socket, 'close');
+    expect(told).not.toContain('HTTP/');
+  }
+  expect((await ask('/health/live', { ca: first.cert })).status).toBe(200);
+});
+
+test('a renewed certificate is served from the next connection on, once its key is there as well', async () => {
+  const next = makeCertificate();
+  const ca = first.cert + next.cert;
+  const staying = new https.Agent({ keepAlive: true, maxSockets: 1 });
+  expect((await ask('/health/live', { ca, agent: staying })).serial).toBe(first.serial);
+  const warned = waitForLog();
+  put(files.tlsKey, next.key);
+  await warned;
+  expect((await ask('/health/live', { ca })).serial).toBe(first.serial);
+  put(files.tlsCert, next.cert);
+  const serial = async () => ((await ask('/health/live', { ca })).serial === next.serial ? true : undefined);
+  await waitFor('the other certificate', serial);
+  expect((await ask('/health/live', { ca, agent: staying })).status).toBe(200);
+  staying.destroy();
+});
+
+/** Until the log tells that the files do not belong together. */
+async function waitForLog(): Promise<void> {
+  const { log } = app.ctx;
+  const warn = log.warn;
+  await new Promise<void>((resolve) => {
+    log.warn = ((_files: object, message: string) => {
+      if (/^the last certificate is served on: the key of TLS_KEY .* is not that of the certificate/.test(message))
+        resolve();
+    }) as typeof warn;
+  });
+  log.warn = warn;
+}
+
+test('start says https, and commands trust a private authority by NODE_EXTRA_CA_CERTS', async () => {
+  const server = await startServer('start', { env: { ...environment, DATA_DIR: makeDataDir(), ENGINE: 'off' } });
+  const { url } = server;
+  const authority = { NODE_EXTRA_CA_CERTS: files.tlsCert };
+  expect(url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
+  expect(server.stdout()).toContain(`  GraphQL    ${url}/graphql\n`);
+  expect(server.stdout()).toContain(`TAPEGATE_URL=${url} npx tapegate request`);
+  const listed = await runCli(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, ...authority } });
+  expect(listed).toMatchObject({ code: 0, stderr: '' });
+  const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url } });
+  expect([refused.code, refused.stderr]).toEqual([
+    4,
+    `tapegate: ${url}: self-signed certificate (NODE_EXTRA_CA_CERTS names the file of a private authority)\n`,
+  ]);
+  expect((await stop(server)).code).toBe(0);
+});
+
+test('start tells what is wrong with the files, and serves nothing', async () => {
+  const other = path.join(dir, 'other.pem');
+  writeFileSync(other, makeCertificate().key);
+  const DATA_DIR = makeDataDir();
+  for (const [TLS_KEY, says] of [
+    [path.join(dir, 'none.pem'), `TLS_KEY ${dir}/none.pem cannot be used: ENOENT`],
+    [files.tlsCert, `TLS_KEY ${files.tlsCert} cannot be used: `],
+    [other, `the key of TLS_KEY ${other} is not that of the certificate in TLS_CERT ${files.tlsCert}`],
+  ] as const) {
+    const env = { ...environment, TLS_KEY, DATA_DIR, PORT: '0', DEMO: 'off', ENGINE: 'off' };
+    const { code, stderr } = await runCli(['start'], { env });
+    expect([code, stderr]).toEqual([1, expect.stringContaining(says)]);
+  }
+});
