@@ -89,7 +89,6 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     if (value !== undefined && !isUrl(value, choice)) fault(name, expectedUrl(value, choice));
     return value;
   };
-
   const parsed = <T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined => {
     const value = text(name);
     const found = value === undefined ? undefined : parse(value);

@@ -233,6 +233,17 @@ test('what listens on every address is asked for by each of them, and by no name
   }
 });
 
+test('where every caller shows a token, what it is asked for by is of no interest', async () => {
+  const strict = await startApp({ config: { access: { auth: new Set(['token']) } } });
+  try {
+    const headers = { Host: 'evil.example', Authorization: `Bearer ${strict.token}` };
+    expect((await sendAsIs(strict, `${REST}/requests`, { headers })).status).toBe(200);
+    expect((await sendAsIs(strict, `${REST}/requests`, { headers: { Host: 'evil.example' } })).status).toBe(401);
+  } finally {
+    await strict.close();
+  }
+});
+
 test('R145 what is asked of another host is answered 421', async () => {
   const answer = await sendAsIs(app, `${REST}/requests`, { headers: { Host: 'evil.example' } });
   const message = 'this gateway is not "evil.example": it goes by the names of PUBLIC_URL and ALLOWED_HOSTS';

@@ -224,11 +224,11 @@ test.each([
     'tapes.example.org',
     'ftp://tapes',
     'https://',
-    'https://tapes/?a=b',
-    'https://tapes/#a',
     'https://archive/graphql',
     'https://archive/tape_control/api/v1',
   ].map((value) => ['PUBLIC_URL', value, `${publicUrl} ${JSON.stringify(value)}`]),
+  ['PUBLIC_URL', 'https://tapes/?a=b', `${publicUrl} "https://tapes/?…"`],
+  ['PUBLIC_URL', 'https://tapes/#a', `${publicUrl} "https://tapes/#…"`],
   ['PUBLIC_URL', 'https://u:secret@tapes', `${publicUrl} "https://…@tapes"`],
   ...['*', 'null', 'portal.example.org', 'https://portal/app', 'https://u@portal', 'https://a b', ','].map((value) => [
     'CORS_ORIGINS',
@@ -272,10 +272,10 @@ test('a certificate and its key are given together', () => {
   const both = { TLS_CERT: '/etc/tapegate/cert.pem', TLS_KEY: '/etc/tapegate/key.pem' };
   expect(read(both)).toEqual({ ...defaults, tlsCert: both.TLS_CERT, tlsKey: both.TLS_KEY });
   expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual([
-    'TLS_KEY must be the file of the key where TLS_CERT is given, not undefined',
+    'TLS_KEY must be the file of the key where TLS_CERT is given, not ""',
   ]);
   expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual([
-    'TLS_CERT must be the file of the certificate where TLS_KEY is given, not undefined',
+    'TLS_CERT must be the file of the certificate where TLS_KEY is given, not ""',
   ]);
 });
 

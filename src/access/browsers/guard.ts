@@ -1,5 +1,6 @@
 /** What a request must be for the gateway to look at it at all, be it of a browser or not. */
 import type { RequestHandler } from 'express';
+import type { AccessConfig } from '../../config-access.js';
 import type { BrowserConfig } from '../../config-browsers.js';
 import { createCors } from './cors.js';
 import { createHostCheck, type HostConfig } from './hosts.js';
@@ -8,7 +9,9 @@ import { refuseForeignPage } from './origins.js';
 /** Whoever watches the process may ask by any address and name, as load balancers do, and is told next to nothing. */
 const HEALTH = /^\/health(\/|$)/i;
 
-export function createBrowserGuard(config: BrowserConfig & HostConfig): RequestHandler {
+type GuardConfig = BrowserConfig & HostConfig & { access: AccessConfig };
+
+export function createBrowserGuard(config: GuardConfig): RequestHandler {
   const checkHost = createHostCheck(config);
   const cors = createCors(config);
   return (req, res, next) => {
@@ -22,7 +25,10 @@ export function createBrowserGuard(config: BrowserConfig & HostConfig): RequestH
   };
 }
 
-/** A caller who has shown who it is was no page of a name that leads here by a trick: that one has no credentials to show. */
-function mayBeAnonymous(_config: HostConfig): boolean {
-  return true; // until there are ways to know a caller
+/**
+ * Where a name leads here by a trick, its page has no credentials to show: it is answered only where callers need none. Those
+ * of `legacy` show none either.
+ */
+function mayBeAnonymous({ access }: GuardConfig): boolean {
+  return access.auth.has('open') || access.auth.has('legacy');
 }

@@ -2,18 +2,14 @@
  * For which hosts the gateway answers. A name of somebody else's may lead to this address a moment after its page was
  * loaded (DNS rebinding): for the browser they are of one origin then, and only `Host` tells that it was meant for another.
  */
-import { BlockList, isIP } from 'node:net';
 import type { Request } from 'express';
+import { isLoopback } from '../../config-access.js';
 import type { BrowserConfig } from '../../config-browsers.js';
 import { quote } from '../../errors.js';
 import { HttpError } from '../../http-body.js';
 import { hostnameOf } from '../../http-target.js';
 
 export type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
-
-const loopback = new BlockList();
-loopback.addSubnet('127.0.0.0', 8);
-loopback.addAddress('::1', 'ipv6');
 
 /** @returns a check that throws HttpError 421 for the host of others; ports are not looked at */
 export function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
@@ -33,11 +29,7 @@ export function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): 
 
 /** Names that lead to this host, whoever is asked for them (RFC 6761, 6.3), and addresses, which lead nowhere else. */
 function isLoopbackName(name: string | undefined): boolean {
-  if (name === undefined) return false;
-  const address = bare(name);
-  const family = isIP(address);
-  if (family === 0) return name === 'localhost' || name.endsWith('.localhost');
-  return loopback.check(address, family === 6 ? 'ipv6' : 'ipv4');
+  return name !== undefined && (isLoopback(bare(name)) || name.endsWith('.localhost'));
 }
 
 /** The address at which the request came in, as a host; nobody can make a name of it. */
