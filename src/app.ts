@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
+import { createAddressHandler } from './access/address.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
@@ -36,6 +37,7 @@ const GRAPHQL = '/graphql';
 function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Express {
   const app = express();
   app.use(count);
+  app.use(createAddressHandler(ctx.config.access.proxyAddresses));
   app.use(dropStalled(ctx.config.readerSeconds * 1000));
   app.use(createSecurityHeaders(ctx.config));
   app.disable('x-powered-by');

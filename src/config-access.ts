@@ -1,6 +1,7 @@
 /** The settings of who may come in. */
-import { BlockList, isIPv4, isIPv6 } from 'node:net';
+import { isLoopback } from './address-ranges.js';
 import type { Way } from './caller.js';
+import { type Reader, readWays, type WaysConfig } from './config-ways.js';
 
 /** The ways that may be configured, in the order in which they are tried. */
 export const configurableWays = [
@@ -13,42 +14,26 @@ export const configurableWays = [
 ] as const satisfies readonly Way[];
 export type ConfigurableWay = (typeof configurableWays)[number];
 
-export interface AccessConfig {
+export interface AccessConfig extends WaysConfig {
   /** How callers are known. */
   auth: ReadonlySet<ConfigurableWay>;
 }
 
-/** What reads one setting each, and notes what is wrong with it. */
-export interface Reader {
-  parsed<T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined;
-  /** Notes a fault in words of its own. */
-  refuse(fault: string): void;
-}
-
 /** @param host where the gateway listens */
-export function readAccess({ parsed, refuse }: Reader, host: string): AccessConfig {
+export function readAccess(reader: Reader, host: string): AccessConfig {
+  const { parsed, refuse } = reader;
   const given = parsed('AUTH', parseWays, `a list of ${configurableWays.join(', ')}`);
   if (given === undefined && !isLoopback(host)) {
     refuse(
       `AUTH must be given where others reach the gateway, and HOST is ${JSON.stringify(host)}: token, oidc, proxy or certificate say who comes in, and open lets everybody in`,
     );
   }
-  return { auth: given ?? new Set(['token', 'open']) };
+  const auth = given ?? new Set<ConfigurableWay>(['token', 'open']);
+  return { auth, ...readWays(reader, auth) };
 }
 
 function parseWays(text: string): ReadonlySet<ConfigurableWay> | undefined {
   const given = text.split(',').map((word) => word.trim());
   const known = configurableWays.filter((way) => given.includes(way));
   return known.length === new Set(given).size ? new Set(known) : undefined;
-}
-
-const loopback = new BlockList();
-loopback.addSubnet('127.0.0.0', 8);
-loopback.addAddress('::1', 'ipv6');
-
-/** Does nobody but this host reach it? An address, or a name that always is this host. */
-export function isLoopback(host: string): boolean {
-  if (isIPv4(host)) return loopback.check(host);
-  if (isIPv6(host)) return loopback.check(host, 'ipv6');
-  return host === 'localhost';
 }

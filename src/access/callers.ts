@@ -2,6 +2,7 @@
 import type { Caller, Quotas, Role, Way } from '../caller.js';
 import type { Context } from '../context.js';
 import { readMemberships } from '../operations/access/members.js';
+import { Recent } from './recent.js';
 
 /** Whoever was told by a way. */
 export interface Identity {
@@ -16,6 +17,27 @@ export interface Identity {
   tokenId?: number | undefined;
   expiresAt?: string | undefined;
   address?: string | undefined;
+}
+
+/** For so long nobody asks the database again what a caller may see. */
+const KNOWN_MS = 2000;
+
+/** Callers by who they are, as they were found a moment ago. */
+export class KnownCallers {
+  private readonly ctx: Context;
+  private readonly recent = new Recent<Caller>(KNOWN_MS);
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    ctx.events.onRing('access', () => this.recent.clear());
+  }
+
+  async get(identity: Identity, address: string | undefined): Promise<Caller> {
+    const { name, way, roles, groups, isReadOnly } = identity;
+    const key = JSON.stringify([way, name, [...roles], groups, isReadOnly]);
+    const caller = await this.recent.get(key, () => toCaller(this.ctx, identity));
+    return { ...caller, expiresAt: identity.expiresAt, address };
+  }
 }
 
 const NONE: Quotas = new Set<string>();

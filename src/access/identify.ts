@@ -3,9 +3,11 @@ import type { IncomingMessage } from 'node:http';
 import type { RequestHandler } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
-import { openCaller } from './callers.js';
+import { addressOf, findForwarded } from './address.js';
+import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
 import { OpenAnswers } from './open-answers.js';
+import { readCertificateUser, readProxyUser } from './proxy.js';
 import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
@@ -31,12 +33,18 @@ export interface Identifier {
 export function createIdentifier(ctx: Context): Identifier {
   const tokens = new TokenCallers(ctx);
   const answers = new OpenAnswers(ctx);
-  const { auth } = ctx.config.access;
+  const callersKnown = new KnownCallers(ctx);
+  const { access } = ctx.config;
+  const { auth } = access;
   const identify = async (req: IncomingMessage): Promise<Caller> => {
-    const address = req.socket.remoteAddress?.replace(/^::ffff:/, '');
+    const address = addressOf(req);
     const shown = readCredentials(req);
     const known = shown && auth.has('token') ? await tokens.find(req, shown, address) : undefined;
     if (known) return known;
+    const identity =
+      (auth.has('proxy') ? readProxyUser(access, req) : undefined) ??
+      (auth.has('certificate') ? readCertificateUser(access, req) : undefined);
+    if (identity) return await callersKnown.get(identity, address);
     // what no way knows is passed over, as if nothing were shown (the REST contract, 1.4)
     if (auth.has('open')) {
       checkDirect(req);
@@ -58,11 +66,9 @@ export function createIdentifier(ctx: Context): Identifier {
   };
 }
 
-const FORWARDED = /^(forwarded|x-forwarded-.*|x-real-ip)$/;
-
 /** A proxy makes everybody local: who comes through one is to be known by more than that. */
 function checkDirect(req: IncomingMessage): void {
-  const header = Object.keys(req.headers).find((name) => FORWARDED.test(name));
+  const header = findForwarded(req);
   if (header === undefined) return;
   throw unauthenticated(`who comes through a proxy (${header}) must show a token: the open way is for this host alone`);
 }

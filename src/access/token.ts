@@ -1,11 +1,10 @@
 /** Callers that show an API token: as a bearer, or as the password of its name. */
 import type { IncomingMessage } from 'node:http';
-import type { TLSSocket } from 'node:tls';
 import type { Caller, Role } from '../caller.js';
-import { isLoopback } from '../config-access.js';
 import type { Context } from '../context.js';
 import type { TokenRole } from '../generated/prisma/enums.js';
 import { findToken, isToken, type Token } from '../operations/access/tokens.js';
+import { isConfidential } from './address.js';
 import { toCaller } from './callers.js';
 import { type Credentials, unauthenticated } from './credentials.js';
 import { Recent } from './recent.js';
@@ -33,7 +32,7 @@ export class TokenCallers {
     const found = await this.recent.get(shown.secret, () => this.load(shown.secret));
     if (!found) throw unauthenticated('the token is not known here, has expired or was revoked');
     if (shown.scheme === 'basic') {
-      if (!isSafe(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
+      if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
       if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');
     }
     return { ...found.caller, address };
@@ -46,9 +45,4 @@ export class TokenCallers {
     const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
     return { token, caller: await toCaller(this.ctx, { ...identity, expiresAt: expiresAt?.toString() }) };
   }
-}
-
-/** Nobody on the way reads what it says. */
-function isSafe({ socket }: IncomingMessage): boolean {
-  return (socket as TLSSocket).encrypted === true || isLoopback(socket.remoteAddress?.replace(/^::ffff:/, '') ?? '');
 }

@@ -1,8 +1,8 @@
 /** What a command shows of its caller: a token, which is never an argument. */
 
 import { readOperatorToken } from '../access/operator-token.js';
+import { isLoopback } from '../address-ranges.js';
 import { type Environment, readDataDir } from '../config.js';
-import { isLoopback } from '../config-access.js';
 
 /**
  * TAPEGATE_TOKEN; else, of a server on this host, the operator's token of DATA_DIR, where this user may read it.

@@ -38,10 +38,18 @@ export function registerProcesses(program: Command): void {
 const ENVIRONMENT_HELP = `
 The environment says the rest; "Configuration" in src/commands/README.md says it in full:
   PORT, HOST                                 where the gateway listens: 8080 of 127.0.0.1 unless set
-  AUTH                                       how callers are known: token, open
   PUBLIC_URL, ALLOWED_HOSTS, CORS_ORIGINS    where users find it, its other names, and the origins whose pages may ask
   TLS_CERT, TLS_KEY                          files of its certificate and its key: it speaks https then
   GRAPHIQL, INTROSPECTION                    off for no GraphiQL, and for no questions about the schema
+  AUTH                                       how callers are known: token, oidc, proxy, certificate, legacy, open
+  OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID an identity provider, what its tokens are for, and the client of "login"
+  OIDC_USER_CLAIM, OIDC_GROUPS_CLAIM         where a token has the user and the groups
+  OIDC_ROLES, OIDC_CLOCK_SKEW                who is more than a user, and how far the provider's clock may be off
+  PROXY_ADDRESSES, PROXY_ROLES               reverse proxies whose word is taken, and who is more than a user
+  PROXY_USER_HEADER, PROXY_GROUPS_HEADER     where they say who asks
+  PROXY_CERT_HEADER, PROXY_CERT_VERIFY_HEADER, PROXY_CERT_USERS
+                                             where they say whose certificate they have verified, and who that is
+  LEGACY                                     what is open to callers who show nothing
   DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine
   DRIVES, TAPE_BACKEND, TAPE_TIMEOUT         how many drives work, on which back end, and when one counts as hung

@@ -7,8 +7,27 @@ afterAll(cleanUp);
 
 const read = (env: Record<string, string | undefined>): Config => readConfig(env, backendNames);
 
+const access: Config['access'] = {
+  auth: new Set(['token', 'open']),
+  oidcIssuers: [],
+  oidcAudiences: [],
+  oidcUserClaim: 'sub',
+  oidcGroupsClaims: ['wlcg.groups', 'groups'],
+  oidcRoles: [],
+  oidcClockSkew: 60,
+  oidcClientId: undefined,
+  proxyAddresses: [],
+  proxyUserHeader: 'x-remote-user',
+  proxyGroupsHeader: undefined,
+  proxyCertHeader: 'x-ssl-client-s-dn',
+  proxyCertVerifyHeader: 'x-ssl-client-verify',
+  proxyRoles: [],
+  proxyCertUsers: {},
+  legacy: [],
+};
+
 const defaults: Config = {
-  access: { auth: new Set(['token', 'open']) },
+  access,
   port: 8080,
   host: '127.0.0.1',
   databaseUrl: undefined,
@@ -38,6 +57,21 @@ const defaults: Config = {
 
 const names = [
   'AUTH',
+  'OIDC_ISSUER',
+  'OIDC_AUDIENCE',
+  'OIDC_USER_CLAIM',
+  'OIDC_GROUPS_CLAIM',
+  'OIDC_ROLES',
+  'OIDC_CLOCK_SKEW',
+  'OIDC_CLIENT_ID',
+  'PROXY_ADDRESSES',
+  'PROXY_USER_HEADER',
+  'PROXY_GROUPS_HEADER',
+  'PROXY_CERT_HEADER',
+  'PROXY_CERT_VERIFY_HEADER',
+  'PROXY_CERT_USERS',
+  'PROXY_ROLES',
+  'LEGACY',
   'PORT',
   'HOST',
   'DATABASE_URL',
@@ -90,8 +124,25 @@ test.each<[string, string, Partial<Config>]>([
   ['PORT', '65535', { port: 65_535 }],
   ['HOST', '127.8.0.1', { host: '127.8.0.1' }],
   ['HOST', 'localhost', { host: 'localhost' }],
-  ['AUTH', 'token', { access: { auth: new Set(['token']) } }],
-  ['AUTH', ' open, token', { access: { auth: new Set(['token', 'open']) } }],
+  ['AUTH', 'token', { access: { ...access, auth: new Set(['token']) } }],
+  ['AUTH', ' open, token', { access }],
+  ['PROXY_ADDRESSES', '192.0.2.7, 10.0.0.0/8', { access: { ...access, proxyAddresses: ['192.0.2.7', '10.0.0.0/8'] } }],
+  ['PROXY_USER_HEADER', 'X-User', { access: { ...access, proxyUserHeader: 'x-user' } }],
+  [
+    'PROXY_ROLES',
+    'operator=ops, viewer = user:bob',
+    {
+      access: {
+        ...access,
+        proxyRoles: [
+          { role: 'operator', kind: 'group', name: 'ops' },
+          { role: 'viewer', kind: 'user', name: 'bob' },
+        ],
+      },
+    },
+  ],
+  ['OIDC_CLOCK_SKEW', '0', { access: { ...access, oidcClockSkew: 0 } }],
+  ['LEGACY', 'none', { access }],
   ['HOST', '::1', { host: '::1' }],
   ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
   ['DATABASE_URL', 'postgresql://db/tapes?user=a@b', { databaseUrl: 'postgresql://db/tapes?user=a@b' }],

@@ -99,8 +99,8 @@ const mayImport: { part: string[]; from: string[] }[] = [
     ],
   },
   {
-    part: ['src/config-access'],
-    from: ['src/caller'],
+    part: ['src/config-access', 'src/config-ways', 'src/address-ranges'],
+    from: ['src/caller', 'src/errors', 'src/address-ranges', 'src/config-ways'],
   },
   {
     part: ['src/access/'],
@@ -110,6 +110,8 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/context',
       'src/config-access',
       'src/config-browsers',
+      'src/config-ways',
+      'src/address-ranges',
       'src/http-body',
       'src/http-target',
       'src/generated/',

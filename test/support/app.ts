@@ -36,7 +36,7 @@ export interface TestAppOptions {
   /** Without one, no engine runs. */
   backend?: TapeBackend;
   engine?: EngineOptions;
-  config?: Partial<Config>;
+  config?: Partial<Omit<Config, 'access'>> & { access?: Partial<Config['access']> };
   /** The clock; the real one unless given. */
   now?: () => string;
   /** The log; silent unless given, or TEST_LOG says otherwise. */
@@ -58,7 +58,8 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   await db.pulse.start();
   const events = new EventFeed(db);
   await events.open();
-  const config = { ...readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames), ...options.config };
+  const defaults = readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames);
+  const config = { ...defaults, ...options.config, access: { ...defaults.access, ...options.config?.access } };
   const ctx: Context = { config, db, events, log, caller: SYSTEM, now: options.now ?? (() => db.clock.now()) };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const { secret: token } = await createToken(

@@ -3,7 +3,7 @@
  * loaded (DNS rebinding): for the browser they are of one origin then, and only `Host` tells that it was meant for another.
  */
 import type { Request } from 'express';
-import { isLoopback } from '../../config-access.js';
+import { isLoopback } from '../../address-ranges.js';
 import type { BrowserConfig } from '../../config-browsers.js';
 import { quote } from '../../errors.js';
 import { HttpError } from '../../http-body.js';

@@ -1,0 +1,88 @@
+/**
+ * Where a request comes from: the client's own address, also behind the proxies that are listed (PROXY_ADDRESSES), and
+ * whether anybody on the way could read it. The word of nobody else is taken.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { TLSSocket } from 'node:tls';
+import type { RequestHandler } from 'express';
+import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
+
+interface Origin {
+  /** Of the client; undefined where its connection has gone already. */
+  address: string | undefined;
+  /** It came through a proxy that is listed. */
+  isProxied: boolean;
+}
+
+const origins = new WeakMap<IncomingMessage, Origin>();
+
+function originOf(req: IncomingMessage): Origin {
+  const origin = origins.get(req);
+  if (!origin) throw new Error('nobody has asked where the request comes from');
+  return origin;
+}
+
+/** Before everything that asks `addressOf`. */
+export function createAddressHandler(proxies: AddressRanges): RequestHandler {
+  const isProxy = createRangeTest(proxies);
+  return (req, _res, next) => {
+    origins.set(req, findOrigin(req, isProxy));
+    next();
+  };
+}
+
+/** The last address of the chain that no listed proxy has: what stands before it, the client may have made up. */
+function findOrigin(req: IncomingMessage, isProxy: (address: string) => boolean): Origin {
+  let address = peerOf(req);
+  const isProxied = address !== undefined && isProxy(address);
+  const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
+  while (address !== undefined && isProxy(address)) {
+    const before = readAddress(chain.pop() ?? '');
+    if (before === undefined) break;
+    address = before;
+  }
+  return { address, isProxied };
+}
+
+function peerOf({ socket }: IncomingMessage): string | undefined {
+  return socket.remoteAddress === undefined ? undefined : normalAddress(socket.remoteAddress);
+}
+
+const isAddress = createRangeTest(['0.0.0.0/0', '::/0']);
+
+/** Some proxies write the port as well. */
+function readAddress(text: string): string | undefined {
+  const trimmed = text.trim();
+  const [, bracketed] = /^\[([^\]]*)\](?::\d+)?$/.exec(trimmed) ?? [];
+  const [, dotted] = /^(\d+\.\d+\.\d+\.\d+):\d+$/.exec(trimmed) ?? [];
+  const address = normalAddress(bracketed ?? dotted ?? trimmed);
+  return isAddress(address) ? address : undefined;
+}
+
+/** Of whoever has sent a request, for rules, limits and records. */
+export function addressOf(req: IncomingMessage): string | undefined {
+  return originOf(req).address;
+}
+
+/** Did it come through a proxy that is listed? Only then is what a proxy says of its client believed. */
+export function isProxied(req: IncomingMessage): boolean {
+  return originOf(req).isProxied;
+}
+
+const FORWARDED = /^(forwarded|x-forwarded-.*|x-real-ip)$/;
+
+/** The header by which a request shows that it came through a proxy, listed or not. */
+export function findForwarded(req: IncomingMessage): string | undefined {
+  return Object.keys(req.headers).find((name) => FORWARDED.test(name));
+}
+
+/** Nobody on the way reads what it says: it came over TLS, or from this host. Of a listed proxy its word is taken. */
+export function isConfidential(req: IncomingMessage): boolean {
+  if (isProxied(req)) {
+    const schemes = String(req.headers['x-forwarded-proto'] ?? '').split(',');
+    return schemes.every((scheme) => scheme.trim().toLowerCase() === 'https');
+  }
+  if ((req.socket as TLSSocket).encrypted === true) return true;
+  // a proxy on this host that is not listed may have had it from anywhere
+  return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
+}

@@ -1,0 +1,88 @@
+/**
+ * Callers whom a proxy has known already: by a header with their name, or by the subject of their certificate. Both are
+ * taken from the listed proxies alone; from anybody else they are refused, since whoever sends them pretends to be one.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Role } from '../caller.js';
+import type { AccessConfig } from '../config-access.js';
+import type { RoleRule } from '../config-ways.js';
+import { quote } from '../errors.js';
+import { addressOf, isProxied } from './address.js';
+import type { Identity } from './callers.js';
+import { unauthenticated } from './credentials.js';
+import { readCommonName } from './subject.js';
+
+/**
+ * By the user's header.
+ * @returns undefined where there is none
+ * @throws HttpError 401
+ */
+export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
+  const { proxyUserHeader, proxyGroupsHeader, proxyRoles } = access;
+  const user = readHeader(req, proxyUserHeader);
+  const groups = proxyGroupsHeader === undefined ? undefined : readHeader(req, proxyGroupsHeader);
+  if (user === undefined && groups === undefined) return undefined;
+  if (user === undefined)
+    throw unauthenticated(`there are groups (${proxyGroupsHeader}) and no user (${proxyUserHeader})`);
+  const name = checkName(user, `the header ${proxyUserHeader}`);
+  const named = (groups ?? '').split(/[,;]/).map((group) => group.trim());
+  const own = named.filter((group) => group !== '');
+  return { name, way: 'proxy', roles: rolesOf(proxyRoles, name, own), groups: own };
+}
+
+/**
+ * By the subject of a client certificate that the proxy has verified.
+ * @returns undefined where there is none
+ * @throws HttpError 401
+ */
+export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
+  const { proxyCertHeader, proxyCertVerifyHeader, proxyRoles } = access;
+  const subject = readHeader(req, proxyCertHeader);
+  const verified = readHeader(req, proxyCertVerifyHeader);
+  if (subject === undefined || verified === 'NONE') return undefined;
+  if (verified !== 'SUCCESS') {
+    throw unauthenticated(`the client certificate is not verified: ${proxyCertVerifyHeader} must say SUCCESS`);
+  }
+  const name = checkName(userOfSubject(access, subject), 'the client certificate');
+  return { name, way: 'certificate', roles: rolesOf(proxyRoles, name, []), groups: [] };
+}
+
+function userOfSubject({ proxyCertUsers }: AccessConfig, subject: string): string {
+  const user = Object.hasOwn(proxyCertUsers, subject) ? proxyCertUsers[subject] : readCommonName(subject);
+  if (user !== undefined) return user;
+  throw unauthenticated(`no user is known for the client certificate of ${quote(subject)}: it has not one common name`);
+}
+
+/** Everybody who is known is a user, unless the rules say who is one. */
+export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
+  const has = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
+  const given: Role[] = rules.filter(has).map(({ role }) => role);
+  return new Set(rules.some(({ role }) => role === 'user') ? given : ['user', ...given]);
+}
+
+/**
+ * A header that a proxy sets; undefined where it says nothing.
+ * @throws HttpError 401 where somebody else has sent it, or where it is there twice: one of them is the client's
+ */
+function readHeader(req: IncomingMessage, name: string): string | undefined {
+  const values = req.headersDistinct[name] ?? [];
+  if (values.length === 0) return undefined;
+  if (!isProxied(req)) {
+    throw unauthenticated(`the header ${name} is taken from a listed proxy only, and ${addressOf(req)} is none`);
+  }
+  if (values.length > 1) throw unauthenticated(`the header ${name} is there ${values.length} times`);
+  const value = Buffer.from(values[0] ?? '', 'latin1')
+    .toString('utf8')
+    .trim();
+  return value === '' || value === '(null)' ? undefined : value;
+}
+
+const MAX_NAME = 255;
+
+/** @throws HttpError 401 */
+export function checkName(name: string, source: string): string {
+  if (name !== '' && name.length <= MAX_NAME && !/[\p{Cc}\ufffd]/u.test(name)) return name;
+  throw unauthenticated(
+    `the user that ${source} names must have 1 to ${MAX_NAME} characters, none of them a control character`,
+  );
+}

@@ -1,0 +1,49 @@
+/** Where a request comes from, by the chain that proxies write down. */
+import type { IncomingMessage } from 'node:http';
+import { expect, test } from 'vitest';
+import { addressOf, createAddressHandler, isProxied } from '../../src/access/address.js';
+import { isLoopback, parseRanges } from '../../src/address-ranges.js';
+
+/** What is found of a request from `peer`, with what the proxies before it have written. */
+function find(peer: string, forwarded: string | undefined, proxies = ['127.0.0.1', '10.0.0.0/8', '2001:db8::/32']) {
+  const headers = forwarded === undefined ? {} : { 'x-forwarded-for': forwarded };
+  const req = { socket: { remoteAddress: peer }, headers } as unknown as IncomingMessage;
+  createAddressHandler(proxies)(req as never, {} as never, () => {});
+  return [addressOf(req), isProxied(req)];
+}
+
+test.each<[peer: string, forwarded: string | undefined, address: string, proxied: boolean]>([
+  ['192.0.2.1', undefined, '192.0.2.1', false],
+  ['::ffff:192.0.2.1', undefined, '192.0.2.1', false],
+  ['192.0.2.1', '203.0.113.9', '192.0.2.1', false],
+  ['127.0.0.1', undefined, '127.0.0.1', true],
+  ['::ffff:127.0.0.1', '203.0.113.9', '203.0.113.9', true],
+  ['127.0.0.1', '198.51.100.1, 203.0.113.9', '203.0.113.9', true],
+  ['127.0.0.1', '203.0.113.9, 10.1.2.3', '203.0.113.9', true],
+  ['127.0.0.1', '203.0.113.9,nonsense', '127.0.0.1', true],
+  ['127.0.0.1', '203.0.113.9, nonsense, 10.1.2.3', '10.1.2.3', true],
+  ['127.0.0.1', '203.0.113.9:4711', '203.0.113.9', true],
+  ['2001:DB8::1', '[2001:4860::8]:443, 10.0.0.1', '2001:4860::8', true],
+  ['127.0.0.1', '::ffff:203.0.113.9', '203.0.113.9', true],
+  ['127.0.0.1', '10.0.0.1', '10.0.0.1', true],
+])('from %s with %j it comes from %s', (peer, forwarded, address, proxied) => {
+  expect(find(peer, forwarded)).toEqual([address, proxied]);
+});
+
+test('where no proxy is listed, none is believed', () => {
+  expect(find('127.0.0.1', '203.0.113.9', [])).toEqual(['127.0.0.1', false]);
+});
+
+test('ranges are addresses with or without a length', () => {
+  expect(parseRanges('192.0.2.1, 10.0.0.0/8 ::1')).toEqual(['192.0.2.1', '10.0.0.0/8', '::1']);
+  for (const text of ['', ' ', '10.0.0.0/33', '10.0.0/8', '::/129', 'host', '10.0.0.1/', '10.0.0.0/8/8', 'fe80::1%1']) {
+    expect([text, parseRanges(text)]).toEqual([text, undefined]);
+  }
+  expect(['127.8.0.1', '::1', 'localhost', '128.0.0.1', 'localhost.example'].map(isLoopback)).toEqual([
+    true,
+    true,
+    true,
+    false,
+    false,
+  ]);
+});
