@@ -11,6 +11,7 @@ import type { Context } from '../src/context.js';
 import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
+import { isListed } from '../src/operations/catalogue/files.js';
 import { may, type Operation, refusal } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
@@ -72,7 +73,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     nodeQueryOptions: {
       description: 'Any node by its `id`; null when there is none.',
       args: { id: { description: 'The `id` of the node.' } },
-      resolve: (_root, { id }, _ctx, _info, load) => (isSerial(id) ? load(id) : null),
+      resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
   },
   errors: { directResult: true, defaultTypes: [] },
@@ -88,6 +89,11 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     defaultListMultiplier: 10,
   },
 });
+
+/** What a caller may not see is as what is not there; requests and quotas say so themselves. */
+async function maySee(ctx: Context, node: { typename: string; id: string }): Promise<boolean> {
+  return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
+}
 
 /** Ids are serial numbers, of eight bytes for tape files and of four for all else; the database refuses greater ones. */
 function isSerial({ typename, id }: { typename: string; id: string }): boolean {

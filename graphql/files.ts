@@ -1,8 +1,10 @@
 /** Tape files, and the subscription to their stages. */
 import { cancellable } from '../src/cancellable.js';
+import { readAllowed } from '../src/operations/access/paths.js';
 import { getFile, listFiles } from '../src/operations/catalogue/files.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
+import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
@@ -24,6 +26,9 @@ export const StageType = builder.enumType('Stage', {
 function diskOfCopy<Disk>(file: { stage: Stage; disk: Disk | null; changedDisk: Disk | null }): Disk | null {
   return file.stage === 'UNVERIFIED' ? file.changedDisk : file.stage === 'RESTORED' ? file.disk : null;
 }
+
+/** Rules by folders may keep from a caller where the copies are. */
+const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
 builder.prismaNode('TapeFile', {
   id: { field: 'id' },
@@ -57,21 +62,22 @@ builder.prismaNode('TapeFile', {
       type: RestoreDiskType,
       nullable: true,
       description: 'The restore disk that has a copy, also one that was changed by hand since; null: none.',
-      select: (_args, _ctx, nested) => ({ stage: true, disk: nested(true), changedDisk: nested(true) }),
-      resolve: diskOfCopy,
+      select: (_args, _ctx, nested) => ({ id: true, stage: true, disk: nested(true), changedDisk: nested(true) }),
+      resolve: async (file, _args, ctx) => ((await fetchable(ctx, file.id)) ? diskOfCopy(file) : null),
     }),
     restoredPath: t.string({
       nullable: true,
       description:
         'Where the restored copy can be read, also one that was changed by hand since; null where there is none.',
       select: {
+        id: true,
         path: true,
         stage: true,
         disk: { select: { mountpoint: true } },
         changedDisk: { select: { mountpoint: true } },
       },
-      resolve: (file) => {
-        const place = diskOfCopy(file);
+      resolve: async (file, _args, ctx) => {
+        const place = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
         return place ? `${place.mountpoint}${file.path}` : null;
       },
     }),

@@ -6,6 +6,7 @@ import './holds.js';
 import './releases.js';
 import './retries.js';
 import './quotas.js';
+import './rights.js';
 import './tapes.js';
 import './disks.js';
 import './plan.js';

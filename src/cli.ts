@@ -9,6 +9,7 @@ import { registerDoctor } from './commands/doctor.js';
 import { CommandError, exitCodes } from './commands/failure.js';
 import { registerImport } from './commands/import.js';
 import { registerLs } from './commands/ls.js';
+import { registerMember } from './commands/member.js';
 import { registerMigrate } from './commands/migrate.js';
 import { nameOption } from './commands/option-names.js';
 import { printable } from './commands/output.js';
@@ -20,6 +21,7 @@ import { registerRelease } from './commands/release.js';
 import { registerRequest } from './commands/request.js';
 import { registerRequests } from './commands/requests.js';
 import { registerRetry } from './commands/retry.js';
+import { registerRule } from './commands/rule.js';
 import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
 import { registerSuspensions } from './commands/suspensions.js';
@@ -55,6 +57,8 @@ const commands = [
   registerShow,
   registerSuspensions,
   registerPriority,
+  registerMember,
+  registerRule,
   registerRelease,
   registerRetry,
 ];

@@ -70,6 +70,7 @@ const MAX_QUEUE = Number(RANGE) / 2;
 /** A lost doorbell costs at most this. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
+const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights'];
 /** By which an operator knows the connection in pg_stat_activity. */
 const LISTENER = 'tapegate events';
 /** A database that hangs is not waited for. */
@@ -214,7 +215,7 @@ export class EventFeed {
     this.client = client;
     client.once('end', () => void this.reconnect());
     if (this.isClosed) return await client.end();
-    for (const table of ['event', 'recall', 'notification', 'room']) this.emitter.emit(`ring:${table}`);
+    for (const bell of BELLS) this.emitter.emit(`ring:${bell}`);
     this.ring(); // what came while nobody listened
   }
 

@@ -59,7 +59,7 @@ export function createIdentifier(ctx: Context): Identifier {
     handler: async (req, res, next) => {
       const caller = await identify(req);
       callers.set(req, caller);
-      answers.follow(res, caller);
+      answers.follow(req, res, caller);
       next();
     },
     close: () => answers.close(),

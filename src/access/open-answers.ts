@@ -1,6 +1,6 @@
 /** Answers that go on: lists and streams end when their caller is known no longer. */
-import type { ServerResponse } from 'node:http';
-import type { Caller } from '../caller.js';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type Caller, hasRole } from '../caller.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { findEnded } from '../operations/access/tokens.js';
@@ -11,7 +11,7 @@ const LOOK_MS = 2000;
 
 export class OpenAnswers {
   private readonly ctx: Context;
-  private readonly open = new Map<ServerResponse, Caller>();
+  private readonly open = new Map<ServerResponse, { caller: Caller; isStream: boolean }>();
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
@@ -19,13 +19,15 @@ export class OpenAnswers {
   constructor(ctx: Context) {
     this.ctx = ctx;
     this.timer = setInterval(() => this.look(), LOOK_MS).unref();
-    this.unlisten = ctx.events.onRing('access', () => this.look());
+    const bells = [ctx.events.onRing('access', () => this.look()), ctx.events.onRing('rights', () => this.endRuled())];
+    this.unlisten = () => {
+      for (const unlisten of bells) unlisten();
+    };
   }
 
-  /** Callers that stay whoever they are are not followed. */
-  follow(res: ServerResponse, caller: Caller): void {
-    if (caller.tokenId === undefined && caller.expiresAt === undefined) return;
-    this.open.set(res, caller);
+  follow(req: IncomingMessage, res: ServerResponse, caller: Caller): void {
+    const isStream = req.headers.accept?.includes('text/event-stream') ?? false;
+    this.open.set(res, { caller, isStream });
     res.once('close', () => this.open.delete(res));
     if (res.closed) this.open.delete(res);
   }
@@ -33,6 +35,11 @@ export class OpenAnswers {
   close(): void {
     clearInterval(this.timer);
     this.unlisten();
+  }
+
+  /** Who may see or do what has changed: those for whom that is of account come back, and begin with what is right by now. */
+  private endRuled(): void {
+    for (const [res, { caller, isStream }] of this.open) if (isStream && !hasRole(caller, 'operator')) res.destroy();
   }
 
   private look(): void {
@@ -44,9 +51,10 @@ export class OpenAnswers {
 
   private async endUnknown(): Promise<void> {
     const now = this.ctx.now();
-    const ids = new Set([...this.open.values()].flatMap(({ tokenId }) => tokenId ?? []));
+    const ids = new Set([...this.open.values()].flatMap(({ caller }) => caller.tokenId ?? []));
     const ended = ids.size > 0 ? await findEnded(this.ctx, [...ids]) : new Set<number>();
-    for (const [res, { tokenId, expiresAt }] of this.open) {
+    for (const [res, { caller }] of this.open) {
+      const { tokenId, expiresAt } = caller;
       const isOver = expiresAt !== undefined && !isBefore(now, expiresAt);
       // whoever reads sees that it is not whole, and is told why when it comes back
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();

@@ -20,7 +20,7 @@ export class TokenCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    ctx.events.onRing('access', () => this.recent.clear());
+    for (const bell of ['access', 'rights']) ctx.events.onRing(bell, () => this.recent.clear());
   }
 
   /**

@@ -8,7 +8,7 @@
 import { type Caller, hasQuota, hasRole, type Role } from '../caller.js';
 import type { Context } from '../context.js';
 import { type Sql, sql } from '../database/sql.js';
-import { ForbiddenError, quote } from '../errors.js';
+import { ForbiddenError, NotFoundError, quote } from '../errors.js';
 import type { Prisma } from '../generated/prisma/client.js';
 
 /**
@@ -16,10 +16,11 @@ import type { Prisma } from '../generated/prisma/client.js';
  * - `read`: any role; gives what the caller may see.
  * - `ask`: a quota for which the caller may act.
  * - `change`: a request that the caller has made, or one of a quota that it manages.
+ * - `manage`: a quota of the caller's own, or one that it manages.
  * - `look`: viewers and operators: it shows what belongs to nobody's quota, or to everybody's.
  * - `operate`: operators.
  */
-export type Right = 'read' | 'ask' | 'change' | 'look' | 'operate';
+export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';
 
 export const policy = {
   getFile: 'read',
@@ -42,7 +43,12 @@ export const policy = {
   cancelRequest: 'change',
   releaseFiles: 'change',
   retryRequest: 'change',
+  setMember: 'manage',
+  removeMember: 'manage',
   listVerifications: 'look',
+  listPathRules: 'look',
+  setPathRule: 'operate',
+  removePathRule: 'operate',
   setPriority: 'operate',
   suspend: 'operate',
   resume: 'operate',
@@ -62,6 +68,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'ask for files: it has no quota to ask for them with',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
+  manage: { roles: ['user', 'operator', 'service'], what: 'say who uses quotas: it may read only' },
   look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
   operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
 };
@@ -107,6 +114,17 @@ export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Oper
     caller.name,
     `change request ${request.id} of user ${quote(request.user)}, which somebody else has made`,
   );
+}
+
+/**
+ * To be called with the user of a quota.
+ * @throws NotFoundError where the caller may not see it, in the words of one that is not there; ForbiddenError
+ */
+export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Operation, user: string): void {
+  allow({ caller }, operation);
+  if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
+  if (hasQuota(caller.manages, user)) return;
+  throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}`);
 }
 
 /** What the caller may see of quotas `q`, and so of their requests. */

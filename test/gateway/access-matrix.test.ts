@@ -4,6 +4,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { schema } from '../../graphql/schema.js';
+import { setMember } from '../../src/operations/access/members.js';
+import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { type Operation, policy, type Right } from '../../src/operations/policy.js';
 import { createRequest } from '../../src/operations/requests/create.js';
@@ -23,7 +25,7 @@ interface Facts {
   rights: readonly Right[];
 }
 
-const ofUser: readonly Right[] = ['read', 'ask', 'change'];
+const ofUser: readonly Right[] = ['read', 'ask', 'change', 'manage'];
 const callers: Record<string, Facts> = {
   alice: { sees: ['alice', 'lab'], asks: ['alice', 'lab'], manages: ['alice'], rights: ofUser },
   bob: { sees: ['bob'], asks: ['bob'], manages: ['bob'], rights: ofUser },
@@ -33,7 +35,7 @@ const callers: Record<string, Facts> = {
   pipeline: { sees: ['alice'], asks: ['alice'], manages: ['alice'], rights: ofUser },
   foreign: { sees: ['bob'], asks: ['bob'], manages: ['bob'], rights: ofUser },
   auditor: { sees: 'all', asks: [], manages: [], rights: ['read', 'look'] },
-  carol: { sees: 'all', asks: 'all', manages: 'all', rights: ['read', 'ask', 'change', 'look', 'operate'] },
+  carol: { sees: 'all', asks: 'all', manages: 'all', rights: ['read', 'ask', 'change', 'manage', 'look', 'operate'] },
 };
 const has = (quotas: readonly string[] | 'all', quota: string) => quotas === 'all' || quotas.includes(quota);
 
@@ -70,6 +72,12 @@ async function makeTarget(quota: string): Promise<number> {
   return await createRequest({ ...app.ctx, caller }, { quota, pattern: '/a/' });
 }
 
+/** Whom to remove. */
+async function addZoe(): Promise<void> {
+  for (const quota of ['alice', 'lab', 'bob'])
+    await setMember(app.ctx, { quota, kind: 'USER', name: 'zoe', isManager: false });
+}
+
 type Outcome = 'done' | 'forbidden' | 'missing' | 'nothing';
 
 /** What a request or a quota is asked, by its id and its user. */
@@ -93,9 +101,16 @@ const single: Partial<Record<Operation, Ask>> = {
     `mutation { result: releaseFiles(input: { id: ${id}, paths: ["/a/1"] }) { __typename ... on Failure { message } } }`,
   retryRequest: ({ id }) =>
     `mutation { result: retryRequest(input: { id: ${id} }) { __typename ... on Failure { message } } }`,
+  setMember: ({ quota }) =>
+    `mutation { result: setMember(input: { quota: "${quota}", ${MEMBER}, isManager: false }) { __typename ... on Failure { message } } }`,
+  removeMember: ({ quota }) =>
+    `mutation { result: removeMember(input: { quota: "${quota}", ${MEMBER} }) { __typename ... on Failure { message } } }`,
   setPriority: ({ id }) =>
     `mutation { result: setPriority(id: ${id}, priority: 1) { __typename ... on Failure { message } } }`,
 };
+
+const MEMBER = 'kind: USER, name: "zoe"';
+const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
 
 /** Of what is nobody's own. */
 const common: Partial<Record<Operation, string>> = {
@@ -112,6 +127,9 @@ const common: Partial<Record<Operation, string>> = {
   suspend:
     'mutation { result: suspend(input: { kind: VOLUME, name: "V1", mode: HELD }) { __typename ... on Failure { message } } }',
   resume: 'mutation { result: resume(input: { kind: VOLUME, name: "V1" }) { __typename ... on Failure { message } } }',
+  listPathRules: '{ result: pathRules { edges { node { prefix } } } }',
+  setPathRule: `mutation { result: setPathRule(input: { ${RULE} }) { __typename ... on Failure { message } } }`,
+  removePathRule: `mutation { result: removePathRule(input: { ${RULE} }) { __typename ... on Failure { message } } }`,
   verifyAgain: 'mutation { result: verifyAgain(match: "/a/") { __typename } }',
 };
 
@@ -166,6 +184,7 @@ function expectedOf(operation: Operation, caller: string, quota: string, isThere
   if (!facts.rights.includes(right)) return 'forbidden';
   if (right === 'ask') return !has(facts.asks, quota) ? 'forbidden' : isThere ? 'done' : 'missing';
   if (!isThere || !has(facts.sees, quota)) return reads.has(operation) ? 'nothing' : 'missing';
+  if (right === 'manage') return has(facts.manages, quota) ? 'done' : 'forbidden';
   // alice has made it
   if (right === 'change') return has(facts.manages, quota) || caller === 'alice' ? 'done' : 'forbidden';
   return 'done';
@@ -174,6 +193,7 @@ function expectedOf(operation: Operation, caller: string, quota: string, isThere
 describe.each(Object.keys(callers))('%s', (caller) => {
   test.each(Object.entries(single))('GraphQL: %s', async (name, query) => {
     const operation = name as Operation;
+    if (operation === 'removeMember') await addZoe();
     const answers: Record<string, Outcome> = {};
     const expected: Record<string, Outcome> = {};
     for (const quota of ['alice', 'lab', 'bob', 'nobody']) {
@@ -185,12 +205,14 @@ describe.each(Object.keys(callers))('%s', (caller) => {
       if (outcome !== 'missing' || !isThere || policy[operation] === 'ask') continue;
       // as if there were none, to the letter
       const none = await askAs(caller, query({ id: MISSING, quota: 'nobody' }));
-      expect(message.replace(String(id), String(MISSING))).toBe(none.message);
+      expect(message.replace(String(id), String(MISSING)).replace(`"${quota}"`, '"nobody"')).toBe(none.message);
     }
     expect(answers).toEqual(expected);
   });
 
   test.each(Object.entries(common))('GraphQL: %s', async (name, query) => {
+    if (name === 'removePathRule')
+      await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
     const isAllowed = (callers[caller] as Facts).rights.includes(policy[name as Operation]);
     const { outcome } = await askAs(caller, query);
     expect(outcome).toBe(isAllowed ? 'done' : 'forbidden');

@@ -1,11 +1,12 @@
 /** Callers that are known no longer: what they read ends with them, wherever it goes on. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
-import { addQuota } from '../support/factories.js';
+import { addFiles, addQuota } from '../support/factories.js';
 import { request, send } from '../support/http.js';
 import { call } from '../support/rest.js';
 import { PROGRESS, type Progress, postOperation, take, waitForReaders } from '../support/streams.js';
@@ -85,4 +86,28 @@ test('a stream is for the caller who has reserved it', async () => {
   );
   await take(stream, 1);
   stream.close();
+});
+
+test('changes of stage are told of what may be listed, and streams begin anew when the rules change', async () => {
+  const tokens = [(await makeToken()).secret, (await createToken(app.ctx, { name: 'bob', role: 'USER' })).secret];
+  await setPathRule(app.ctx, { prefix: '/closed', action: 'LIST', kind: 'USER', name: 'bob' });
+  await addFiles(app.ctx, [{ path: '/closed/3' }, { path: '/open/1' }]);
+  const streams = tokens.map((token) =>
+    postOperation<{ stageChanges: { path: string } }>({ url: app.url, token }, STAGES),
+  );
+  const first = streams.map((stream) => take(stream, 1));
+  await waitForReaders(app, 2);
+  for (const path of ['/closed/3', '/open/1']) {
+    await app.ctx.db.pool.query(
+      `INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
+       SELECT now(), id, 'ONTAPE', 'RESTORING', '{}' FROM tape_file WHERE path = $1`,
+      [path],
+    );
+  }
+  expect(await Promise.all(first)).toEqual([
+    [{ stageChanges: { path: '/open/1' } }],
+    [{ stageChanges: { path: '/closed/3' } }],
+  ]);
+  await setPathRule(app.ctx, { prefix: '/open', action: 'LIST', kind: 'USER', name: 'bob' });
+  await waitFor('the streams to end', async () => app.ctx.events.readers === 0);
 });

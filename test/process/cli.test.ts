@@ -95,6 +95,12 @@ const commands = {
   resume: ['--json'],
   suspensions: ['--json'],
   priority: ['--json'],
+  'member set': ['--group', '--manager', '--json'],
+  'member remove': ['--group', '--json'],
+  'member list': ['--json'],
+  'rule set': ['--user', '--group', '--everybody', '--json'],
+  'rule remove': ['--user', '--group', '--everybody', '--json'],
+  'rule list': ['--json'],
   release: ['--json', '--file', '--match'],
 };
 
@@ -177,6 +183,12 @@ test.each([
   ['resume', 'volume', 'x'],
   ['suspensions'],
   ['priority', '1', '2'],
+  ['member', 'set', 'alice', 'bob'],
+  ['member', 'remove', 'alice', 'bob'],
+  ['member', 'list', 'alice'],
+  ['rule', 'set', 'list', '/a', '--everybody'],
+  ['rule', 'remove', 'list', '/a', '--everybody'],
+  ['rule', 'list'],
 ])('%s %s without a server ends with one line', async (...args) => {
   expect(await runCli(args, { env: { TAPEGATE_URL: closedUrl } })).toEqual(
     refused(4, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`),

@@ -1,6 +1,97 @@
-/** Who may use a quota beside its user. */
+/** Who may use a quota beside its user: members ask for files with it, managers also change what others have asked for. */
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { raw, sql } from '../../database/sql.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { MemberKind } from '../../generated/prisma/enums.js';
+import { checkText } from '../input.js';
+import { allowManage } from '../policy.js';
+
+export interface Member {
+  kind: MemberKind;
+  /** Of the user or the group. */
+  name: string;
+  isManager: boolean;
+}
+
+export interface MemberInput {
+  /** User of the quota. */
+  quota: string;
+  kind: MemberKind;
+  name: string;
+}
+
+/** Of one quota: a work space of more is one for a group. */
+const MAX_MEMBERS = 1000;
+
+const columns = raw('kind, name, is_manager AS "isManager"');
+/** What callers may see or do has changed: gateways forget what they knew of it. */
+const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
+
+/** @throws InvalidInputError, NotFoundError, ForbiddenError */
+function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
+  const quota = checkText('quota', input.quota);
+  allowManage(ctx, operation, quota);
+  if (!Object.hasOwn(MemberKind, input.kind)) {
+    throw new InvalidInputError(
+      'kind',
+      `must be one of ${Object.keys(MemberKind).join(', ')}, not ${quote(input.kind)}`,
+    );
+  }
+  const name = checkText('name', input.name);
+  if (name === '') throw new InvalidInputError('name', 'must not be empty');
+  return { quota, kind: input.kind, name };
+}
+
+/**
+ * Makes somebody a member or a manager of a quota, or changes which of the two.
+ * @throws InvalidInputError, NotFoundError, ForbiddenError
+ */
+export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
+  const { quota, kind, name } = checkMember(ctx, 'setMember', input);
+  const { rows } = await ctx.db.pool.query<Member & { isFull: boolean }>(
+    sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
+          INSERT INTO quota_member (quota_id, kind, name, is_manager)
+          SELECT q.id, ${kind}::"MemberKind", ${name}, ${input.isManager} FROM q
+          WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
+            OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
+          ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
+        ) SELECT m.*, m.kind IS NULL AS "isFull", ${ring} FROM q LEFT JOIN made m ON true`,
+  );
+  const [made] = rows;
+  if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
+  if (made.isFull) {
+    throw new InvalidInputError(
+      'name',
+      `has no room: the quota of ${quote(quota)} has ${MAX_MEMBERS} members, and that many at most`,
+    );
+  }
+  return { kind: made.kind, name: made.name, isManager: made.isManager };
+}
+
+/** @throws InvalidInputError, NotFoundError, ForbiddenError */
+export async function removeMember(ctx: Context, input: MemberInput): Promise<Member> {
+  const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
+  const { rows } = await ctx.db.pool.query<Member>(
+    sql`WITH removed AS (
+          DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
+            AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
+        ) SELECT m.*, ${ring} FROM removed m`,
+  );
+  const [removed] = rows;
+  if (!removed)
+    throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is no member of the quota of ${quote(quota)}`);
+  return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
+}
+
+/** Of quotas that the caller sees, by their ids: users first, by name. */
+export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
+  const { rows } = await ctx.db.pool.query<Member & { id: number }>(
+    sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,
+  );
+  const members = new Map<number, Member[]>();
+  for (const { id, ...member } of rows) members.set(id, [...(members.get(id) ?? []), member]);
+  return members;
+}
 
 /** The users of the quotas that somebody may use, and of those that it manages. */
 export interface Memberships {

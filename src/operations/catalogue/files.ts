@@ -4,6 +4,7 @@ import { type ListPages, readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { Stage } from '../../stages.js';
+import { isRuled, mayPath } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
@@ -33,7 +34,7 @@ type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
-  const rows = sql`tape_file f WHERE ${filterOf(input)}`;
+  const rows = sql`tape_file f WHERE ${filterOf(input)} AND ${mayPath(ctx, 'LIST')}`;
   return {
     count: () => countRows(ctx, { rows, reader }),
     page: (page: KeyPage<string>, query: FileQuery) =>
@@ -62,7 +63,20 @@ function filterOf({ match, stages }: ListFilesInput): Sql {
 /** One file by its logical path; null when the catalogue does not know it. */
 export async function getFile(ctx: Context, path: string, query: FileQuery = {}) {
   allow(ctx, 'getFile');
-  return await ctx.db.prisma.tapeFile.findUnique({ ...(query as object), where: { path: checkPattern('path', path) } });
+  const where = { path: checkPattern('path', path) };
+  if (!(await isOneListed(ctx, sql`f.path = ${where.path}`))) return null;
+  return await ctx.db.prisma.tapeFile.findUnique({ ...(query as object), where });
+}
+
+/** May the caller know that there is this file? */
+export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
+  return await isOneListed(ctx, sql`f.id = ${id}`);
+}
+
+async function isOneListed(ctx: Context, which: Sql): Promise<boolean> {
+  if (!isRuled(ctx.caller)) return true;
+  const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM tape_file f WHERE ${which} AND ${mayPath(ctx, 'LIST')}`);
+  return rowCount !== 0;
 }
 
 /** What the catalogue knows of a file that is about to be archived. */

@@ -2,18 +2,19 @@
 
 import type { Context } from '../../context.js';
 import { readAtLength, type Snapshot } from '../../database/snapshot.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { UnknownUserError } from '../../errors.js';
 import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
+import { mayPath } from '../access/paths.js';
 import { isAtPrimaryPlace } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { likeSubstring } from '../match.js';
 import { allow } from '../policy.js';
 import { readUsed } from '../quotas/used.js';
 import { type CreateRequestInput, checkRequest } from '../requests/create.js';
-import type { Wish } from '../requests/joins.js';
+import type { Wish } from '../requests/first-files.js';
 import { checkWithin } from '../requests/limits.js';
 import { endOfParts } from './end-of-parts.js';
 import { readPlan } from './plan.js';
@@ -81,7 +82,11 @@ export async function estimateRequest(
   allow(ctx, 'estimateRequest', user);
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
-  const { groups, known, unknownPaths } = await readAtLength(ctx.db, (snapshot) => readGroups(snapshot, wish), reader);
+  const { groups, known, unknownPaths } = await readAtLength(
+    ctx.db,
+    (snapshot) => readGroups(snapshot, wish, mayPath(ctx, 'REQUEST')),
+    reader,
+  );
   const used = await readUsed(ctx, quota);
   const sum = (chosen: readonly Group[]) => ({
     files: chosen.reduce((total, group) => total + group.files, 0),
@@ -127,10 +132,12 @@ const NAMED_PATHS = 20;
 async function readGroups(
   snapshot: Snapshot,
   wish: Wish,
+  isAllowed: Sql,
 ): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
-  const isWished = wish.files
+  const isNamed = wish.files
     ? sql`f.path = ANY(${wish.files}::text[])`
     : sql`f.path LIKE ${likeSubstring(wish.pattern)}`;
+  const isWished = sql`${isNamed} AND ${isAllowed}`;
   const groups = await snapshot.query<Group>(
     sql`SELECT w.*, v.name AS volume, coalesce(v.medium, 'linear') AS medium,
           EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
@@ -146,7 +153,7 @@ async function readGroups(
   );
   const unknown = await snapshot.query<{ path: string }>(
     sql`SELECT l.path FROM unnest(${wish.files ?? []}::text[]) WITH ORDINALITY AS l (path, n)
-        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
+        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path AND ${isAllowed}) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
   );
   const known = groups.reduce((total, group) => total + group.files, 0);
   return { groups, known, unknownPaths: unknown.map((row) => row.path) };

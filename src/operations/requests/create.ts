@@ -5,13 +5,14 @@ import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { addSeconds, isBefore } from '../../time.js';
+import { mayPath, ruledGroupsOf } from '../access/paths.js';
 import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, findQuota } from '../quotas/charges.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { endOverdue } from './ends.js';
+import { holdListed, holdMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
-import { holdListed, holdMatching, type Wish } from './joins.js';
 import { type LimitsInput, readLimits } from './limits.js';
 
 /** The REST contract, 4.3: five days after the request is made. */
@@ -47,14 +48,15 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
     const [first, last] = [addressOf(quota, addresses.first), addressOf(quota, addresses.last)];
     const [row] = await tx.query<{ id: number }>(
       sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
-            notify_on_last_file, max_files, max_bytes, made_by)
+            notify_on_last_file, max_files, max_bytes, made_by, ruled_groups)
           VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
-            ${limits.maxFiles}, ${limits.maxBytes}, ${ctx.caller.name}) RETURNING id`,
+            ${limits.maxFiles}, ${limits.maxBytes}, ${ctx.caller.name}, ${ruledGroupsOf(ctx)}) RETURNING id`,
     );
     const id = (row as { id: number }).id;
+    const made = { id, limits, isAllowed: mayPath(ctx, 'REQUEST') };
     const bytes = wish.files
-      ? await holdListed(tx, { id, limits }, wish.files)
-      : await holdMatching(tx, { id, limits, pattern: wish.pattern, quota });
+      ? await holdListed(tx, made, wish.files)
+      : await holdMatching(tx, { ...made, pattern: wish.pattern, quota });
     await charge(tx, quota, bytes);
     if (bytes === 0n) await findQuota(tx, user); // which may have been removed before the request was stored
     await settleRequests(ctx, tx, [id]);

@@ -1,81 +1,16 @@
 /**
- * How files come into requests: those that the catalogue knows when the request is made, and those that appear later.
- * The first are charged together or not at all; the later ones are charged as they join, and stay out, visibly, when
- * the request's own limit or the quota leaves no room. What was released never joins again. All of it holds the
- * catalogue's lock (lockCatalogue in database/locks.ts), so that no file slips in between.
+ * How files come into requests that were made before: they are charged as they join, and stay out, visibly, when the request's
+ * own limit or the quota leaves no room. What was released never joins again. All of it holds the catalogue's lock
+ * (lockCatalogue in database/locks.ts), so that no file slips in between. The files of a new request are in first-files.ts.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockQuotas, lockRequests } from '../../database/locks.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import { isAllowedFor } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { likeSubstring } from '../match.js';
-import { checkRoom, type QuotaRow } from '../quotas/charges.js';
 import { settleHolds } from './holds.js';
-import { checkWithin, type Limits } from './limits.js';
-
-/** What a request asks for: a pattern, or a list of distinct paths. */
-export interface Wish {
-  pattern: string;
-  files: readonly string[] | undefined;
-}
-
-/** A request that is being made: it holds nothing yet. */
-export interface NewRequest {
-  id: number;
-  limits: Limits;
-}
-
-/**
- * Holds the listed files that the catalogue knows, and notes the other paths.
- * @returns the bytes to be charged for them
- * @throws InvalidInputError when they are beyond the limits
- */
-export async function holdListed(tx: Transaction, request: NewRequest, files: readonly string[]): Promise<bigint> {
-  // one statement, so that a path is either known or noted
-  const [row] = await tx.query<{ files: number; bytes: string }>(
-    sql`WITH listed AS (
-       SELECT path, n FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
-     ), known AS (
-       SELECT l.path, l.n, f.id, f.size FROM listed l JOIN tape_file f ON f.path = l.path
-     ), held AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size) SELECT ${request.id}, id, n, size FROM known
-     ), noted AS (
-       INSERT INTO awaited_path (request_id, path, ordinal)
-       SELECT ${request.id}, l.path, l.n FROM listed l WHERE NOT EXISTS (SELECT FROM known k WHERE k.path = l.path)
-     )
-     SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM known`,
-  );
-  const bytes = BigInt(row?.bytes ?? 0);
-  checkWithin(request.limits, { files: row?.files ?? 0, bytes });
-  return bytes;
-}
-
-/**
- * Holds the files whose path holds the pattern.
- * @returns the bytes to be charged for them
- * @throws InvalidInputError when they are beyond the limits, QuotaExceededError; before anything is stored
- */
-export async function holdMatching(
-  tx: Transaction,
-  request: NewRequest & { pattern: string; quota: QuotaRow },
-): Promise<bigint> {
-  const match = likeSubstring(request.pattern);
-  const [sum] = await tx.query<{ files: number; bytes: string }>(
-    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file WHERE path LIKE ${match}`,
-  );
-  const bytes = BigInt(sum?.bytes ?? 0);
-  checkWithin(request.limits, { files: sum?.files ?? 0, bytes });
-  await checkRoom(tx, request.quota, bytes);
-  const [held] = await tx.query<{ bytes: string }>(
-    sql`WITH held AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size)
-       SELECT ${request.id}, id, row_number() OVER (ORDER BY path), size FROM tape_file WHERE path LIKE ${match}
-       RETURNING size
-     ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
-  );
-  return BigInt(held?.bytes ?? 0);
-}
 
 /**
  * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the paths, each
@@ -103,7 +38,7 @@ export async function findJoining(
   files: Sql,
   { isNew, which = sql`true` }: { isNew: boolean; which?: Sql },
 ): Promise<void> {
-  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} AND ${which}`;
+  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} AND ${isAllowedFor} AND ${which}`;
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, true, false, false

@@ -16,6 +16,7 @@ import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from
 import type { RequestState } from '../../generated/prisma/enums.js';
 import type { Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
+import { mayPath, readPathFilter } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { allow } from '../policy.js';
@@ -169,6 +170,8 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
+  // what is in a request is its caller's, whatever the rules are by now
+  const isListed = requestId === undefined ? await readPathFilter(ctx, 'LIST') : undefined;
   const told = new ToldStages();
   if (after === undefined && (requestId !== undefined || match !== undefined)) {
     yield* tellStages(ctx, { requestId, match, eventId: newest }, { told, signal });
@@ -178,6 +181,7 @@ export async function* watchStages(
       isStageEvent(event) &&
       (requestId === undefined || event.requestIds.includes(requestId)) &&
       (match === undefined || event.path.includes(match)) &&
+      (isListed === undefined || isListed(event.path)) &&
       !told.has(event),
     condition: allOf([
       sql`e.file_id IS NOT NULL`,
@@ -243,7 +247,8 @@ function presentStages(
   const isMatch = match === undefined ? empty : sql`AND f.path LIKE ${likeSubstring(match)}`;
   const columns = sql`f.id, f.path, f.stage, ${ctx.events.present}`;
   if (requestId === undefined) {
-    return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
+    const isListed = mayPath(ctx, 'LIST');
+    return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
   return sql`SELECT ${columns} FROM any_hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' ${isMatch}

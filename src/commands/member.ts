@@ -1,0 +1,76 @@
+/** `member`: who may use a quota beside its user. */
+import type { Command } from 'commander';
+import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { CommandError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+
+export function registerMember(program: Command): void {
+  const member = program
+    .command('member')
+    .description('who may use a quota beside its user: as a group does its work space');
+  member
+    .command('set <user> <name>')
+    .description('let somebody use the quota of a user')
+    .option('--group', 'the name is that of a group')
+    .option('--manager', 'let it also change what others have asked for, and say who uses the quota')
+    .option(...jsonOption)
+    .action((user, name, options) => setMember(readUrl(), { user, name }, options));
+  member
+    .command('remove <user> <name>')
+    .description('take the quota from somebody; what was asked for with it stays')
+    .option('--group', 'the name is that of a group')
+    .option(...jsonOption)
+    .action((user, name, options) => removeMember(readUrl(), { user, name }, options));
+  member
+    .command('list <user>')
+    .description('list who may use the quota of a user')
+    .option(...jsonOption)
+    .action((user, options) => listMembers(readUrl(), user, options));
+}
+
+interface Member {
+  kind: 'USER' | 'GROUP';
+  name: string;
+  isManager: boolean;
+}
+
+interface MemberOptions extends OutputOptions {
+  group?: boolean;
+  manager?: boolean;
+}
+
+const FIELDS = '... on QuotaMember { kind name isManager }';
+const SET = `mutation ($input: SetMemberInput!) { result: setMember(input: $input) { ${FIELDS} ${FAILURE} } }`;
+const REMOVE = `mutation ($input: RemoveMemberInput!) { result: removeMember(input: $input) { ${FIELDS} ${FAILURE} } }`;
+const LIST = 'query ($user: String!) { quota(user: $user) { members { kind name isManager } } }';
+
+const kindOf = ({ group = false }: MemberOptions) => (group ? 'GROUP' : 'USER');
+const describe = ({ kind, name }: Member) => `${kind.toLowerCase()} ${name}`;
+
+async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
+  const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
+  const { result } = await ask<{ result: Result<Member> }>(url, SET, { input });
+  const member = unwrapResult(result);
+  if (options.json) printJson(member);
+  else printLine(`${describe(member)} is a ${member.isManager ? 'manager' : 'member'} of the quota of ${given.user}`);
+}
+
+async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
+  const input = { quota: given.user, kind: kindOf(options), name: given.name };
+  const { result } = await ask<{ result: Result<Member> }>(url, REMOVE, { input });
+  const member = unwrapResult(result);
+  if (options.json) printJson(member);
+  else printLine(`${describe(member)} may use the quota of ${given.user} no longer`);
+}
+
+async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
+  const { quota } = await ask<{ quota: { members: Member[] } | null }>(url, LIST, { user });
+  if (!quota) throw new CommandError(`there is no user ${JSON.stringify(user)}`);
+  const { members } = quota;
+  if (options.json) return printJson(members);
+  if (members.length === 0) return printLine(`nobody but ${user} uses its quota`);
+  printTable(
+    ['MEMBER', 'IS'],
+    members.map((member) => [describe(member), member.isManager ? 'manager' : 'member']),
+  );
+}

@@ -1,0 +1,105 @@
+/** `rule`: who may list, request and fetch the files below a folder. */
+import { Argument, type Command } from 'commander';
+import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { UsageError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+
+export function registerRule(program: Command): void {
+  const rule = program.command('rule').description('who may list, request and fetch the files below a folder');
+  for (const [verb, description, act] of [
+    ['set', 'let somebody do it, and from now on only those who are named for the folder', setRule],
+    ['remove', 'take a rule back; without any for a folder, the folder above decides', removeRule],
+  ] as const) {
+    rule
+      .command(verb)
+      .description(description)
+      .addArgument(new Argument('<action>', 'what is done').choices(['list', 'request', 'fetch']))
+      .argument('<folder>', 'absolute; / is everything')
+      .option('--user <name>', 'a user, or what a service is called')
+      .option('--group <name>', 'every user of a group')
+      .option('--everybody', 'any caller')
+      .option(...jsonOption)
+      .addHelpText('after', HELP)
+      .action((action, prefix, options) => act(readUrl(), { action, prefix }, options));
+  }
+  rule
+    .command('list')
+    .description('list all rules')
+    .option(...jsonOption)
+    .action((options) => listRules(readUrl(), options));
+}
+
+const HELP = `
+Of the folders above a file, the longest that has rules for what is done decides; where none has, everybody may.
+list     to see that there is a file
+request  to have it restored; files that appear later join a request only as its maker may
+fetch    to be told where its restored copy is
+Operators and viewers are under no rule. What is in a request already stays there.`;
+
+interface Rule {
+  prefix: string;
+  action: string;
+  kind: 'EVERYBODY' | 'USER' | 'GROUP';
+  name: string;
+}
+
+interface RuleOptions extends OutputOptions {
+  user?: string;
+  group?: string;
+  everybody?: boolean;
+}
+
+const FIELDS = 'prefix action kind name';
+const RESULT = `... on PathRule { ${FIELDS} } ${FAILURE}`;
+const SET = `mutation ($input: PathRuleInput!) { result: setPathRule(input: $input) { ${RESULT} } }`;
+const REMOVE = `mutation ($input: PathRuleInput!) { result: removePathRule(input: $input) { ${RESULT} } }`;
+const LIST = `query ($first: Int!, $after: String) {
+  pathRules(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+}`;
+
+interface Given {
+  action: string;
+  prefix: string;
+}
+
+function readRule({ action, prefix }: Given, { user, group, everybody }: RuleOptions) {
+  if ([user, group, everybody].filter((given) => given !== undefined).length !== 1) {
+    throw new UsageError('give one of --user, --group and --everybody');
+  }
+  const kind = user !== undefined ? 'USER' : group !== undefined ? 'GROUP' : 'EVERYBODY';
+  return { prefix, action: action.toUpperCase(), kind, name: user ?? group ?? null };
+}
+
+const whoOf = ({ kind, name }: Rule) => (kind === 'EVERYBODY' ? 'everybody' : `${kind.toLowerCase()} ${name}`);
+
+async function setRule(url: string, given: Given, options: RuleOptions): Promise<void> {
+  const { result } = await ask<{ result: Result<Rule> }>(url, SET, { input: readRule(given, options) });
+  const rule = unwrapResult(result);
+  if (options.json) printJson(rule);
+  else printLine(`${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`);
+}
+
+async function removeRule(url: string, given: Given, options: RuleOptions): Promise<void> {
+  const { result } = await ask<{ result: Result<Rule> }>(url, REMOVE, { input: readRule(given, options) });
+  const rule = unwrapResult(result);
+  if (options.json) printJson(rule);
+  else
+    printLine(
+      `there is no rule any more by which ${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`,
+    );
+}
+
+async function listRules(url: string, options: OutputOptions): Promise<void> {
+  const rules: Rule[] = [];
+  const pages = askPages(
+    Number.POSITIVE_INFINITY,
+    async (page) => (await ask<{ pathRules: Page<Rule> }>(url, LIST, page)).pathRules,
+  );
+  for await (const { edges } of pages) rules.push(...edges.map(({ node }) => node));
+  if (options.json) return printJson(rules);
+  if (rules.length === 0) return printLine('there is no rule: everybody may list, request and fetch everything');
+  printTable(
+    ['FOLDER', 'ACTION', 'WHO'],
+    rules.map((rule) => [rule.prefix, rule.action.toLowerCase(), whoOf(rule)]),
+  );
+}

@@ -1,0 +1,79 @@
+/** Rules by folders: who may list, request and fetch the files below them. */
+import type { Context } from '../../context.js';
+import { raw, sql } from '../../database/sql.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import type { PathRule } from '../../generated/prisma/client.js';
+import { PathAction, RuleKind } from '../../generated/prisma/enums.js';
+import { checkPath, checkText } from '../input.js';
+import { allow } from '../policy.js';
+
+export interface PathRuleInput {
+  /** A folder: absolute; `/` is everything. */
+  prefix: string;
+  action: PathAction;
+  kind: RuleKind;
+  /** Of the user or the group; nothing for everybody. */
+  name?: string | null | undefined;
+}
+
+const columns = raw('id, prefix, action, kind, name');
+
+/** What callers may see or do has changed: gateways forget what they knew of it. */
+const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
+
+/** @throws InvalidInputError */
+function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
+  const { action, kind } = input;
+  if (!Object.hasOwn(PathAction, action)) {
+    throw new InvalidInputError('action', `must be one of ${Object.keys(PathAction).join(', ')}, not ${quote(action)}`);
+  }
+  if (!Object.hasOwn(RuleKind, kind)) {
+    throw new InvalidInputError('kind', `must be one of ${Object.keys(RuleKind).join(', ')}, not ${quote(kind)}`);
+  }
+  const name = checkText('name', input.name ?? '');
+  if ((name === '') !== (kind === 'EVERYBODY')) {
+    throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
+  }
+  const prefix = input.prefix === '/' ? '' : input.prefix.replace(/\/$/, '');
+  if (prefix !== '') checkPath('prefix', prefix);
+  return { prefix, action, kind, name };
+}
+
+/**
+ * From now on only those may, below a folder, who are named there for the action. Setting a rule twice changes nothing. What is in a
+ * request already stays there.
+ * @throws InvalidInputError
+ */
+export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  allow(ctx, 'setPathRule');
+  const { prefix, action, kind, name } = checkRule(input);
+  const { rows } = await ctx.db.pool.query<PathRule>(
+    sql`WITH made AS (
+          INSERT INTO path_rule (prefix, action, kind, name)
+          VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
+          ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
+        ) SELECT m.*, ${ring} FROM made m`,
+  );
+  return rows[0] as PathRule;
+}
+
+/** @throws NotFoundError, InvalidInputError */
+export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  allow(ctx, 'removePathRule');
+  const { prefix, action, kind, name } = checkRule(input);
+  const { rows } = await ctx.db.pool.query<PathRule>(
+    sql`WITH removed AS (
+          DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
+            AND name = ${name} RETURNING ${columns}
+        ) SELECT m.*, ${ring} FROM removed m`,
+  );
+  const [removed] = rows;
+  if (!removed) throw new NotFoundError(`there is no such rule for ${quote(prefix === '' ? '/' : prefix)}`);
+  return removed;
+}
+
+/** All of them, in no order. */
+export async function listPathRules(ctx: Context): Promise<PathRule[]> {
+  allow(ctx, 'listPathRules');
+  return await ctx.db.prisma.pathRule.findMany();
+}

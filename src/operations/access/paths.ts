@@ -1,0 +1,58 @@
+/** What rules by folders let a caller do with files; where a folder has none, everybody may everything. */
+import { type Caller, hasRole } from '../../caller.js';
+import type { Context } from '../../context.js';
+import { type Sql, sql } from '../../database/sql.js';
+import type { PathAction } from '../../generated/prisma/enums.js';
+
+/** Operators, viewers and the system see and do everything; whoever asks, where nobody is known, is nobody in particular. */
+export function isRuled(caller: Caller): boolean {
+  return !hasRole(caller, 'operator') && (caller.way === 'open' || !hasRole(caller, 'viewer'));
+}
+
+/** By which rules hold for what joins a request of this caller later; null: none do. */
+export function ruledGroupsOf({ caller }: Context): readonly string[] | null {
+  return isRuled(caller) ? caller.groups : null;
+}
+
+/** A condition on the file `f`. */
+export function mayPath({ caller }: Context, action: PathAction): Sql {
+  if (!isRuled(caller)) return sql`true`;
+  return sql`(NOT EXISTS (SELECT FROM path_rule) OR path_allowed(f.path, ${action}, ${caller.name}, ${caller.groups}::text[]))`;
+}
+
+/** The same for what joins a request `r` later, whoever asks then. */
+export const isAllowedFor = sql`(r.ruled_groups IS NULL OR NOT EXISTS (SELECT FROM path_rule)
+  OR path_allowed(f.path, 'REQUEST', r.made_by, r.ruled_groups))`;
+
+/** Of some files, those with which the caller may do that. */
+export async function readAllowed(
+  ctx: Context,
+  action: PathAction,
+  ids: readonly bigint[],
+): Promise<Map<bigint, boolean>> {
+  if (!isRuled(ctx.caller)) return new Map(ids.map((id) => [id, true]));
+  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) AND ${mayPath(ctx, action)}`,
+  );
+  return new Map(rows.map(({ id }) => [id, true]));
+}
+
+/**
+ * The same for paths that come one by one, as the rules are now: whoever goes on for long is begun anew when they change.
+ * @returns undefined where no rule holds
+ */
+export async function readPathFilter(
+  { caller, db }: Context,
+  action: PathAction,
+): Promise<((path: string) => boolean) | undefined> {
+  if (!isRuled(caller)) return undefined;
+  const { rows } = await db.pool.query<{ prefix: string; isAllowed: boolean }>(
+    sql`SELECT r.prefix, path_allowed(r.prefix, ${action}, ${caller.name}, ${caller.groups}::text[]) AS "isAllowed"
+        FROM path_rule r WHERE r.action = ${action} GROUP BY r.prefix ORDER BY length(r.prefix) DESC`,
+  );
+  if (rows.length === 0) return undefined;
+  return (path) => {
+    const rule = rows.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`));
+    return rule?.isAllowed ?? true;
+  };
+}

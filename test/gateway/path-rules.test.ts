@@ -1,0 +1,144 @@
+/** Rules by folders: what they keep from a caller is, for that caller, not there. */
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
+import { setMember } from '../../src/operations/access/members.js';
+import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { ask, askData } from '../support/graphql.js';
+import { call } from '../support/rest.js';
+import { keepTables } from '../support/tables.js';
+import { waitFor } from '../support/wait.js';
+
+let app: TestApp;
+let putBack: () => Promise<void>;
+const tokens: Record<string, string> = {};
+
+beforeAll(async () => {
+  app = await startApp({ config: { access: { auth: new Set(['token', 'open']) } } });
+  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
+  await addFiles(
+    app.ctx,
+    ['/open/1', '/closed/1', '/closed/open/1', '/closedly/1'].map((path) => ({ path, stage: 'RESTORED' as const })),
+  );
+  await app.ctx.db.pool.query(
+    `INSERT INTO restore_disk (mountpoint, size) VALUES ('/mnt/r', 10); UPDATE tape_file SET disk_id = 1`,
+  );
+  for (const name of ['alice', 'bob']) tokens[name] = (await createToken(app.ctx, { name, role: 'USER' })).secret;
+  tokens.viewer = (await createToken(app.ctx, { name: 'viewer', role: 'VIEWER' })).secret;
+  putBack = await keepTables(app.ctx);
+});
+beforeEach(() => putBack());
+afterAll(() => app.close());
+
+const gatewayOf = (caller: string) => ({ url: app.url, token: tokens[caller] });
+
+async function close(action: PathAction): Promise<void> {
+  const rule = (prefix: string, kind: RuleKind, name?: string) => setPathRule(app.ctx, { prefix, action, kind, name });
+  await rule('/closed', 'USER', 'bob');
+  await rule('/closed/open/', 'EVERYBODY');
+}
+
+const OPEN = ['/closed/open/1', '/closedly/1', '/open/1'];
+const ALL = ['/closed/1', ...OPEN];
+
+async function listed(caller: string): Promise<string[]> {
+  const { tapeFiles } = await askData<{ tapeFiles: { totalCount: number; edges: { node: { path: string } }[] } }>(
+    gatewayOf(caller),
+    '{ tapeFiles { totalCount edges { node { path } } } }',
+  );
+  expect(tapeFiles.totalCount).toBe(tapeFiles.edges.length);
+  return tapeFiles.edges.map(({ node }) => node.path);
+}
+
+async function listedByRest(caller: string): Promise<string[]> {
+  const headers: Record<string, string> = tokens[caller] ? { Authorization: `Bearer ${tokens[caller]}` } : {};
+  const { body } = await call(app, 'GET', '/files', { headers });
+  const [{ count, files }] = body as [{ count: number; files: { path: string }[] }];
+  expect(Number(count)).toBe(files.length);
+  return files.map(({ path }) => path);
+}
+
+test('without rules everybody sees everything', async () => {
+  for (const caller of ['alice', 'bob', 'viewer', 'nobody']) {
+    expect(await listed(caller)).toEqual(ALL);
+    expect(await listedByRest(caller)).toEqual(ALL);
+  }
+});
+
+test('the longest folder with rules decides what is listed, counted and found; a folder is no beginning of a name', async () => {
+  const closed = await app.ctx.db.pool.query<{ id: bigint }>(`SELECT id FROM tape_file WHERE path = '/closed/1'`);
+  const node = Buffer.from(`TapeFile:${closed.rows[0]?.id}`).toString('base64');
+  await close('LIST');
+  const seen = { alice: OPEN, nobody: OPEN, bob: ALL, viewer: ALL };
+  for (const [caller, paths] of Object.entries(seen)) {
+    expect([caller, await listed(caller), await listedByRest(caller)]).toEqual([caller, paths, paths]);
+    const query = `{ tapeFile(path: "/closed/1") { path } node(id: "${node}") { id } }`;
+    const { tapeFile, node: found } = await askData<{ tapeFile: object | null; node: object | null }>(
+      gatewayOf(caller),
+      query,
+    );
+    const isSeen = paths === ALL;
+    expect([caller, tapeFile !== null, found !== null]).toEqual([caller, isSeen, isSeen]);
+  }
+  await removePathRule(app.ctx, { prefix: '/closed', action: 'LIST', kind: 'USER', name: 'bob' });
+  expect(await listed('alice')).toEqual(ALL);
+});
+
+async function requested(caller: string, wish: object): Promise<{ files: number; awaited: string[]; id: number }> {
+  const { result } = await askData<{
+    result: { requestId: number; filesTotal: number; awaited: { edges: { node: { path: string } }[] } };
+  }>(
+    gatewayOf(caller),
+    `mutation ($input: CreateRequestInput!) { result: createRequest(input: $input) {
+       ... on Request { requestId filesTotal awaited { edges { node { path } } } } ... on Failure { message } } }`,
+    { input: { quota: caller, ...wish } },
+  );
+  return { files: result.filesTotal, awaited: result.awaited.edges.map(({ node }) => node.path), id: result.requestId };
+}
+
+test('a request takes what its maker may request; the rest is as what the catalogue does not know, also when it comes later', async () => {
+  await close('REQUEST');
+  expect(await requested('alice', { files: ALL })).toMatchObject({ files: 3, awaited: ['/closed/1'] });
+  expect(await requested('bob', { files: ALL })).toMatchObject({ files: 4, awaited: [] });
+  const { id } = await requested('alice', { pattern: '/' });
+  const operated = await createRequest(app.ctx, { quota: 'alice', pattern: '/' });
+  const estimate =
+    '{ e: estimateRequest(input: { quota: "alice", files: ["/closed/1", "/open/1"] }) { ... on Estimate { files filesUnknown unknownPaths } } }';
+  expect(await askData(gatewayOf('alice'), estimate)).toEqual({
+    e: { files: 1, filesUnknown: 1, unknownPaths: ['/closed/1'] },
+  });
+  await addFiles(app.ctx, [{ path: '/closed/2' }, { path: '/closed/open/2' }]);
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT request_id AS id, count(*)::int AS files FROM hold WHERE request_id = ANY($1) GROUP BY 1 ORDER BY 1`,
+    [[id, operated]],
+  );
+  expect(rows).toEqual([
+    { id, files: 4 },
+    { id: operated, files: 6 },
+  ]);
+});
+
+test('where a copy is, is told to those who may fetch it', async () => {
+  await close('FETCH');
+  const query = '{ tapeFile(path: "/closed/1") { restoredPath disk { mountpoint } } }';
+  const nothing = { tapeFile: { restoredPath: null, disk: null } };
+  const place = { tapeFile: { restoredPath: '/mnt/r/closed/1', disk: { mountpoint: '/mnt/r' } } };
+  const told = await Promise.all(['alice', 'bob', 'viewer'].map((caller) => askData(gatewayOf(caller), query)));
+  expect(told).toEqual([nothing, place, place]);
+});
+
+test('whoever is a member no longer sees nothing of the quota from then on', async () => {
+  const id = await createRequest(app.ctx, { quota: 'bob', pattern: '/open/' });
+  const headers = { Authorization: `Bearer ${tokens.alice}` };
+  const status = async () => (await call(app, 'GET', `/requests/${id}`, { headers })).status;
+  expect(await status()).toBe(404);
+  await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+  await waitFor('alice to be a member', async () => (await status()) === 200);
+  const remove = 'mutation { r: removeMember(input: { quota: "bob", kind: USER, name: "alice" }) { __typename } }';
+  expect(await ask(gatewayOf('alice'), remove)).toEqual({ data: { r: { __typename: 'Forbidden' } } });
+  expect(await ask(gatewayOf('bob'), remove)).toEqual({ data: { r: { __typename: 'QuotaMember' } } });
+  await waitFor('alice to be a member no longer', async () => (await status()) === 404);
+});
