@@ -76,10 +76,7 @@ const LISTENER = 'tapegate events';
 /** A database that hangs is not waited for. */
 const END_MS = 1000;
 
-/**
- * One for each process: listens on one connection, reads new events once, and hands them to all readers in memory.
- * It also passes the other doorbells on (`recall`, `notification`).
- */
+/** One for each process: listens on one connection, reads what is new once for all readers, and passes the other bells on. */
 export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);

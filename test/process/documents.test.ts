@@ -81,7 +81,12 @@ describe.each(documents)('%s', (document) => {
     test.runIf(isRun(example))(example.name, async () => {
       if (example.language === 'ts') await compiled;
       const before = isPage && browser ? await readState(place()) : undefined;
-      await check(example, place(), () => runExample(example, place().relay.url, workDir), breakOf(example));
+      await check(
+        example,
+        place(),
+        () => runExample(example, { url: place().relay.url, token: place().app.token }, workDir),
+        breakOf(example),
+      );
       if (before) await undo(before, place());
     });
 

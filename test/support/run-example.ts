@@ -47,11 +47,16 @@ interface Command {
 
 /**
  * Runs an example to its end; one that goes on is ended once it has said all that is shown.
+ * @param token an operator's, shown with queries that stand for themselves
  * @param dir where TypeScript has been compiled
  * @returns what it printed
  */
-export async function runExample(example: Example, url: string, dir: string): Promise<string> {
-  const { program, args, ...options } = prepare(example, url, dir);
+export async function runExample(
+  example: Example,
+  { url, token }: { url: string; token: string },
+  dir: string,
+): Promise<string> {
+  const { program, args, ...options } = prepare(example, { url, token }, dir);
   const running = startProcess(program, args, { ...options, cwd: dir, detached: true });
   const { answer } = example;
   const isOver = () => running.child.exitCode !== null || running.child.signalCode !== null;
@@ -64,7 +69,11 @@ export async function runExample(example: Example, url: string, dir: string): Pr
   throw new Error(`${code === null ? 'is late' : `ended with ${code}`}, and has said: ${stdout}${stderr}`);
 }
 
-function prepare({ language, line, ...example }: Example, url: string, dir: string): Command {
+function prepare(
+  { language, line, ...example }: Example,
+  { url, token }: { url: string; token: string },
+  dir: string,
+): Command {
   const text = example.text.replaceAll(SHOWN_URL, url);
   const file = (extension: string, content: string) => {
     const name = path.join(dir, `line-${line}.${extension}`);
@@ -75,7 +84,7 @@ function prepare({ language, line, ...example }: Example, url: string, dir: stri
     case 'sh':
       return { program: 'bash', args: ['-euo', 'pipefail', '-c', text] };
     case 'graphql': {
-      const headers = ['-H', 'Content-Type: application/json'];
+      const headers = ['-H', 'Content-Type: application/json', '-H', `Authorization: Bearer ${token}`];
       const body = JSON.stringify({ query: text });
       return { program: 'curl', args: ['-sN', `${url}/graphql`, ...headers, '--data-binary', '@-'], stdin: body };
     }
