@@ -27,6 +27,8 @@ function project(name: string, options: { isolate: boolean; server: boolean }) {
       globalSetup,
       pool: 'forks' as const,
       isolate: options.isolate,
+      // of what waits for other processes on a shared machine; what needed it is told at the end of the run
+      retry: options.isolate && process.env.CI ? 1 : 0,
       testTimeout: 60_000,
       hookTimeout: 60_000,
     },
