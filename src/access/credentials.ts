@@ -27,3 +27,8 @@ export function unauthenticated(problem: string): HttpError {
     'WWW-Authenticate': 'Basic realm="Tapegate", charset="UTF-8", Bearer realm="Tapegate"',
   });
 }
+
+/** As RFC 6750 has it. @param problem for people; it must not repeat what was shown */
+export function invalidToken(problem: string): HttpError {
+  return new HttpError(401, problem, { 'WWW-Authenticate': 'Bearer error="invalid_token", realm="Tapegate"' });
+}

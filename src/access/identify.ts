@@ -6,6 +6,7 @@ import type { Context } from '../context.js';
 import { addressOf, findForwarded } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
+import { OidcCallers } from './oidc.js';
 import { OpenAnswers } from './open-answers.js';
 import { readCertificateUser, readProxyUser } from './proxy.js';
 import { TokenCallers } from './token.js';
@@ -33,6 +34,7 @@ export interface Identifier {
 export function createIdentifier(ctx: Context): Identifier {
   const tokens = new TokenCallers(ctx);
   const answers = new OpenAnswers(ctx);
+  const oidc = new OidcCallers(ctx);
   const callersKnown = new KnownCallers(ctx);
   const { access } = ctx.config;
   const { auth } = access;
@@ -42,6 +44,7 @@ export function createIdentifier(ctx: Context): Identifier {
     const known = shown && auth.has('token') ? await tokens.find(req, shown, address) : undefined;
     if (known) return known;
     const identity =
+      (shown?.scheme === 'bearer' && auth.has('oidc') ? await oidc.find(shown.secret) : undefined) ??
       (auth.has('proxy') ? readProxyUser(access, req) : undefined) ??
       (auth.has('certificate') ? readCertificateUser(access, req) : undefined);
     if (identity) return await callersKnown.get(identity, address);

@@ -1,0 +1,220 @@
+/** Callers that show a token of an identity provider, a real one: who they are, and which tokens are refused. */
+import { exportSPKI, type JWTPayload, SignJWT } from 'jose';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { backendNames } from '../../src/tape/index.js';
+import { secondsOf } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { ask } from '../support/graphql.js';
+import { request, send } from '../support/http.js';
+import { AUDIENCE, type IdentityProvider, makeKey, startIdentityProvider } from '../support/identity-provider.js';
+import { call, errorBody } from '../support/rest.js';
+
+let provider: IdentityProvider;
+let other: IdentityProvider;
+let app: TestApp;
+/** The app's clock is off by so many seconds. */
+let offset = 0;
+
+const env = () => ({
+  AUTH: 'token,oidc',
+  OIDC_ISSUER: `${provider.url},${other.url}`,
+  OIDC_AUDIENCE: AUDIENCE,
+  OIDC_CLOCK_SKEW: '30',
+  OIDC_ROLES: 'operator=/tapes/ops,viewer=user:eve',
+});
+
+const startWith = async (settings: Record<string, string>) =>
+  await startApp({ config: { access: readConfig(settings, backendNames).access }, now: () => at(offset) });
+
+/** So many seconds from now. */
+const at = (seconds: number) => new Date(Date.now() + seconds * 1000).toISOString().slice(0, 19);
+const epoch = (seconds: number) => secondsOf(at(seconds));
+
+beforeAll(async () => {
+  provider = await startIdentityProvider();
+  other = await startIdentityProvider();
+  app = await startWith(env());
+  for (const user of ['alice', 'bob', 'scripts']) await setQuota(app.ctx, { user, size: 1000n });
+});
+afterAll(async () => {
+  await app.close();
+  await provider.close();
+  await other.close();
+});
+afterEach(() => {
+  vi.useRealTimers();
+  offset = 0;
+  provider.isAway = false;
+});
+
+const show = (token: string) => ({ Authorization: `Bearer ${token}` });
+const get = (path: string, token: string) => call(app, 'GET', path, { headers: show(token) });
+
+/** The statuses for the quotas of some users. */
+const sees = async (token: string, ...users: string[]) =>
+  await Promise.all(users.map(async (user) => (await get(`/quota/${user}`, token)).status));
+
+const hour = { exp: epoch(3600) };
+
+/** A token is refused, with this reason. */
+async function expectRefused(token: string, message: string): Promise<void> {
+  const { status, headers, body } = await get('/quota/alice', token);
+  expect([status, body]).toEqual([401, errorBody(message)]);
+  expect(headers.get('www-authenticate')).toMatch(/^Bearer error="invalid_token"/);
+  expect(message).not.toContain(token.slice(-20));
+}
+
+test('a token that the provider has issued is its subject, on both protocols', async () => {
+  const token = await provider.issue();
+  expect(await sees(token, 'scripts', 'alice')).toEqual([200, 404]);
+  const { data } = await ask({ ...app, token }, '{ quotas { edges { node { user } } } }');
+  expect(data).toEqual({ quotas: { edges: [{ node: { user: 'scripts' } }] } });
+});
+
+test('groups and names bring roles, with the claims of the WLCG profile', async () => {
+  const ops = await provider.issue({ 'wlcg.ver': '1.0', 'wlcg.groups': ['/tapes', '/tapes/ops'] });
+  expect(await sees(ops, 'alice', 'bob')).toEqual([200, 200]);
+  const suspend = 'mutation { suspend(input: { kind: BACKEND, name: "none", mode: HELD }) { __typename } }';
+  expect(await ask({ ...app, token: ops }, suspend)).toEqual({ data: { suspend: { __typename: 'NotFound' } } });
+  const eve = await provider.sign({ ...hour, sub: 'eve' });
+  expect(await sees(eve, 'alice', 'bob')).toEqual([200, 200]);
+  expect(await ask({ ...app, token: eve }, suspend)).toEqual({ data: { suspend: { __typename: 'Forbidden' } } });
+  const tapes = await provider.sign({ ...hour, 'wlcg.groups': ['/tapes'], groups: ['/tapes/ops'] });
+  expect(await sees(tapes, 'alice', 'bob')).toEqual([200, 404]);
+});
+
+test('scopes for storage limit what a token is good for', async () => {
+  const asks = (token: string) =>
+    call(app, 'POST', '/requests', { body: { quota: 'alice', files: '/none' }, headers: show(token) });
+  const scoped = (scope: string, claims: JWTPayload = {}) => provider.sign({ ...hour, ...claims, scope });
+  for (const [scope, reading, asking] of [
+    ['openid profile', 200, 200],
+    ['storage.read:/ storage.stage:/', 200, 200],
+    ['storage.stage', 200, 200],
+    ['storage.read:/', 200, 403],
+    ['storage.modify:/', 403, 403],
+    ['storage.read:/atlas storage.stage:/atlas', 403, 403],
+  ] as const) {
+    const token = await scoped(scope);
+    expect([scope, await sees(token, 'alice'), (await asks(token)).status]).toEqual([scope, [reading], asking]);
+  }
+  const insufficient = await get('/quota/alice', await scoped('storage.create:/'));
+  expect(insufficient.headers.get('www-authenticate')).toContain('error="insufficient_scope"');
+  expect(await sees(await scoped('storage.stage:/', { groups: ['/tapes/ops'] }), 'alice', 'bob')).toEqual([200, 404]);
+});
+
+test('a second issuer counts as well, each with its own keys', async () => {
+  expect(await sees(await other.sign(hour), 'alice')).toEqual([200]);
+  await expectRefused(
+    await other.sign({ ...hour, iss: provider.url }, { kid: provider.key.jwk.kid }),
+    'the token is not signed by a key of its issuer',
+  );
+});
+
+test('the clock of an issuer may be off by so much, by the clock of the database', async () => {
+  expect(await sees(await provider.sign({ exp: epoch(-15) }), 'alice')).toEqual([200]);
+  expect(await sees(await provider.sign({ ...hour, nbf: epoch(15) }), 'alice')).toEqual([200]);
+  await expectRefused(await provider.sign({ exp: epoch(-45) }), 'the token has expired');
+  await expectRefused(await provider.sign({ ...hour, nbf: epoch(45) }), 'the token is not good yet (nbf)');
+  const token = await provider.sign(hour);
+  expect(await sees(token, 'alice')).toEqual([200]);
+  offset = 3640;
+  await expectRefused(token, 'the token has expired'); // though it was good a moment ago
+});
+
+test('what is not signed as it should be is refused', async () => {
+  const [header, payload] = (await provider.sign(hour)).split('.');
+  const none = Buffer.from(JSON.stringify({ alg: 'none', kid: 'first' })).toString('base64url');
+  const algorithm = 'the token is not signed as is asked for here (alg)';
+  await expectRefused(`${none}.${payload}.`, algorithm);
+  const secret = Buffer.from(await exportSPKI(provider.key.publicKey));
+  const claims = { iss: provider.url, aud: AUDIENCE, sub: 'alice', ...hour };
+  for (const alg of ['HS256', 'HS512']) {
+    const signed = await new SignJWT(claims).setProtectedHeader({ alg, kid: 'first' }).sign(secret);
+    await expectRefused(signed, algorithm);
+  }
+  const key = await makeKey('first');
+  const withKey = { alg: 'RS256', kid: 'first', jwk: { ...key.jwk, d: undefined } };
+  const forged = await new SignJWT(claims).setProtectedHeader(withKey as never).sign(key.privateKey);
+  await expectRefused(forged, 'the token is not signed by a key of its issuer');
+  const changed = Buffer.from(JSON.stringify({ ...claims, sub: 'bob' })).toString('base64url');
+  const [, , signature] = (await provider.sign(hour)).split('.');
+  await expectRefused(`${header}.${changed}.${signature}`, 'the token is not signed by a key of its issuer');
+  await expectRefused(
+    await provider.sign(hour, { kid: undefined }),
+    'the token does not say by which key it is signed (kid)',
+  );
+  await expectRefused(await provider.sign(hour, { kid: 'unknown' }), 'the token is not signed by a key of its issuer');
+  await expectRefused(await provider.sign(hour, { typ: 'logout+jwt' }), 'the token is no access token (typ)');
+});
+
+test('what is for others, of others, of nobody or without an end is refused', async () => {
+  await expectRefused(await provider.sign({ ...hour, aud: 'https://other' }), 'the token is for somebody else (aud)');
+  await expectRefused(await provider.sign({ ...hour, aud: [] }), 'the token is for somebody else (aud)');
+  const unknown = 'the token is of an issuer that is not known here';
+  for (const iss of ['https://elsewhere.example', `${provider.url}/`, '']) {
+    await expectRefused(await provider.sign({ ...hour, iss }), unknown);
+  }
+  await expectRefused(await provider.sign({}), 'the token does not say when it expires (exp)');
+  for (const token of ['a.b.c', 'eyJ.e30.x', `${'x'.repeat(3000)}.y.z`])
+    await expectRefused(token, 'the token is no JWT');
+  for (const sub of ['', 'a\nb', 'x'.repeat(256)]) {
+    expect((await get('/quota/alice', await provider.sign({ ...hour, sub }))).status).toBe(401);
+  }
+  expect((await get('/quota/alice', 'opaque')).status).toBe(401);
+});
+
+test('a list that goes on ends when its token does', async () => {
+  const token = await provider.sign({ exp: epoch(60) });
+  const response = await request(app, '/graphql/stream', {
+    body: { query: 'subscription { stageChanges { path } }' },
+    headers: { ...show(token), 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+  });
+  expect(response.status).toBe(200);
+  const end = response.text().then(
+    () => 'ended',
+    () => 'broken off',
+  );
+  offset = 91; // beyond what the issuer's clock may be off
+  expect(await end).toBe('broken off');
+});
+
+test('keys may be exchanged: the new one counts, and the old one no longer', async () => {
+  const old = await provider.issue();
+  expect(await sees(old, 'scripts')).toEqual([200]);
+  await provider.rotate('second');
+  const fresh = await provider.issue();
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 31_000 });
+  const asked = provider.asked.length;
+  expect(await sees(fresh, 'scripts')).toEqual([200]);
+  await expectRefused(await provider.sign(hour, { kid: 'first' }), 'the token is not signed by a key of its issuer');
+  // whoever makes up keys has the issuer asked no more often than that
+  for (let n = 0; n < 5; n++) await get('/quota/alice', await provider.sign(hour, { kid: `made up ${n}` }));
+  expect(provider.asked.slice(asked)).toEqual(['/jwks']);
+});
+
+test('while an issuer is away its known keys go on, and for others it is 503', async () => {
+  expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
+  provider.isAway = true;
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 700_000 });
+  expect(await sees(await provider.sign({ ...hour, jti: '1' }), 'alice')).toEqual([200]);
+  const { status, headers, body } = await get('/quota/alice', await provider.sign(hour, { kid: 'third' }));
+  const message = `the issuer ${provider.url} does not say by which keys it signs: try again later`;
+  expect([status, headers.get('retry-after'), body]).toEqual([503, '5', errorBody(message)]);
+  provider.isAway = false;
+  await provider.rotate('third');
+  expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
+});
+
+test('an issuer that is away from the beginning is asked again', async () => {
+  const late = await startWith(env());
+  provider.isAway = true;
+  const headers = show(await provider.sign(hour));
+  const path = '/tape_control/api/v1/requests';
+  expect((await send(late, path, { headers })).status).toBe(503);
+  provider.isAway = false;
+  expect((await send(late, path, { headers })).status).toBe(200);
+  await late.close();
+});
