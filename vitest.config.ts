@@ -45,6 +45,7 @@ export default defineConfig({
       project('gateway', { isolate: false, server: true }),
       project('process', { isolate: true, server: true }),
       project('torture', { isolate: true, server: true }),
+      project('fuzz', { isolate: true, server: true }),
     ],
   },
 });

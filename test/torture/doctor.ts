@@ -4,7 +4,7 @@ import type { Violation } from './violations.js';
 import type { World } from './world.js';
 
 /** What was changed by hand is a finding, and no violation. */
-export async function askDoctor(world: World): Promise<Violation[]> {
+export async function askDoctor(world: Pick<World, 'ctx' | 'touched'>): Promise<Violation[]> {
   const violations: Violation[] = [];
   await examine(world.ctx, { repair: false, checksums: true }, ({ kind, thing, expected, found }) => {
     if (world.touched.has(thing)) return;

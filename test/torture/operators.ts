@@ -1,4 +1,5 @@
 /** What operators do meanwhile: sizes change, and things are taken out of service and put back. */
+import type { Context } from '../../src/context.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { listSuspensions, resume, type SuspensionKey } from '../../src/operations/suspensions.js';
@@ -48,6 +49,6 @@ export async function verifyAgain(world: World, random: Random): Promise<void> {
 }
 
 /** Also what the engines have taken out of service themselves. */
-export async function resumeAll(world: World): Promise<void> {
-  for (const { kind, name } of await listSuspensions(world.ctx)) await resume(world.ctx, { kind, name });
+export async function resumeAll(ctx: Context): Promise<void> {
+  for (const { kind, name } of await listSuspensions(ctx)) await resume(ctx, { kind, name });
 }

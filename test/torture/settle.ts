@@ -13,10 +13,9 @@ import { CALM_FILE } from './faults.js';
 import { archiveRest } from './late.js';
 import { resumeAll } from './operators.js';
 import type { Violation } from './violations.js';
+import { countWork, describeWork } from './work.js';
 import type { World } from './world.js';
 
-/** Retentions that end within this time end before the check. */
-const SOON = '30 minutes';
 const LOOK_MS = 500;
 /** Passes that run every so often get the time to mend what only they can: see src/engine/runner.ts. */
 const PATIENCE_MS = 25_000;
@@ -31,7 +30,7 @@ export async function calmDown(world: World): Promise<void> {
   await mendDisks(world);
   await dropBallast(world);
   await persist(async () => {
-    await resumeAll(world);
+    await resumeAll(world.ctx);
     for (const { mountpoint, capacity } of world.disks) {
       // small files take more room than they have bytes
       const size = capacity === undefined ? 3n * world.totalBytes : capacity / 2n;
@@ -87,31 +86,11 @@ export async function settleAndCheck(
   }
 }
 
-/** What is left to do, in words; empty when there is nothing. Pauses between two tries are cut short. */
+/** What is left to do, in words; empty when there is nothing. */
 async function findWork(world: World): Promise<string> {
   const trees = await archiveRest(world);
-  await resumeAll(world); // a last failed mount may have held its volume since
-  const { pool } = world.ctx.db;
-  await pool.query('UPDATE recall SET not_before = NULL WHERE not_before > $1', [world.ctx.now()]);
-  await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, [
-    world.ctx.now(),
-  ]);
-  await pool.query('UPDATE verification SET not_before = $1 WHERE not_before > $1', [world.ctx.now()]);
-  const { rows } = await pool.query<Record<string, bigint>>(
-    `SELECT (SELECT count(*) FROM request WHERE state IN ('QUEUED', 'RESTORING')) AS "requests that are not done",
-       (SELECT count(*) FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')
-         AND retention < $1::timestamp + interval '${SOON}') AS "requests that end soon",
-       (SELECT count(*) FROM request WHERE NOT is_released) AS "requests that are not released",
-       (SELECT count(*) FROM recall) AS recalls,
-       (SELECT count(*) FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED') AS "copies to be removed",
-       (SELECT count(*) FROM tape_file f WHERE stage = 'UNVERIFIED' AND verified IS NULL AND volume_id IS NOT NULL
-         AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
-       ) AS "tape copies to be confirmed",
-       (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent"`,
-    [world.ctx.now()],
-  );
-  const work = Object.entries({ ...rows[0], 'trees to be archived': BigInt(trees) }).filter(([, count]) => count > 0n);
-  return work.map(([what, count]) => `${count} ${what}`).join(', ');
+  await resumeAll(world.ctx); // a last failed mount may have held its volume since
+  return describeWork({ ...(await countWork(world.ctx)), 'trees to be archived': BigInt(trees) });
 }
 
 async function readWorld(world: World): Promise<Facts> {

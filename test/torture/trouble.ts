@@ -63,7 +63,7 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [8, (world, random) => touchCopy(world, random)],
   [4, resizeQuota],
   [4, suspendOne],
-  [4, (world) => resumeAll(world)],
+  [4, (world) => resumeAll(world.ctx)],
   [4, resumeOne],
   [2, verifyAgain],
   [8, (world, random) => archiveLate(world, random)],

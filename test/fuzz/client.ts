@@ -1,0 +1,154 @@
+/** Sends inputs to the gateway, by as few connections as carry them, and shows what came back. */
+import http from 'node:http';
+import net from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { codeOf } from '../../src/errors.js';
+import type { ExchangeInput, HttpInput, RawInput } from './input.js';
+import type { Known } from './known.js';
+
+/** What an input was answered with. */
+export interface Answer {
+  /** 0: the connection ended without one, as the client or the gateway wished. */
+  status: number;
+  headers: http.IncomingHttpHeaders;
+  text: string;
+  /** It is whole: nobody went away in the middle of it. */
+  isWhole: boolean;
+}
+
+const NO_ANSWER: Answer = { status: 0, headers: {}, text: '', isWhole: false };
+/** Nothing takes that long; who waits longer is not answered. */
+const PATIENCE_MS = 30_000;
+/** A connection that has sent what is no request, or half of one, may be waited for by the gateway. */
+const RAW_MS = 150;
+
+export class Unanswered extends Error {}
+
+export class Client {
+  private readonly agent: http.Agent;
+  private readonly address: { host: string; port: number };
+  private readonly known: Known;
+
+  constructor(url: string, known: Known, options: { connections: number }) {
+    const { hostname, port } = new URL(url);
+    this.address = { host: hostname, port: Number(port) };
+    this.known = known;
+    this.agent = new http.Agent({ keepAlive: true, maxSockets: options.connections * 2 });
+  }
+
+  close(): void {
+    this.agent.destroy();
+  }
+
+  async send(input: HttpInput): Promise<Answer> {
+    const headers = Object.entries(input.headers).map(([name, value]) => [name, this.known.fill(value)]);
+    const filled: HttpInput = { ...input, target: this.known.fill(input.target), headers: Object.fromEntries(headers) };
+    if (typeof input.body === 'string') filled.body = this.known.fill(input.body);
+    for (let tries = 0; ; tries++) {
+      try {
+        return await this.sendOnce(filled);
+      } catch (error) {
+        // the gateway may close a connection that rests just when it is used again
+        if (codeOf(error) !== 'ECONNRESET' || tries > 2) throw error;
+      }
+    }
+  }
+
+  private sendOnce(input: HttpInput): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      const { method, target: path, cut, listenMs } = input;
+      const body = Buffer.from(input.body ?? '');
+      // Node leaves the length out where a body is unusual
+      const length =
+        body.length > 0 || cut === 'body' ? { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) } : {};
+      const headers = { ...input.headers, ...length };
+      const request = http.request({ ...this.address, agent: this.agent, method, path, headers });
+      const timer = setTimeout(() => {
+        reject(new Unanswered(`no answer within ${PATIENCE_MS} ms`));
+        request.destroy();
+      }, PATIENCE_MS);
+      const done = (answer: Answer) => {
+        clearTimeout(timer);
+        resolve(answer);
+      };
+      const leave = () => {
+        done(NO_ANSWER);
+        request.destroy();
+      };
+      request.on('error', (error) => {
+        clearTimeout(timer);
+        if (cut) resolve(NO_ANSWER);
+        else reject(error);
+      });
+      request.on('upgrade', (_answer, socket) => {
+        socket.destroy();
+        done(NO_ANSWER);
+      });
+      request.on('response', (response) => read(response, listenMs, done));
+      if (cut === 'body') {
+        request.write(body, leave);
+      } else if (cut === 'sent') request.end(body, leave);
+      else request.end(body.length > 0 ? body : undefined);
+    });
+  }
+
+  /** Operations on one stream, as a client of graphql-sse sends them that goes away early. */
+  async exchange(input: ExchangeInput): Promise<Answer[]> {
+    const at = (method: string, target: string, headers: Record<string, string>, body?: string): Promise<Answer> =>
+      this.send({ kind: 'http', door: 'any', method, target, headers, body, listenMs: input.listenMs });
+    const reserved = await at('PUT', '/graphql/stream', {});
+    if (reserved.status !== 201) return [reserved];
+    const token = { 'X-GraphQL-Event-Stream-Token': reserved.text };
+    const open = () => at('GET', '/graphql/stream', { ...token, Accept: 'text/event-stream' });
+    const streams = input.opens === 'first' ? [open()] : [];
+    const answers = input.operations.map(({ body }) =>
+      at('POST', '/graphql/stream', { ...token, 'Content-Type': 'application/json', Accept: 'application/json' }, body),
+    );
+    const told = await Promise.all(answers);
+    for (const id of input.drops) {
+      told.push(await at('DELETE', `/graphql/stream?operationId=${encodeURIComponent(id.toWellFormed())}`, token));
+    }
+    if (input.opens === 'last') streams.push(open());
+    return [reserved, ...told, ...(await Promise.all(streams))];
+  }
+
+  /** Writes bytes as they are, and gives whatever was answered to them. */
+  async sendRaw(input: RawInput): Promise<string> {
+    const socket = net.connect(this.address);
+    const chunks: Buffer[] = [];
+    socket.on('data', (chunk) => chunks.push(chunk));
+    socket.on('error', () => {}); // it is closed with it
+    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+    await new Promise<void>((resolve) => {
+      socket.once('connect', resolve);
+      socket.once('close', resolve);
+    });
+    for (const part of input.parts) {
+      if (socket.destroyed) break;
+      await new Promise<void>((resolve) => socket.write(part, 'latin1', () => resolve()));
+    }
+    socket.end(); // a gateway that has what it needs answers, and closes
+    await Promise.race([closed, sleep(RAW_MS, undefined, { ref: false })]);
+    socket.destroy();
+    return Buffer.concat(chunks).toString();
+  }
+}
+
+function read(response: http.IncomingMessage, listenMs: number | undefined, done: (answer: Answer) => void): void {
+  const { statusCode: status = 0, headers } = response;
+  const chunks: Buffer[] = [];
+  const finish = (isWhole: boolean) => {
+    clearTimeout(timer);
+    done({ status, headers, text: Buffer.concat(chunks).toString(), isWhole });
+  };
+  const isStream = headers['content-type']?.startsWith('text/event-stream') ?? false;
+  const timer = isStream && listenMs !== undefined ? setTimeout(leave, listenMs) : undefined;
+  function leave(): void {
+    finish(false);
+    response.destroy();
+  }
+  response.on('data', (chunk: Buffer) => chunks.push(chunk));
+  response.on('end', () => finish(true));
+  response.on('error', () => finish(false));
+  response.on('close', () => finish(response.complete));
+}

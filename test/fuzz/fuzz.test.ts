@@ -1,0 +1,43 @@
+/** The short form of the fuzz; `npm run fuzz` is the long one. It is bounded by what is sent: times are limits. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { installExactJson } from '../../src/json.js';
+import { createDatabase, type TestDatabase } from '../support/database.js';
+import { runFuzz } from './run.js';
+
+const SEED = 20261122;
+const INPUTS = 2000;
+const LIMIT_MS = 6 * 60_000;
+let database: TestDatabase;
+
+beforeAll(async () => {
+  installExactJson();
+  database = await createDatabase();
+});
+afterAll(() => database.drop());
+
+test(
+  `nothing that is sent brings an internal error, an answer of another form or a wrong row, seed ${SEED}`,
+  async () => {
+    const { faults, sent, outcomes, rounds } = await runFuzz(
+      {
+        seed: SEED,
+        inputs: INPUTS,
+        minutes: 5,
+        databaseUrl: database.url,
+        maxFaults: 3,
+        patienceMs: 25_000,
+        slackBytes: 128_000_000, // what is loaded and compiled on the way
+        signal: new AbortController().signal,
+      },
+      () => {},
+    );
+    expect(faults).toEqual([]);
+    expect(sent).toBeGreaterThanOrEqual(INPUTS);
+    expect(rounds).toBe(1);
+    // what is honest among it gets through: otherwise nothing behind the first door was tried
+    for (const outcome of ['POST 200', 'PUT 200', 'GET 200', 'exchange', 'import', 'raw']) {
+      expect(outcomes.get(outcome), outcome).toBeGreaterThan(10);
+    }
+  },
+  LIMIT_MS,
+);

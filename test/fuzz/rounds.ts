@@ -1,0 +1,120 @@
+/**
+ * The end of a round: nothing more is asked for, the engine does what is left, and the checker of the torture and the doctor
+ * look. Then all requests are cancelled, the two look again, and what has ended is taken out, so that the database has a bound.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import type { Context } from '../../src/context.js';
+import { messageOf } from '../../src/errors.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { pruneEvents } from '../../src/operations/requests/history.js';
+import { check } from '../torture/checker.js';
+import { askDoctor } from '../torture/doctor.js';
+import { type Facts, readFacts } from '../torture/facts.js';
+import type { MoodyMail } from '../torture/mail.js';
+import { resumeAll } from '../torture/operators.js';
+import type { Violation, ViolationKind } from '../torture/violations.js';
+import { countWork, describeWork } from '../torture/work.js';
+import { archive, rows } from './archive.js';
+import type { Session } from './session.js';
+
+export interface RoundContext {
+  ctx: Context;
+  session: Session;
+  mail: MoodyMail;
+  settleMs: number;
+  patienceMs: number;
+  signal: AbortSignal;
+}
+
+const LOOK_MS = 100;
+
+/**
+ * What the checker takes for a fault, and a fuzz does on purpose: addresses change after mail was queued, or come when it is
+ * too late for it; retentions, and imports that move files, have requests go back.
+ */
+const ALLOWED: readonly ViolationKind[] = ['mail-unasked', 'mail-missing', 'progress-back', 'file-doubted'];
+
+/** @returns what is wrong */
+export async function endRound(round: RoundContext): Promise<Violation[]> {
+  const violations = await settleAndLook(round);
+  if (violations.length > 0) return violations;
+  await cancelAll(round.ctx);
+  violations.push(...(await settleAndLook(round)));
+  if (violations.length === 0) await takeOut(round);
+  return violations;
+}
+
+async function settleAndLook(round: RoundContext): Promise<Violation[]> {
+  const { ctx, session, signal } = round;
+  const deadline = Date.now() + round.settleMs;
+  const isOver = () => session.isOver || signal.aborted;
+  let left = 'the first look';
+  while (left !== '' && Date.now() < deadline && !isOver()) {
+    await resumeAll(ctx);
+    left = await countWork(ctx).then(describeWork, messageOf);
+    if (left !== '') await sleep(LOOK_MS);
+  }
+  if (isOver()) return [];
+  if (left !== '') return [{ kind: 'unsettled', text: `there is still work to do: ${left}` }];
+  for (const patience = Date.now() + round.patienceMs; ; await sleep(LOOK_MS)) {
+    const found = check(await look(round)).filter(({ kind }) => !ALLOWED.includes(kind));
+    if (found.length === 0) found.push(...(await askDoctor({ ctx, touched: new Set() })));
+    if (found.length === 0 || Date.now() > patience || isOver()) return found;
+    await resumeAll(ctx);
+    await countWork(ctx);
+  }
+}
+
+async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
+  const client: pg.PoolClient = await ctx.db.pool.connect();
+  try {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+    return await readFacts(async <Row extends object>(text: string) => (await client.query<Row>(text)).rows, {
+      sources: new Map(archive.map(({ path, bytes, sha256 }) => [path, { size: BigInt(bytes.length), sha256 }])),
+      mails: mail.mails,
+      touched: new Set(),
+      acknowledged: session.known.acknowledged,
+      revivals: new Map(),
+      watches: [],
+      miswritten: new Set(),
+      versions: PLACES,
+    });
+  } finally {
+    await client.query('ROLLBACK');
+    client.release();
+  }
+}
+
+/** Imports give any file any place: the bytes are those that stand there, whatever the path. */
+const PLACES = new Map<string, typeof archive>();
+PLACES.get = () => archive;
+PLACES.has = () => true;
+
+async function cancelAll(ctx: Context): Promise<void> {
+  const { rows: live } = await ctx.db.pool.query<{ id: number }>(
+    `SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY id`,
+  );
+  for (const { id } of live) await cancelRequest(ctx, id);
+}
+
+/** As if nobody had asked for anything, and no import had come. */
+async function takeOut({ ctx, session, mail }: RoundContext): Promise<void> {
+  const never = new AbortController().signal;
+  await pruneEvents({ ...ctx, config: { ...ctx.config, eventDays: 0 } }, never);
+  const { rows: tables } = await ctx.db.pool.query<{ name: string }>(
+    `SELECT table_name AS name FROM information_schema.columns
+     WHERE table_schema = 'public' AND column_name = 'request_id' AND table_name IN (
+       SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'event')`,
+  );
+  const deletes = [...tables.map(({ name }) => name), 'request'].map((name) => `DELETE FROM "${name}"`);
+  await ctx.db.pool.query(['BEGIN', ...deletes, 'COMMIT'].join(';\n'));
+  mail.mails.length = 0;
+  session.known.forgetAll();
+  // at whatever stage it is: a file goes to none of them but by its own way
+  await importRows(
+    ctx,
+    rows.map((row) => ({ ...row, stage: null, verified: undefined })),
+  );
+}

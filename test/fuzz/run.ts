@@ -1,0 +1,213 @@
+/**
+ * The fuzz: a server with a gateway, an engine and a database of its own, inputs of every kind in parallel lanes, and at the
+ * end of each round the checker and the doctor. Memory is measured over one process, from the first tenth to the last.
+ */
+import { rmSync } from 'node:fs';
+import path from 'node:path';
+import { readConfig } from '../../src/config.js';
+import { startEmbedded } from '../../src/database/embedded.js';
+import { messageOf } from '../../src/errors.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { openRuntime } from '../../src/runtime.js';
+import { backendNames } from '../../src/tape/index.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { startMail } from '../torture/mail.js';
+import { createRandom } from '../torture/random.js';
+import { startSweeper } from '../torture/sweeping.js';
+import { rows, users } from './archive.js';
+import { keepBounded } from './keeper.js';
+import { Lanes } from './lanes.js';
+import type { PlantName } from './plants.js';
+import { endRound, type RoundContext } from './rounds.js';
+import type { Memory } from './server.js';
+import { ServerProcess } from './server-process.js';
+import { type Fault, Session } from './session.js';
+import { tokens } from './texts.js';
+
+export interface FuzzOptions {
+  seed: number;
+  inputs: number;
+  /** Ends it early. */
+  minutes: number;
+  /** Only this input, as a fault tells it. */
+  at?: string | undefined;
+  /** An empty database; unless given, the fuzz has a server of its own. */
+  databaseUrl?: string | undefined;
+  plant?: PlantName | undefined;
+  /** Ends after so many faults. */
+  maxFaults: number;
+  /** For the checker to be content, once nothing is left to do: for passes that run every so often. */
+  patienceMs: number;
+  /** Bytes of memory that may come beside a tenth: modules and compiled code of a short run. */
+  slackBytes: number;
+  signal: AbortSignal;
+}
+
+export interface FuzzResult {
+  faults: Fault[];
+  sent: number;
+  seconds: number;
+  /** Answers that said to come again later. */
+  busy: number;
+  outcomes: ReadonlyMap<string, number>;
+  /** Milliseconds that inputs of a kind took together. */
+  times: ReadonlyMap<string, number>;
+  /** After each tenth. */
+  memory: Memory[];
+  rounds: number;
+}
+
+const LANES = 12;
+/** The database is looked at, and emptied, after so many inputs. */
+const ROUND = 20_000;
+const TENTHS = 10;
+/** Of the inputs, the part that may be told to come again. */
+const MAX_BUSY = 0.01;
+const MAX_GROWTH = 1.1;
+const SETTLE_MS = 120_000;
+const PROGRESS_MS = 30_000;
+/** What the last inputs have brought about may come a moment later. */
+const LAST_MS = 100;
+
+/** @param tell is given a line for people now and then */
+export async function runFuzz(options: FuzzOptions, tell: (line: string) => void): Promise<FuzzResult> {
+  const dir = makeTempDir('fuzz');
+  const sweeper = startSweeper(dir);
+  const closers: (() => Promise<unknown>)[] = [() => sweeper.sweep(false)];
+  try {
+    const dataDir = path.join(dir, 'data');
+    const mail = await startMail(createRandom(options.seed));
+    closers.unshift(() => mail.goAway());
+    const own = options.databaseUrl === undefined ? await startDatabase(dir) : undefined;
+    if (own) closers.unshift(own.close);
+    const { databaseUrl = own?.url, plant } = options;
+    const env = { DATA_DIR: dataDir, LOG_LEVEL: 'silent', ...(databaseUrl && { DATABASE_URL: databaseUrl }) };
+    const runtime = await openRuntime(readConfig(env, backendNames));
+    closers.unshift(() => runtime.close());
+    const { ctx } = runtime;
+    for (const quota of users) await setQuota(ctx, { ...quota, email: 'someone@example.org' });
+    await importRows(ctx, [...rows]);
+    const secrets: string[] = [];
+    for (const token of tokens) secrets.push((await createToken(ctx, token)).secret);
+    const server = await ServerProcess.start({ dataDir, databaseUrl, smtpUrl: mail.url, plant });
+    closers.unshift(() => server.stop());
+    const session = new Session(server, { connections: LANES, secrets });
+    closers.unshift(async () => session.close());
+    const progress = setInterval(() => tell(describe(session)), PROGRESS_MS);
+    closers.unshift(async () => clearInterval(progress));
+    const round = { ctx, session, mail, settleMs: SETTLE_MS, patienceMs: options.patienceMs, signal: options.signal };
+    return await run(options, round, tell);
+  } finally {
+    for (const close of closers) await close();
+    rmSync(dir, { recursive: true, force: true });
+  }
+}
+
+/** Nothing of it has to survive a power cut. */
+async function startDatabase(dir: string): Promise<{ url: string; close(): Promise<void> }> {
+  const settings = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', max_connections: 100 };
+  const { config, close } = await startEmbedded({ dataDir: path.join(dir, 'postgres'), settings });
+  const { user, port, host } = config(DATABASE);
+  return { url: `postgresql://${user}@localhost:${port}/${DATABASE}?host=${encodeURIComponent(String(host))}`, close };
+}
+
+const DATABASE = 'fuzz';
+
+async function run(options: FuzzOptions, round: RoundContext, tell: (line: string) => void): Promise<FuzzResult> {
+  const { session } = round;
+  const start = performance.now();
+  const seconds = () => (performance.now() - start) / 1000;
+  const lanes = new Lanes(session, options.seed);
+  const memory: Memory[] = [];
+  let rounds = 0;
+  let lastRound = 0;
+  const isEnough = () =>
+    options.signal.aborted || session.faults.length >= options.maxFaults || seconds() > options.minutes * 60;
+  if (options.at !== undefined) await withKeeper(round, () => lanes.repeat(options.at ?? ''));
+  for (let tenth = 1; tenth <= TENTHS && options.at === undefined && !isEnough() && !session.isOver; tenth++) {
+    const end = Math.round((options.inputs * tenth) / TENTHS);
+    while (session.sent < end && !isEnough() && !session.isOver) {
+      const until = Math.min(end, lastRound + ROUND);
+      await withKeeper(round, () => lanes.run({ lanes: LANES, until, isEnough }));
+      const isLast = until === options.inputs || isEnough();
+      if (session.isOver || (until < lastRound + ROUND && !isLast)) continue;
+      lastRound = session.sent;
+      rounds++;
+      const violations = await endRound(round);
+      for (const { kind, text } of violations) session.faults.push({ kind: 'invariant', text: `${kind}: ${text}` });
+    }
+    if (!session.isOver) memory.push(await session.server.measure());
+    tell(`${describe(session)}; ${describeMemory(memory.at(-1))}`);
+  }
+  await session.server.hasEnded(LAST_MS);
+  if (!options.signal.aborted) {
+    judgeServer(session);
+    judgeMemory(session, memory, options.slackBytes);
+    judgeBusy(session);
+  }
+  return {
+    faults: session.faults,
+    sent: session.sent,
+    seconds: seconds(),
+    busy: session.busy,
+    outcomes: session.outcomes,
+    times: session.times,
+    memory,
+    rounds,
+  };
+}
+
+/** While the lanes send, somebody keeps house. */
+async function withKeeper({ ctx, session }: RoundContext, work: () => Promise<void>): Promise<void> {
+  const end = new AbortController();
+  const keeping = keepBounded(ctx, session.known, end.signal);
+  try {
+    await work();
+  } finally {
+    end.abort();
+    await keeping.catch((error) =>
+      session.faults.push({ kind: 'unsettled', text: `housekeeping: ${messageOf(error)}` }),
+    );
+  }
+}
+
+function judgeServer(session: Session): void {
+  const { end, complaints } = session.server;
+  if (end !== undefined) {
+    session.faults.push({
+      kind: 'crash',
+      text: `the server has ended: ${end}\nwhat went out last:\n${session.suspects()}`,
+    });
+  }
+  for (const text of complaints) session.faults.push({ kind: 'warning', text });
+}
+
+function judgeMemory(session: Session, memory: readonly Memory[], slackBytes: number): void {
+  const [first, last] = [memory[0], memory.at(-1)];
+  if (!first || !last || memory.length < 2) return;
+  for (const name of ['heap', 'rss'] as const) {
+    if (last[name] <= first[name] * MAX_GROWTH + slackBytes) continue;
+    const text = `${name} was ${megabytes(first[name])} after the first tenth, and is ${megabytes(last[name])} after the last`;
+    session.faults.push({ kind: 'memory', text });
+  }
+}
+
+function judgeBusy(session: Session): void {
+  if (session.busy <= session.sent * MAX_BUSY) return;
+  session.faults.push({ kind: 'busy', text: `${session.busy} of ${session.sent} inputs were told to come again` });
+}
+
+function describe(session: Session): string {
+  const { sent, busy, faults } = session;
+  return `${sent} inputs, ${session.known.acknowledged.size} requests, ${busy} told to come again, ${faults.length} faults`;
+}
+
+export function describeMemory(memory: Memory | undefined): string {
+  return memory ? `heap ${megabytes(memory.heap)}, RSS ${megabytes(memory.rss)}` : 'memory unknown';
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 1_000_000).toFixed(1)} MB`;
+}

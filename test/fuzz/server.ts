@@ -1,0 +1,97 @@
+/**
+ * The server of a fuzz: a gateway and an engine on a memory back end, as one process, which its parent asks for its memory
+ * and gives files to import. What Node warns of is told, and what nobody catches ends it, as it would the real one.
+ */
+import { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startGateway } from '../../src/app.js';
+import { environment, readConfig } from '../../src/config.js';
+import type { Context } from '../../src/context.js';
+import { startEngine } from '../../src/engine/runner.js';
+import { UserError } from '../../src/errors.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { ImportError } from '../../src/operations/catalogue/import-incoming.js';
+import { readRows } from '../../src/operations/catalogue/import-rows.js';
+import { openRuntime } from '../../src/runtime.js';
+import { backendNames } from '../../src/tape/index.js';
+import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
+import { archive } from './archive.js';
+import { type PlantName, plants } from './plants.js';
+
+export type Question = { id: number } & ({ ask: 'memory' } | { ask: 'import'; bytes: Uint8Array; chunkBytes: number });
+
+export interface Memory {
+  rss: number;
+  heap: number;
+}
+
+export type Message =
+  | { kind: 'ready'; url: string }
+  | { kind: 'warning'; text: string }
+  | { kind: 'memory'; id: number; memory: Memory }
+  /** Null: it was taken, or refused with what is wrong with it. */
+  | { kind: 'import'; id: number; error: string | null };
+
+const tell = (message: Message): void => void process.send?.(message);
+
+process.on('warning', (warning) => tell({ kind: 'warning', text: warning.stack ?? warning.message }));
+process.on('disconnect', () => process.exit(1)); // whoever asked has gone
+const runtime = await openRuntime(readConfig(environment, backendNames));
+const { ctx } = runtime;
+const plant = environment.FUZZ_PLANT as PlantName | undefined;
+if (plant) await plants[plant](ctx);
+await ctx.events.open();
+await startEngine(ctx, loadLibrary(), { drainMs: 200 });
+const gateway = await startGateway(ctx);
+process.on('message', (question: Question) => void answer(ctx, question));
+tell({ kind: 'ready', url: gateway.url });
+
+/** A volume that an import has named is there, with nothing on it. */
+function loadLibrary(): MemoryBackend {
+  const backend = createMemoryBackend();
+  for (const { volume, position, bytes } of archive) {
+    const positions = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
+    backend.volumes.set(volume, positions.set(position, bytes));
+  }
+  backend.onMount = async (volume) => {
+    backend.log.length = 0; // nobody reads it
+    if (!backend.volumes.has(volume)) backend.volumes.set(volume, new Map());
+  };
+  return backend;
+}
+
+async function answer(context: Context, question: Question): Promise<void> {
+  const { id } = question;
+  if (question.ask === 'memory') return tell({ kind: 'memory', id, memory: await measure() });
+  const error = await importFile(context, question).then(
+    () => null,
+    (thrown: Error) => (thrown instanceof UserError || thrown instanceof ImportError ? null : String(thrown.stack)),
+  );
+  tell({ kind: 'import', id, error });
+}
+
+async function importFile(
+  context: Context,
+  { bytes, chunkBytes }: { bytes: Uint8Array; chunkBytes: number },
+): Promise<void> {
+  const chunks: Uint8Array[] = [];
+  for (let at = 0; at < bytes.length; at += chunkBytes) chunks.push(Buffer.from(bytes.subarray(at, at + chunkBytes)));
+  await importRows(context, readRows(Readable.from(chunks)));
+}
+
+/** Pages go back to the system some time after what was in them: the least of some looks says what is in use. */
+const LOOKS = 4;
+const LOOK_MS = 150;
+
+/** What is left when everything that nobody needs has gone. */
+async function measure(): Promise<Memory> {
+  const least = { rss: Number.POSITIVE_INFINITY, heap: Number.POSITIVE_INFINITY };
+  for (let look = 0; look < LOOKS; look++) {
+    globalThis.gc?.();
+    await sleep(LOOK_MS);
+    const { rss, heapUsed, external } = process.memoryUsage();
+    least.rss = Math.min(least.rss, rss);
+    least.heap = Math.min(least.heap, heapUsed + external);
+  }
+  return least;
+}

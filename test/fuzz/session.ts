@@ -1,0 +1,129 @@
+/** One fuzz as it goes on: inputs go out, answers are judged, and what is wrong is noted with the way to see it again. */
+import { messageOf } from '../../src/errors.js';
+import { checkAnswer, checkRaw, type FaultKind, type Finding } from './check-answers.js';
+import { type Answer, Client, Unanswered } from './client.js';
+import type { HttpInput, Input } from './input.js';
+import { Known } from './known.js';
+import { Gone, type ServerProcess } from './server-process.js';
+
+export interface Fault {
+  kind: FaultKind | 'crash' | 'unanswered' | 'import' | 'warning' | 'memory' | 'busy' | 'invariant' | 'unsettled';
+  text: string;
+  /** For AT, where one input brings it. */
+  at?: string | undefined;
+  /** The smallest input that does. */
+  input?: string | undefined;
+}
+
+/** Where an input stands: the segment of the run, and its number there. */
+export interface Place {
+  segment: number;
+  index: number;
+}
+
+/** More than are on their way at a time: what ends a server may do so after its answer. */
+const RECENT = 40;
+/** A connection that breaks is the first that is seen of a server that ends. */
+const DYING_MS = 3000;
+
+export class Session {
+  readonly known: Known;
+  readonly faults: Fault[] = [];
+  readonly server: ServerProcess;
+  /** Answers by status, and what else inputs came to. */
+  readonly outcomes = new Map<string, number>();
+  /** Milliseconds that inputs of a kind took together. */
+  readonly times = new Map<string, number>();
+  sent = 0;
+  busy = 0;
+  private readonly client: Client;
+  /** What went out last. */
+  private readonly recent: { place: Place; input: Input }[] = [];
+
+  constructor(server: ServerProcess, options: { connections: number; secrets: readonly string[] }) {
+    this.server = server;
+    this.known = new Known(options.secrets);
+    this.client = new Client(server.url, this.known, options);
+  }
+
+  /** Nobody is there to be asked any more. */
+  get isOver(): boolean {
+    return this.server.end !== undefined;
+  }
+
+  close(): void {
+    this.client.close();
+  }
+
+  /** Sends one input. @returns what is wrong with what came of it */
+  async send(input: Input, place: Place): Promise<Fault | undefined> {
+    this.recent.push({ place, input });
+    if (this.recent.length > RECENT) this.recent.shift();
+    this.sent++;
+    const start = performance.now();
+    try {
+      return await this.judge(input);
+    } catch (error) {
+      const isLate = error instanceof Unanswered;
+      if (error instanceof Gone || (!isLate && (await this.server.hasEnded(DYING_MS)))) return undefined; // told by whoever looks
+      const kind = isLate ? 'unanswered' : 'form';
+      return { kind, text: `no answer: ${messageOf(error)}` };
+    } finally {
+      const key = input.kind === 'http' ? input.door : input.kind;
+      this.times.set(key, (this.times.get(key) ?? 0) + performance.now() - start);
+      this.count(key);
+    }
+  }
+
+  /** What went out before the server ended, the last one first, and so may have ended it. */
+  suspects(): string {
+    const lines = this.recent.map(({ place, input }) => `  AT=${place.segment}:${place.index} ${show(input, 1000)}`);
+    return lines.reverse().join('\n');
+  }
+
+  private async judge(input: Input): Promise<Fault | undefined> {
+    if (input.kind === 'http') return this.note([await this.judgeHttp(input)]);
+    if (input.kind === 'raw') return this.note([checkRaw(await this.client.sendRaw(input))]);
+    if (input.kind === 'exchange') {
+      const answers = await this.client.exchange(input);
+      return this.note(answers.map((answer) => this.judgeOne(EXCHANGE, answer)));
+    }
+    const error = await this.server.import(input);
+    return error === null ? this.note([undefined]) : { kind: 'import', text: error };
+  }
+
+  private async judgeHttp(input: HttpInput): Promise<Finding> {
+    return this.judgeOne(input, await this.client.send(input));
+  }
+
+  private judgeOne(input: HttpInput, answer: Answer): Finding {
+    const { status, text } = answer;
+    this.count(`${input.method} ${status}`);
+    if (status === 200) {
+      const made = input.method === 'POST' ? /"req_id":(\d+)/.exec(text)?.[1] : undefined;
+      if (made !== undefined) this.known.add(Number(made));
+      this.known.learn(text);
+    }
+    return checkAnswer(input, answer);
+  }
+
+  private note(findings: Finding[]): Fault | undefined {
+    if (findings.includes('busy')) this.busy++;
+    for (const finding of findings) if (typeof finding === 'object') return finding;
+    return undefined;
+  }
+
+  private count(outcome: string): void {
+    this.outcomes.set(outcome, (this.outcomes.get(outcome) ?? 0) + 1);
+  }
+}
+
+const EXCHANGE: HttpInput = { kind: 'http', door: 'any', method: 'POST', target: '/graphql/stream', headers: {} };
+
+/** An input for people, whole unless it is very long. */
+export function show(input: unknown, most = 6000): string {
+  const text = JSON.stringify(input, (_key, value: unknown) => {
+    return value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value;
+  });
+  return text.length <= most ? text : `${text.slice(0, most)}… (${text.length} characters)`;
+}

@@ -1,0 +1,35 @@
+/** What is left to do by an engine, as the database says it. */
+import type { Context } from '../../src/context.js';
+
+/** Retentions that end within this time end before the check. */
+const SOON = '30 minutes';
+
+/** How much there is of each kind. Pauses between two tries are cut short. */
+export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
+  const { pool } = ctx.db;
+  const now = [ctx.now()];
+  await pool.query('UPDATE recall SET not_before = NULL WHERE not_before > $1', now);
+  await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, now);
+  await pool.query('UPDATE verification SET not_before = $1 WHERE not_before > $1', now);
+  const { rows } = await pool.query<Record<string, bigint>>(
+    `SELECT (SELECT count(*) FROM request WHERE state IN ('QUEUED', 'RESTORING')) AS "requests that are not done",
+       (SELECT count(*) FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')
+         AND retention < $1::timestamp + interval '${SOON}') AS "requests that end soon",
+       (SELECT count(*) FROM request WHERE NOT is_released) AS "requests that are not released",
+       (SELECT count(*) FROM recall) AS recalls,
+       (SELECT count(*) FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED') AS "copies to be removed",
+       (SELECT count(*) FROM tape_file f WHERE stage = 'UNVERIFIED' AND verified IS NULL
+         AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL
+         AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
+       ) AS "tape copies to be confirmed",
+       (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent"`,
+    now,
+  );
+  return rows[0] ?? {};
+}
+
+/** In words; empty when there is nothing. */
+export function describeWork(counts: Record<string, bigint>): string {
+  const left = Object.entries(counts).filter(([, count]) => count > 0n);
+  return left.map(([what, count]) => `${count} ${what}`).join(', ');
+}
