@@ -8,16 +8,17 @@ const CHUNK_BYTES = 1024 * 1024;
 /**
  * Opens a file for reading, and looks then at what it is: a look before could be of something else. Opening a pipe waits
  * for somebody who writes, for ever as the case may be, and takes one of the few threads that all calls of files share.
+ * @param name what it is called in errors, where its path is that of an open folder
  * @throws TapeError POLICY for anything but a plain file, links included
  */
-export async function openPlain(file: string): Promise<FileHandle> {
+export async function openPlain(file: string, name = file): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
   const handle = await open(file, flags).catch((error: unknown) => {
     const code = codeOf(error) ?? '';
-    throw NOT_PLAIN.includes(code) ? notPlain(file) : error;
+    throw NOT_PLAIN.includes(code) ? notPlain(name) : error;
   });
   try {
-    if (!(await handle.stat()).isFile()) throw notPlain(file);
+    if (!(await handle.stat()).isFile()) throw notPlain(name);
     return handle;
   } catch (error) {
     await handle.close();

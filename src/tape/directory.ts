@@ -184,8 +184,14 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW);
-      await syncFd(fd).finally(() => fs.closeSync(fd));
+      // what was written there may have been exchanged for a pipe, which would be waited for
+      const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+      try {
+        if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
+        await syncFd(fd);
+      } finally {
+        fs.closeSync(fd);
+      }
     }
   };
   await Promise.all(Array.from({ length: SYNCS }, syncNext));

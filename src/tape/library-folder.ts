@@ -11,6 +11,9 @@ import { LibraryError } from './backend.js';
  */
 const MARKER = '.tapegate-library';
 
+/** Whatever the umask is, nobody else may write in what is made here. */
+const OWN_FOLDER = 0o755;
+
 export class LibraryFolder {
   readonly root: string;
   /** As it was opened: what is mounted over it, or taken away from it, is another folder. */
@@ -24,7 +27,23 @@ export class LibraryFolder {
   async open(make: boolean): Promise<void> {
     if (make) await this.make();
     else if (await this.isEmpty()) throw new LibraryError('TRANSIENT', `the library ${this.root} ${EMPTY}`);
+    await this.refuseOpen(this.root);
     this.opened = await this.look();
+  }
+
+  /**
+   * Anybody could exchange what is on tape, where anybody may write: nothing is entrusted to that. Its owner, and a group that may
+   * write, are whom its operators have chosen.
+   * @throws LibraryError
+   */
+  private async refuseOpen(folder: string): Promise<void> {
+    const { mode } = await stat(folder).catch((error: unknown) => this.tellMissing(error, ''));
+    if ((mode & 0o002) === 0) return;
+    const bits = (mode & 0o7777).toString(8).padStart(4, '0');
+    throw new LibraryError(
+      'POLICY',
+      `everybody may write in ${folder} (mode ${bits}), and exchange what is on tape: nothing is written there before chmod o-w`,
+    );
   }
 
   /** @throws LibraryError when there is no library that the volume could be in */
@@ -46,9 +65,9 @@ export class LibraryFolder {
   async makeVolume(folder: string): Promise<void> {
     await this.check();
     try {
-      await mkdir(folder);
+      await mkdir(folder, OWN_FOLDER);
     } catch (error) {
-      if (codeOf(error) === 'EEXIST') return;
+      if (codeOf(error) === 'EEXIST') return await this.refuseOpen(folder);
       if (codeOf(error) === 'ENOENT') await this.look();
       throw error;
     }
@@ -60,9 +79,11 @@ export class LibraryFolder {
   }
 
   private async make(): Promise<void> {
-    const first = await mkdir(this.root, { recursive: true });
+    const first = await mkdir(this.root, { recursive: true, mode: OWN_FOLDER });
     if (await this.isEmpty()) {
-      const marker = await open(path.join(this.root, MARKER), 'a');
+      // neither a link is followed, nor a pipe waited for, that somebody has put there meanwhile
+      const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+      const marker = await open(path.join(this.root, MARKER), flags, 0o644);
       await marker.sync().finally(() => marker.close());
     }
     await syncFolder(this.root);
@@ -98,7 +119,7 @@ const AWAY = 'it may not be mounted';
 const EMPTY = `has no volume at all: ${AWAY}`;
 
 export async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
+  const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await handle.sync();
   } finally {

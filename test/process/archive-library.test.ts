@@ -1,6 +1,8 @@
 /** A library that is not there, or not mounted, is never made in its place: what was moved there would be gone once it is. */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { archiveTree } from '../../src/engine/archive.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
@@ -127,4 +129,35 @@ test.each([
   expect(failed.filter((line) => line.includes(reason)).length).toBeGreaterThanOrEqual(2);
   if (existsSync(library))
     expect(readdirSync(library, { recursive: true }).filter((name) => /\d{8}/.test(String(name)))).toEqual([]);
+});
+
+test('a library, or a volume, in which everybody may write is entrusted with nothing, and what is made is nobody else’s', async () => {
+  const umask = process.umask(0);
+  const made = await archive('/first');
+  process.umask(umask);
+  expect(made).toMatchObject({ code: 0 });
+  const [volume = ''] = readdirSync(library).filter((name) => !name.startsWith('.'));
+  const folders = [library, path.join(library, volume)];
+  expect(folders.map((folder) => statSync(folder).mode & 0o022)).toEqual([0, 0]);
+  for (const folder of folders) {
+    fillTree();
+    chmodSync(folder, 0o777);
+    const { code, stderr } = await archive('/second');
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`everybody may write in ${folder} (mode 0777)`),
+    });
+    expect(readdirSync(tree)).toEqual(names);
+    chmodSync(folder, 0o755);
+  }
+});
+
+test('a pipe in the place of what was written holds up no sync, and is not relied on', async () => {
+  const backend = createDirectoryBackend(library);
+  await backend.openLibrary?.(true);
+  const signal = AbortSignal.timeout(20_000);
+  await backend.write('V1', 1n, Readable.from([Buffer.from('bytes')]), signal);
+  rmSync(path.join(library, 'V1/00000001'));
+  execFileSync('mkfifo', [path.join(library, 'V1/00000001')]);
+  await expect(backend.sync?.('V1', signal)).rejects.toThrow('is not a plain file');
 });

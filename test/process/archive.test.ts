@@ -4,8 +4,11 @@ import {
   appendFileSync,
   chmodSync,
   existsSync,
+  linkSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   symlinkSync,
   utimesSync,
@@ -522,4 +525,29 @@ test('an import that comes just as what was written is registered is noticed, to
   } finally {
     end();
   }
+});
+
+test('a folder that is exchanged for a link is followed neither to be read nor to have what is in it removed', async () => {
+  const outside = path.join(app.dataDir, 'outside');
+  mkdirSync(outside);
+  writeTree({ 'a/kept': 'kept', 'b/read': 'read' });
+  linkSync(path.join(dir, 'a/kept'), path.join(outside, 'kept')); // so that nothing else tells the two apart
+  linkSync(path.join(dir, 'b/read'), path.join(outside, 'read'));
+  const swap = (name: string) => {
+    renameSync(path.join(dir, name), path.join(dir, `${name}-away`));
+    symlinkSync(outside, path.join(dir, name));
+  };
+  const backend = createMemoryBackend();
+  const written = backend.write.bind(backend);
+  backend.write = async (...args) => {
+    const size = await written(...args);
+    if (existsSync(path.join(dir, 'b/read')) && !existsSync(path.join(dir, 'b-away')))
+      for (const name of ['a', 'b']) swap(name);
+    return size;
+  };
+  const { archived, failed } = await archive(backend, { move: true });
+  const told = (name: string) =>
+    expect.stringContaining(`a link has taken the place of the folder ${path.join(dir, name)}`);
+  expect({ archived, failed }).toEqual({ archived: 1, failed: [told('b'), told('a')] });
+  expect(readdirSync(outside).sort()).toEqual(['kept', 'read']);
 });

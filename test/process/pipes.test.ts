@@ -49,7 +49,7 @@ test('a pipe that takes the place of a file to be archived, after it was found, 
   const { size, ino, mtimeNs } = lstatSync(file, { bigint: true });
   rmSync(file);
   makePipe(file);
-  const source = { file, path: '/source', size, ino, mtimeNs };
+  const source = { file, folder: app.dataDir, path: '/source', size, ino, mtimeNs };
   await expect(withSource(source, async () => {})).rejects.toThrow(`${file} is not a plain file`);
 });
 

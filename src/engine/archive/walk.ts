@@ -1,12 +1,12 @@
 /** The directory tree that is to be archived, file by file. Links are never followed. */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
-import { lstat, opendir } from 'node:fs/promises';
+import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf } from '../../errors.js';
 import { attributesOf } from '../../operations/catalogue/attributes.js';
 import { findPathProblem } from '../../operations/input.js';
-import type { Source } from './source.js';
+import { inFolder, type Source } from './source.js';
 
 /** What is passed over; both grow while the walk goes on. */
 export interface PassedOver {
@@ -30,10 +30,12 @@ export async function* walkSources(
   onSkip: OnSkip = () => {},
 ): AsyncGenerator<Source> {
   const prefix = `/${from.prefix ?? ''}/`.replace(/\/+/g, '/');
+  const root = await realpath(from.dir);
   const pending = [''];
   for (let relative = pending.pop(); relative !== undefined; relative = pending.pop()) {
     const dir = path.join(from.dir, relative);
-    const entries = await readFolder(dir, passedOver).catch((error: unknown) => {
+    const folder = path.join(root, relative);
+    const entries = await inFolder(folder, (at) => readFolder(at, dir, passedOver)).catch((error: unknown) => {
       if (relative === '') throw error;
       passedOver.failed.push(`${dir}: ${messageOf(error)}`);
       return [];
@@ -48,31 +50,32 @@ export async function* walkSources(
         onSkip(file, describeKind(entry));
       } else {
         try {
-          yield await findSource(file, prefix + below);
+          yield await findSource({ file, folder, path: prefix + below });
         } catch (error) {
           passedOver.failed.push(`${file}: ${messageOf(error)}`);
         }
       }
     }
-    for (const folder of folders.reverse()) pending.push(folder);
+    for (const below of folders.reverse()) pending.push(below);
   }
 }
 
-async function findSource(file: string, logicalPath: string): Promise<Source> {
-  const problem = findPathProblem(logicalPath);
+async function findSource(found: Pick<Source, 'file' | 'folder' | 'path'>): Promise<Source> {
+  const problem = findPathProblem(found.path);
   if (problem) throw new Error(`its path ${problem}`);
-  const stats = await lstat(file, { bigint: true });
+  const name = path.basename(found.file);
+  const stats = await inFolder(found.folder, (at) => lstat(path.join(at, name), { bigint: true }));
   const { size, ino, mtimeNs } = stats;
-  return { file, path: logicalPath, size, ino, mtimeNs, ...attributesOf(stats) };
+  return { ...found, size, ino, mtimeNs, ...attributesOf(stats) };
 }
 
 type Entry = Dirent<Buffer>;
 
 /** A name is bytes, and a path of the catalogue is text: what is no UTF-8 would come back under another name. */
-async function readFolder(dir: string, { failed }: PassedOver): Promise<{ name: string; entry: Entry }[]> {
+async function readFolder(at: string, dir: string, { failed }: PassedOver): Promise<{ name: string; entry: Entry }[]> {
   const entries: { name: string; entry: Entry }[] = [];
   // the types do not know that names may be bytes
-  const open = (await opendir(dir, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<Entry>;
+  const open = (await opendir(at, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<Entry>;
   for await (const entry of open) {
     if (isUtf8(entry.name)) entries.push({ name: entry.name.toString('utf8'), entry });
     else failed.push(`${path.join(dir, escapeBytes(entry.name))}: its name is not UTF-8`);
