@@ -114,7 +114,7 @@ async function leave(server: Server, presence: pg.Client): Promise<void> {
 function prepare(options: EmbeddedOptions): Server {
   const dataDir = path.resolve(options.dataDir);
   const user = findServerUser(dataDir);
-  fs.mkdirSync(path.dirname(dataDir), { recursive: true });
+  fs.mkdirSync(path.dirname(dataDir), { recursive: true, mode: 0o755 }); // whatever the umask is, nobody else may write in it
   // Root may keep its data where the server's user cannot search, and PostgreSQL takes paths of up to 1,023 bytes. The
   // server starts in that directory, and the kernel leads it back there through its own link, whatever lies above.
   const isHidden = Buffer.byteLength(dataDir) > 900 || (user.uid !== undefined && !isReachable(path.dirname(dataDir)));

@@ -124,10 +124,10 @@ test.each([
   const folder = await openFolder(disk(), '/take/copy');
   writeFileSync(place('take/part'), 'copy');
   const { ino } = statSync(place('take/part'));
-  await putInPlace(folder, 'part', 'copy', link);
+  await putInPlace(folder, 'part', 'copy', link ? { link } : {});
   expect([listTree(place('take')), statSync(place('take/copy')).ino]).toEqual([['copy'], ino]);
   writeFileSync(place('take/part'), 'other');
-  await expect(putInPlace(folder, 'part', 'copy', link)).rejects.toMatchObject({ code: 'EEXIST' });
+  await expect(putInPlace(folder, 'part', 'copy', link ? { link } : {})).rejects.toMatchObject({ code: 'EEXIST' });
   expect([readFileSync(place('take/copy'), 'utf8'), statSync(place('take/copy')).ino]).toEqual(['copy', ino]);
   await folder.handle.close();
   rmSync(place('take'), { recursive: true });

@@ -1,11 +1,13 @@
 /** A copy in the restore area: put in place, looked at, compared with how it was left, and removed. */
-import { type BigIntStats, linkSync, lstatSync, renameSync, unlinkSync } from 'node:fs';
+import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
 import { lstat, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { codeOf, TapeError } from '../../errors.js';
 import { checksumOf } from '../checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
-import { type CopyPlace, type Folder, removeEmptyFolders, withCopy } from './restore-area.js';
+import { type CopyPlace, checkInPlace, type Folder, isMoved, isShared, withCopy } from './restore-area.js';
+import { giveBack, ignoreMissing, NO_LINKS, openApart, renameToNothing, takeEntry } from './taking.js';
+import { removeEmptyFolders } from './tidying.js';
 
 /** A copy as it was left, on the disk that has its disk's marker. */
 export interface LeftCopy extends CopyPlace {
@@ -26,28 +28,42 @@ export interface LeftCopy extends CopyPlace {
  * whatever moment this process may stand still. Where a file system has no links, the place is looked at and the file
  * renamed in one go: that replaces what somebody else puts there between these two calls, but nothing of Tapegate's,
  * since whoever takes over the drive removes the partial file first.
- * @throws an error with the code EEXIST where something stands there, ENOENT where the partial file has gone
+ * @param how.ino of the partial file: where others may write in the folder, nothing else is put in place, or left there
+ * @throws Error where the folder is not in its place any more; an error with the code EEXIST where something stands there, ENOENT where the partial file has gone
  */
-export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
+export async function putInPlace(
+  folder: Folder,
+  partial: string,
+  name: string,
+  { link = linkPath, ino }: { link?: typeof linkPath; ino?: bigint } = {},
+): Promise<void> {
   const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
+  checkInPlace(folder);
+  const careful = ino !== undefined && (await isShared(folder));
   try {
     await link(from, to);
   } catch (error) {
     if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
     renameToNothing(from, to);
-    return;
   }
-  await unlinkPath(from);
+  if (careful) await checkPlaced(folder, name, ino);
+  await takeBackWhenMoved(folder, name, ino);
+  if (careful) await takeEntry(folder, partial, (stats) => inodeOf(stats) === ino);
+  else await unlinkPath(from).catch(ignoreMissing); // it was renamed
 }
 
-/** What file systems without links say. */
-const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
+/** Who may write in the folder may have exchanged the partial file: what has the name then is none of Tapegate's. */
+async function checkPlaced(folder: Folder, name: string, ino: bigint): Promise<void> {
+  const placed = await lookInto(folder, name);
+  if (placed && inodeOf(placed) === ino) return;
+  if (placed && placed.nlink > 1n) await takeEntry(folder, name, (stats) => stats.ino === placed.ino);
+  throw new Error(`what was written to ${path.join(folder.place, name)} was exchanged by somebody else`);
+}
 
-function renameToNothing(from: string, to: string): void {
-  if (lstatSync(to, { throwIfNoEntry: false })) {
-    throw Object.assign(new Error(`something stands at ${to}`), { code: 'EEXIST' });
-  }
-  renameSync(from, to);
+async function takeBackWhenMoved(folder: Folder, name: string, ino: bigint | undefined): Promise<void> {
+  if (!isMoved(folder)) return;
+  await takeEntry(folder, name, (stats) => ino === undefined || inodeOf(stats) === ino);
+  checkInPlace(folder);
 }
 
 /** The inode as it is noted: the database has no unsigned numbers. */
@@ -112,12 +128,19 @@ export async function recogniseCopy(
  */
 export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   const state = await findState(copy, async (file, folder) => {
-    const aside = path.join(folder.at, `.tapegate-removed-${copy.ino ?? 0n}-${copy.mtimeNs}.part`);
-    const isBack = await clearAside(copy, file, aside);
-    if (found === 'missing') return isBack ? 'changed' : 'missing';
-    if (!moveAside(copy, found, file, aside)) return 'changed';
-    await unlink(aside);
-    return 'same';
+    const name = `.tapegate-removed-${copy.ino ?? 0n}-${copy.mtimeNs}.part`;
+    const apart = await openApart(folder);
+    try {
+      const aside = path.join(apart?.at ?? folder.at, name);
+      if (apart) moveApart(path.join(folder.at, name), aside);
+      const isBack = await clearAside(copy, file, aside);
+      if (found === 'missing') return isBack ? 'changed' : 'missing';
+      if (!moveAside(copy, found, file, aside)) return 'changed';
+      await unlink(aside);
+      return 'same';
+    } finally {
+      await apart?.close();
+    }
   });
   // also of one that is gone: a process killed in between has left its folders
   if (state !== 'changed') await removeEmptyFolders(copy);
@@ -129,11 +152,9 @@ export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): 
  * @returns whether it was
  */
 export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
-  const isGone = await withCopy(place, async (file) => {
-    if (!isSame(lstatSync(file, { bigint: true }), seen)) return false;
-    await unlink(file);
-    return true;
-  });
+  const name = path.basename(place.path);
+  const taken = await withCopy(place, (_file, folder) => takeEntry(folder, name, (now) => isSame(now, seen)));
+  const isGone = taken === 'taken';
   if (isGone) await removeEmptyFolders(place);
   return isGone;
 }
@@ -171,9 +192,15 @@ export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntSt
 async function recognise(copy: LeftCopy, file: string, tick: () => void): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });
   if (!isKnownBy(copy, stats)) return undefined;
-  const isInDoubt = copy.ino !== null && copy.ctimeNs !== stats.ctimeNs;
-  if (!isInDoubt || copy.copyChecksum === null) return stats;
+  if (copy.ctimeNs === stats.ctimeNs && copy.ino !== null) return stats;
+  if (copy.copyChecksum === null) return copy.ino === null ? undefined : stats;
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
+}
+
+/** What was moved aside before others could write in the folder, and by a process that was killed then. */
+function moveApart(beside: string, aside: string): void {
+  const isThere = (file: string) => lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+  if (isThere(beside) && !isThere(aside)) renameSync(beside, aside);
 }
 
 /**
@@ -203,32 +230,4 @@ function moveAside(copy: LeftCopy, known: BigIntStats, file: string, aside: stri
   if (moved.ino === known.ino && isKnownBy(copy, moved)) return true;
   giveBack(aside, file);
   return false;
-}
-
-/**
- * Puts a file that is somebody else's back in its place.
- * @throws Error where something stands there by now, or it cannot be put there: it stays aside then, with all of its bytes
- */
-function giveBack(aside: string, file: string): void {
-  try {
-    putBack(aside, file);
-  } catch (error) {
-    const problem = `${aside} was moved out of its place by mistake, and cannot be put back`;
-    throw new Error(`${problem}: ${messageOf(error)}`, { cause: error });
-  }
-}
-
-function putBack(aside: string, file: string): void {
-  try {
-    linkSync(aside, file);
-  } catch (error) {
-    if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
-    renameToNothing(aside, file);
-    return;
-  }
-  unlinkSync(aside);
-}
-
-function ignoreMissing(error: unknown): undefined {
-  if (codeOf(error) !== 'ENOENT') throw error;
 }

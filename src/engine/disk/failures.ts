@@ -2,6 +2,7 @@
  * Restore disks that fail: what a failed call says of its disk, how a disk is tried, and when it is taken out of service.
  * A disk is held as soon as a try says that it fails, or when one call after another has failed on it all the same.
  */
+import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -21,6 +22,7 @@ import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings
 import { noteMeasurements } from '../../operations/disks/measurements.js';
 import { CallWatch, HungError, limitsOf } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
+import { findExposure, tellEverybodys } from './exposure.js';
 import { FullDisks, FullError } from './full.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { meetDisk } from './meeting.js';
@@ -243,10 +245,13 @@ const PROBE_NAME = `${markerName}-try`;
  * @throws what says that the disk cannot be written to
  */
 async function tryWriting(disk: MarkedDisk): Promise<void> {
-  const file = path.join(await rootOf(disk), PROBE_NAME);
+  // a name of its own: another engine may try the same, and nothing that stands there is written to, or removed
+  const root = await rootOf(disk);
+  const exposure = await findExposure(root, '/');
+  if (exposure?.isEverybodys) throw new TapeError('TRANSIENT', tellEverybodys(exposure));
+  const file = path.join(root, `${PROBE_NAME}-${randomUUID()}`);
   try {
-    // another engine may try the same; nothing that stands there is waited for
-    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
       await handle.writeFile('.');
@@ -256,6 +261,7 @@ async function tryWriting(disk: MarkedDisk): Promise<void> {
     }
     await unlink(file);
   } catch (error) {
+    await unlink(file).catch(() => {}); // it may not be there, and what is wrong is known
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }

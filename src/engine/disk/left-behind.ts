@@ -26,7 +26,7 @@ export async function removeLeftBehind(
       take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
     });
     const over = await removeEach(ctx, disks, alone, {
-      look: async (left) => (left.ino === null ? 'changed' : await recogniseCopy(asLeft(left))),
+      look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(asLeft(left), tick)),
       take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(asLeft(left), found)),
     });
     if (over.length > 0) await forgetLeft(ctx, over);
@@ -39,7 +39,7 @@ export async function removeLeftBehind(
 
 /** How one thing of each is removed. `take` is given what was looked at, and tells whether it is not there any more. */
 interface Removing<Look> {
-  look: (left: LeftBehind) => Promise<Look>;
+  look: (left: LeftBehind, tick: () => void) => Promise<Look>;
   take: (left: LeftBehind, look: Look, isNoted: boolean) => Promise<boolean>;
 }
 
@@ -52,7 +52,7 @@ async function removeEach<Look>(
 ): Promise<LeftBehind[]> {
   const looks: { left: LeftBehind; found: Look }[] = [];
   for (const left of all) {
-    await tryOn(ctx, disks, left, async () => looks.push({ left, found: await look(left) }));
+    await tryOn(ctx, disks, left, async (tick) => looks.push({ left, found: await look(left, tick) }));
   }
   const still = await findStillLeft(
     ctx,
@@ -69,7 +69,12 @@ async function removeEach<Look>(
   return done;
 }
 
-async function tryOn(ctx: Context, disks: FailingDisks, left: LeftBehind, call: () => Promise<unknown>): Promise<void> {
+async function tryOn(
+  ctx: Context,
+  disks: FailingDisks,
+  left: LeftBehind,
+  call: (tick: () => void) => Promise<unknown>,
+): Promise<void> {
   try {
     await ofDisk(disks.calls, left, call);
   } catch (error) {
@@ -77,9 +82,9 @@ async function tryOn(ctx: Context, disks: FailingDisks, left: LeftBehind, call: 
   }
 }
 
-/** Of what was left behind neither the time of change nor a checksum is known. */
-function asLeft(left: LeftBehind): LeftCopy {
-  return { ...left, ctimeNs: null, copyChecksum: null };
+/** Of what was left behind the time of change is not known: its bytes are compared, where their checksum is. */
+export function asLeft(left: LeftBehind): LeftCopy {
+  return { ...left, ctimeNs: null };
 }
 
 /**

@@ -61,10 +61,15 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
   return { root, hasMarker: found !== undefined };
 }
 
+/** More than a marker has, whose longest part is a path. */
+const MOST_BYTES = 16 * 1024;
+
 async function readText(file: string): Promise<string> {
   const handle = await openPlain(file);
   try {
-    return await handle.readFile('utf8');
+    const buffer = Buffer.alloc(MOST_BYTES); // anybody's file may be there, of any size
+    const { bytesRead } = await handle.read(buffer, 0, MOST_BYTES, 0);
+    return buffer.toString('utf8', 0, bytesRead);
   } finally {
     await handle.close();
   }

@@ -4,7 +4,15 @@ import { codeOf, messageOf } from '../../errors.js';
 import type { CallWatch } from '../calls.js';
 import { ofDisk } from './failures.js';
 import type { MarkedDisk } from './marker.js';
-import { type CopyPlace, type Folder, openFolder, syncFolder } from './restore-area.js';
+import {
+  type CopyPlace,
+  checkInPlace,
+  type Folder,
+  isMoved,
+  movedAway,
+  openFolder,
+  syncFolder,
+} from './restore-area.js';
 
 interface OpenFolder {
   folder: Folder;
@@ -37,7 +45,12 @@ export class OpenFolders {
     const { mountpoint } = place;
     const key = path.join(mountpoint, path.dirname(place.path));
     const known = this.folders.get(key);
-    if (known) return known.folder;
+    if (known && !isMoved(known.folder)) return known.folder;
+    if (known) {
+      const moved = movedAway(known.folder); // and with it what was put into it
+      this.failed.set(key, moved);
+      throw moved;
+    }
     const folder = await ofDisk(this.calls, place, () => openFolder(place, place.path));
     this.folders.set(key, { folder, mountpoint });
     const disk = { diskId: place.diskId, mountpoint: place.mountpoint };
@@ -53,7 +66,7 @@ export class OpenFolders {
    * them, since another process may not have come to that. Never rejects: one that fails says nothing of the others.
    */
   async sync(): Promise<SyncFailures> {
-    await Promise.all([...this.folders].map(([key, open]) => this.syncOne(key, open, () => open.folder.handle.sync())));
+    await Promise.all([...this.folders].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.folder))));
     const due = [...this.above].filter(([key]) => !this.folders.has(key));
     this.above.clear();
     await Promise.all(due.map(([key, { disk, dir }]) => this.syncOne(key, disk, () => syncFolder(disk, dir))));
@@ -83,6 +96,12 @@ export class OpenFolders {
       if (failure || dir === '/') return failure;
     }
   }
+}
+
+/** @throws Error when it is not where it was, so that what was put into it is not where it should be */
+async function syncInPlace(folder: Folder): Promise<void> {
+  await folder.handle.sync();
+  checkInPlace(folder);
 }
 
 function toError(thrown: unknown): Error {

@@ -2,14 +2,15 @@
  * A copy that is being written beside its place. Chunks are taken at once and written behind, so that the tape is read
  * while the disk writes; a budget shared by all copies of a drive bounds the bytes that wait.
  */
-import { type BigIntStats, constants, lstatSync } from 'node:fs';
-import { lstat, unlink } from 'node:fs/promises';
+import { type BigIntStats, constants } from 'node:fs';
+import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf, isSame } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
+import { takeEntry } from './taking.js';
 
 /** Whose a partial file is. */
 export interface PartialOwner {
@@ -38,12 +39,15 @@ export function parsePartialName(name: string): PartialOwner | undefined {
  * @throws TapeError TRANSIENT when the disk is not there, and what else keeps it from being removed
  */
 export async function removePartial(place: CopyPlace, name: string): Promise<void> {
-  await beside(place, name, unlink);
+  await beside(place, (folder) => takeEntry(folder, name, isPartial));
 }
+
+/** All names of this kind are Tapegate's; what is no file is none that it has made. */
+const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /** What has the name beside the place of a copy; undefined for nothing. @throws as `removePartial` */
 export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
-  return await beside(place, name, (file) => lstat(file, { bigint: true }));
+  return await beside(place, (folder) => lstat(path.join(folder.at, name), { bigint: true }));
 }
 
 /**
@@ -52,17 +56,13 @@ export async function lookBeside(place: CopyPlace, name: string): Promise<BigInt
  * @throws as `removePartial`
  */
 export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
-  const isGone = await beside(place, name, async (file) => {
-    if (!isSame(lstatSync(file, { bigint: true }), seen)) return false;
-    await unlink(file);
-    return true;
-  });
-  return isGone ?? true;
+  const taken = await beside(place, (folder) => takeEntry(folder, name, (now) => isSame(now, seen)));
+  return taken !== 'other';
 }
 
-async function beside<T>(place: CopyPlace, name: string, use: (file: string) => Promise<T>): Promise<T | undefined> {
+async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>): Promise<T | undefined> {
   try {
-    return await withCopy(place, (_file, folder) => use(path.join(folder.at, name)));
+    return await withCopy(place, (_file, folder) => use(folder));
   } catch (error) {
     const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
     if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
@@ -106,12 +106,14 @@ const SYNC_BYTES = 256 * 1024 * 1024;
 
 /** The file is made at once; whoever makes it ends it with `finish` or `discard`. */
 export class PartialFile {
-  private readonly file: string;
+  private readonly folder: Folder;
+  private readonly name: string;
   private readonly budget: Budget;
   private readonly attributes: WantedAttributes;
   private readonly opening: Promise<number>;
   private readonly syncBytes: number;
   private isClosed = false;
+  private ino: bigint | undefined;
   private unsynced = 0;
   /** What was written up to then; its failure is told once, and no later sync says so. */
   private syncing: Promise<unknown> = Promise.resolve();
@@ -121,10 +123,11 @@ export class PartialFile {
 
   constructor(folder: Folder, name: string, how: { budget: Budget; attributes: WantedAttributes; syncBytes?: number }) {
     this.syncBytes = how.syncBytes ?? SYNC_BYTES;
-    this.file = path.join(folder.at, name);
+    this.folder = folder;
+    this.name = name;
     this.budget = how.budget;
     this.attributes = how.attributes;
-    this.opening = createNew(this.file, how.attributes.mode);
+    this.opening = createNew(folder, name, how.attributes.mode);
     this.written = this.opening;
     this.noteFailure();
   }
@@ -150,18 +153,24 @@ export class PartialFile {
     await setAttributes(fd, this.attributes);
     await syncFile(fd);
     const stats = await statFile(fd, { bigint: true });
+    this.ino = stats.ino;
     await this.close();
     return { ino: inodeOf(stats), mtimeNs: stats.mtimeNs };
   }
 
-  /** Removes the file. @returns false when that is not possible now */
+  /** Removes the file, and no other that has its name by now. @returns false when that is not possible now */
   async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // told by `write` or `finish`
-    await this.close().catch(() => {}); // never opened, or told by `finish`
-    return await unlink(this.file).then(
-      () => true,
-      (error: unknown) => codeOf(error) === 'ENOENT',
-    );
+    const fd = await this.opening.catch(() => undefined); // there is none, which is told as well
+    if (fd === undefined) return true;
+    try {
+      this.ino ??= (await statFile(fd, { bigint: true })).ino;
+      await this.close().catch(() => {}); // told by `finish`
+      await takeEntry(this.folder, this.name, ({ ino }) => ino === this.ino);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Begins the next sync once that before has ended. @throws what that one threw */
@@ -190,14 +199,15 @@ export class PartialFile {
   }
 }
 
-async function createNew(file: string, mode: number): Promise<number> {
+async function createNew(folder: Folder, name: string, mode: number): Promise<number> {
+  const file = path.join(folder.at, name);
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
   try {
     return await openFile(file, flags, mode);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  await unlink(file); // of an attempt on the same drive that failed half-way
+  await takeEntry(folder, name, isPartial); // of an attempt on the same drive that failed half-way
   return await openFile(file, flags, mode);
 }
 

@@ -5,12 +5,13 @@
  * Nothing leads outside the mount point: a folder is used through an open handle, after the kernel has said which
  * folder that is. A process killed anywhere leaves at most a partial file, whose name tells recall and epoch.
  */
-import { constants } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, readlink, realpath, rmdir } from 'node:fs/promises';
+import { constants, readlinkSync } from 'node:fs';
+import { type FileHandle, lstat, mkdir, open, readlink, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { FOLDER_MODE } from './attributes.js';
-import { type MarkedDisk, markerName, rootOf } from './marker.js';
+import { findExposure, ownersOf, tellEverybodys } from './exposure.js';
+import { type MarkedDisk, rootOf } from './marker.js';
 
 /** Where a copy stands, or would. */
 export interface CopyPlace extends MarkedDisk {
@@ -23,6 +24,11 @@ export interface Folder {
   /** A path to it that no later change of names or links can bend. */
   at: string;
   handle: FileHandle;
+  /** Where it was when it was opened, and the mount point, both without links. */
+  place: string;
+  root: string;
+  /** May others write in it, or above it? Undefined where nobody has looked. */
+  isShared?: boolean;
 }
 
 const HAS_FD_PATHS = process.platform === 'linux';
@@ -34,7 +40,14 @@ const HAS_FD_PATHS = process.platform === 'linux';
  *   disk is not there
  */
 export async function openFolder(disk: MarkedDisk, logicalPath: string): Promise<Folder> {
-  return await ensureFolder(await rootOf(disk), path.dirname(logicalPath));
+  const root = await rootOf(disk);
+  const dir = path.dirname(logicalPath);
+  const exposure = await findExposure(root, path.join('/', dir));
+  if (exposure?.isEverybodys) {
+    // the disk as a whole is no fault of the file, which waits until it is mended
+    throw new TapeError(exposure.folder === root ? 'TRANSIENT' : 'POLICY', tellEverybodys(exposure));
+  }
+  return { ...(await ensureFolder(root, dir)), isShared: exposure !== undefined };
 }
 
 async function ensureFolder(root: string, dir: string): Promise<Folder> {
@@ -42,7 +55,7 @@ async function ensureFolder(root: string, dir: string): Promise<Folder> {
   for (let attempt = 1; ; attempt++) {
     try {
       const folder = await openExisting(root, dir);
-      if (isNew) await folder.handle.chmod(FOLDER_MODE); // whatever the umask is
+      if (isNew) await giveMode(folder);
       return folder;
     } catch (error) {
       // the folder may be tidied away between its making and its opening, since it is empty
@@ -58,6 +71,50 @@ async function ensureFolder(root: string, dir: string): Promise<Folder> {
       await parent.handle.close();
     }
   }
+}
+
+/** Whatever the umask is, and the folder above. Somebody may have exchanged the folder since it was made: no other one gets another mode. */
+async function giveMode({ handle, root }: Folder): Promise<void> {
+  const { uid, mode } = await handle.stat();
+  const isAsMade = (mode & 0o5777 & ~FOLDER_MODE) === 0; // or less, and with the set-group-id bit of the folder above
+  if ((mode & 0o7777) === FOLDER_MODE || !isAsMade) return;
+  if ((await ownersOf(root)).has(uid)) await handle.chmod(FOLDER_MODE);
+}
+
+/** May others write in an open folder, or above it? What is in it, and it, may be exchanged at any moment then. */
+export async function isShared({ root, place, isShared }: Folder): Promise<boolean> {
+  return isShared ?? (await findExposure(root, path.relative(root, place))) !== undefined;
+}
+
+/**
+ * Was an open folder moved since? Who may write above it may have moved it, out of the mount point, too: what is put into it goes with
+ * it. One that was removed was empty.
+ */
+export function isMoved(folder: Folder): boolean {
+  return ![folder.place, removed(folder.place)].includes(placeOf(folder));
+}
+
+/** @throws Error when a folder is not where it was any more, with the code ENOENT where it was removed */
+export function checkInPlace(folder: Folder): void {
+  const place = placeOf(folder);
+  if (place === removed(folder.place)) throw justRemoved(folder.place);
+  if (place !== folder.place) throw movedAway(folder);
+}
+
+export function movedAway({ place }: Folder): Error {
+  return new Error(`the folder ${place} was moved away while files were restored into it`);
+}
+
+/** Asks no disk. */
+function placeOf({ at, place }: Folder): string {
+  return HAS_FD_PATHS ? readlinkSync(at) : place;
+}
+
+/** As the kernel says it. */
+const removed = (place: string) => `${place} (deleted)`;
+
+function justRemoved(place: string): Error {
+  return Object.assign(new Error(`the folder ${place} has just been removed`), { code: 'ENOENT' });
 }
 
 /**
@@ -84,46 +141,10 @@ export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
   }
 }
 
-/**
- * Removes the folders of a place, from the innermost on, as far as they are empty and as `openFolder` makes them: one with another
- * owner, group or mode was made, or changed, by somebody who wants it so, and would be made anew as any.
- * @throws TapeError TRANSIENT when the disk is not there
- */
-export async function removeEmptyFolders(place: CopyPlace): Promise<void> {
-  const root = await rootOf(place);
-  for (let dir = path.dirname(place.path); dir !== '/'; dir = path.dirname(dir)) {
-    let parent: Folder | undefined;
-    try {
-      parent = await openExisting(root, path.dirname(dir));
-      const folder = path.join(parent.at, path.basename(dir));
-      if (!(await isAsMade(folder, parent, root))) return;
-      await rmdir(folder);
-    } catch {
-      return; // not empty, a link, or gone already: it stays as it is
-    } finally {
-      await parent?.handle.close();
-    }
-  }
-}
-
-/** A server may map the owner of what this process makes: it is that of the marker then. A group may come from the folder above. */
-async function isAsMade(folder: string, parent: Folder, root: string): Promise<boolean> {
-  const [stats, above, marker] = [
-    await lstat(folder),
-    await parent.handle.stat(),
-    await lstat(path.join(root, markerName)),
-  ];
-  const isOwn = stats.uid === process.geteuid?.() || stats.uid === marker.uid;
-  const hasGroup = [process.getegid?.(), marker.gid, above.gid].includes(stats.gid);
-  return isOwn && hasGroup && (stats.mode & 0o7777) === FOLDER_MODE;
-}
-
 /** @param root the mount point, without links */
-async function openExisting(root: string, dir: string): Promise<Folder> {
+export async function openExisting(root: string, dir: string): Promise<Folder> {
   const wanted = path.resolve(path.join(root, dir));
-  if (wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`)) {
-    throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
-  }
+  if (leadsOut(wanted, root)) throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
   const handle = await open(wanted, constants.O_RDONLY | constants.O_DIRECTORY).catch(async (error: unknown) => {
     const inTheWay = await findInTheWay(wanted, codeOf(error));
     if (inTheWay === undefined) throw error;
@@ -132,17 +153,19 @@ async function openExisting(root: string, dir: string): Promise<Folder> {
   try {
     const at = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
     const real = HAS_FD_PATHS ? await readlink(at) : await realpath(wanted);
-    if (real === `${wanted} (deleted)`) {
-      throw Object.assign(new Error(`the folder ${wanted} has just been removed`), { code: 'ENOENT' });
-    }
+    if (real === removed(wanted)) throw justRemoved(wanted);
     if (real !== wanted) {
       throw new TapeError('POLICY', `a link leads away from the place of the file: ${wanted} is ${real}`);
     }
-    return { at, handle };
+    return { at, handle, place: wanted, root };
   } catch (error) {
     await handle.close();
     throw error;
   }
+}
+
+function leadsOut(wanted: string, root: string): boolean {
+  return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
 /** What stands where a folder should be, when that is why it could not be opened. */

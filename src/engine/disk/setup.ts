@@ -8,10 +8,14 @@ import { readMeasurements } from '../../operations/disks/measurements.js';
 import { forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from './bounded-calls.js';
+import { findOpenMount } from './exposure.js';
 import { lookAtDisk } from './look.js';
 import { removeMarker } from './marker.js';
 import { markDisk, meetDisk } from './meeting.js';
 import { readFileSystem } from './space.js';
+
+/** Whatever the umask is, nobody else may write in what is made here. */
+const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
 
 /** A start does not wait longer for a disk. */
 const ANSWER_MS = 5000;
@@ -23,7 +27,7 @@ const ANSWER_MS = 5000;
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
     const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
-    await mkdir(mountpoint, { recursive: true });
+    await mkdir(mountpoint, OWN_FOLDER);
     await ensureDisk(ctx, { mountpoint, size: (await readFileSystem(mountpoint)).freeBytes });
   }
   const calls = new BoundedCalls();
@@ -31,6 +35,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
     let found: string | undefined;
     const problem = await calls.run(ANSWER_MS, disk, async () => {
       found = await meetDisk(ctx, disk);
+      const open = await findOpenMount(disk.mountpoint, ctx.config.restoreGroup);
+      if (open !== undefined) ctx.log.warn({ disk: disk.mountpoint }, `a restore disk is open to others: ${open}`);
     });
     if (problem ?? found) ctx.log.error({ disk: disk.mountpoint }, problem ?? found);
   };
@@ -49,12 +55,22 @@ export async function addDisk(
   input: { mountpoint: string; size: bigint; create?: boolean; mark?: boolean },
 ): Promise<{ disk: DiskRow; problem: string | undefined }> {
   await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
-  if (input.create) await mkdir(input.mountpoint, { recursive: true });
+  if (input.create) await mkdir(input.mountpoint, OWN_FOLDER);
   else await refuseMissing(ctx, input.mountpoint);
+  await refuseOpen(ctx, input.mountpoint);
   const disk = await setDisk(ctx, input);
   if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
   await markDisk(ctx, disk);
   return { disk, problem: undefined };
+}
+
+/** Who may write in it, or above it, could exchange all that is restored. One that is registered already stays, and the doctor tells it. */
+async function refuseOpen(ctx: Context, mountpoint: string): Promise<void> {
+  if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
+  const open = await findOpenMount(mountpoint, ctx.config.restoreGroup, true);
+  if (open === undefined) return;
+  const remedy = 'take that right away, or have its owner run Tapegate, or name the group as RESTORE_GROUP';
+  throw new InvalidInputError('mountpoint', `${quote(mountpoint)} is open to others: ${open}; ${remedy}`);
 }
 
 /** Made without a word, the folder of a mistyped mount point, or of one that is not mounted yet, would take files on another disk. */

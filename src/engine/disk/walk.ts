@@ -1,8 +1,9 @@
 /** Everything that stands on a restore disk and is no folder, a batch at a time. Links are never followed. */
 import type { Dirent } from 'node:fs';
-import { opendir, realpath } from 'node:fs/promises';
+import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
+import { exposureOf, ownersOf } from './exposure.js';
 import { type MarkedDisk, markerName, rootOf } from './marker.js';
 
 /** Something on a disk; `path` is below the mount point, as a logical path is. */
@@ -18,17 +19,19 @@ const FOREIGN = 'lost+found';
 
 /**
  * @param others mount points that may be below this one, and are walked by themselves
- * @param onFolder told of each folder, with the error of one that cannot be read; one that has just gone is passed over
+ * @param onFolder told of each folder, with the error of one that cannot be read, and who may write in it where that is everybody;
+ *   one that has just gone is passed over
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function* walkDisk(
   disk: MarkedDisk,
   others: readonly string[],
-  onFolder: (folder: string, error?: unknown) => void,
+  onFolder: (folder: string, error?: unknown, open?: string) => void,
 ): AsyncGenerator<Entry[]> {
   const root = await rootOf(disk);
   const apart = new Set(await Promise.all(others.map((other) => realpath(other).catch(() => other))));
   apart.delete(root);
+  const owners = await ownersOf(root);
   let batch: Entry[] = [];
   const pending = ['/'];
   for (let folder = pending.pop(); folder !== undefined; folder = pending.pop()) {
@@ -46,7 +49,8 @@ export async function* walkDisk(
         yield batch;
         batch = [];
       }
-      onFolder(at);
+      const exposure = exposureOf(at, await lstat(at), owners);
+      onFolder(at, undefined, exposure?.isEverybodys ? exposure.who : undefined);
     } catch (error) {
       // a name that is no UTF-8 cannot be opened under what it was read as
       if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD')) onFolder(at, error);

@@ -11,6 +11,7 @@ import { counterFaults } from '../../operations/doctor/counters.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/queue.js';
 import { volumeFaults } from '../../operations/doctor/volumes.js';
+import { findOpenMount } from '../disk/exposure.js';
 import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
@@ -52,6 +53,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   for (const disk of disks) {
     const away = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
     if (away instanceof Error) yield tellAway(exam, disk, away);
+    else yield* examineMount(ctx, disk);
   }
   for (const fault of [...counterFaults, holdUnserved]) yield* findFaults(ctx, fault, exam);
   yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
@@ -68,6 +70,13 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
       yield tellAway(exam, disk, error); // it went away meanwhile
     }
   }
+}
+
+/** Who may write in a disk's root, or above it, could exchange all that is restored. */
+async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenerator<Finding> {
+  const found = await findOpenMount(mountpoint, ctx.config.restoreGroup).catch(() => undefined); // it has just gone, and is told as that
+  const expected = 'a mount point that nobody else may write in, or above it';
+  if (found !== undefined) yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
 }
 
 /** A disk that is away is a fault by itself; what should be on it is not judged. */

@@ -4,11 +4,12 @@ import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
-import { readLeftOn } from '../../operations/disks/left-behind.js';
+import { type LeftBehind, readLeftOn } from '../../operations/disks/left-behind.js';
 import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
-import { isKnownBy, isSame, lookAt, removeSeen } from '../disk/copy.js';
-import type { MarkedDisk } from '../disk/marker.js';
+import { isSame, lookAt, recogniseCopy, removeSeen } from '../disk/copy.js';
+import { asLeft } from '../disk/left-behind.js';
+import { type MarkedDisk, rootOf } from '../disk/marker.js';
 import { parsePartialName } from '../disk/partial-file.js';
 import type { CopyPlace } from '../disk/restore-area.js';
 import { type Entry, walkDisk } from '../disk/walk.js';
@@ -17,17 +18,20 @@ import type { Examination } from './examination.js';
 
 /**
  * What stands on a disk and is not a copy that is noted: partial files, copies of files that are elsewhere, unknown files.
- * Folders that cannot be read come last.
+ * Folders that cannot be read, and those that everybody may write in, come last.
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
-  const unreadable: Finding[] = [];
-  const onFolder = (folder: string, error?: unknown) => {
+  const root = await rootOf(marked);
+  const folders: Finding[] = [];
+  const onFolder = (folder: string, error?: unknown, open?: string) => {
     exam.counts.folders++;
-    if (error === undefined) return;
-    const found = codeOf(error) ?? 'an error';
-    unreadable.push({ kind: 'folder-unreadable', thing: folder, expected: 'a list', found, isRepaired: false });
+    const tell = (kind: string, expected: string, found: string) =>
+      folders.push({ kind, thing: folder, expected, found, isRepaired: false });
+    if (error !== undefined) tell('folder-unreadable', 'a list', codeOf(error) ?? 'an error');
+    // the root of the disk is told with the disk
+    if (open !== undefined && path.resolve(folder) !== root) tell('folder-open', CLOSED, open);
   };
   for await (const entries of walkDisk(marked, exam.mountpoints, onFolder)) {
     exam.counts.files += entries.length;
@@ -41,8 +45,11 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
     yield* examineParts(ctx, exam, marked, parts);
     yield* examineEntries(ctx, exam, marked, others);
   }
-  yield* unreadable;
+  yield* folders;
 }
+
+/** Nobody else can exchange what is restored then. */
+const CLOSED = 'a folder that not everybody may write in';
 
 /** A partial file belongs to a recall that runs; any other one was left by a process that was killed. */
 async function* examineParts(
@@ -119,9 +126,8 @@ async function* examineOrphan(
   const stats = await findStats(place);
   const note = stats && (await readNote(ctx, fileId)); // after the look: whatever was seen there is none of its copies
   if (!stats || !note || isExpected(note, place) || !(await isStillThere(place, stats))) return;
-  const copy = left.find(({ ino, ...it }) => ino !== null && isKnownBy({ ...it, ino, ...UNTOLD }, stats));
   const isRepaired =
-    (copy !== undefined && (await tryRemove(ctx, place, stats))) ||
+    ((await isLeftCopy(left, stats)) && (await tryRemove(ctx, place, stats))) ||
     (exam.adopt === true && (await adoptFile(ctx, { ...note, ...place })));
   const elsewhere = note.stage === 'RESTORED' ? ' on another disk' : '';
   const expected = `nothing, the file of ${note.size} bytes being ${note.stage}${elsewhere}`;
@@ -129,8 +135,14 @@ async function* examineOrphan(
   yield { kind: 'orphan-copy', thing: place.mountpoint + place.path, expected, found, isRepaired };
 }
 
-/** Of what was left behind only inode, size and time of modification are known. */
-const UNTOLD = { ctimeNs: null, copyChecksum: null };
+/** Is what was seen what a recall has left, with its bytes? */
+async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promise<boolean> {
+  for (const copy of left.filter(({ ino }) => ino !== null)) {
+    const found = await recogniseCopy(asLeft(copy));
+    if (typeof found === 'object' && isSame(found, seen)) return true;
+  }
+  return false;
+}
 
 /** @returns false when it could not be removed, or is not what was seen any more, which holds up nothing else */
 async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Promise<boolean> {

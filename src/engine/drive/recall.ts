@@ -149,7 +149,7 @@ async function takePlace(
   const name = path.basename(recall.path);
   for (let attempt = 1; ; attempt++) {
     try {
-      await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name));
+      await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name, { ino }));
       return true;
     } catch (error) {
       const found = await copy

@@ -1,0 +1,297 @@
+/** The restore area among other users of the host, who may write in some of its folders. */
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { putInPlace } from '../../src/engine/disk/copy.js';
+import { linkPath } from '../../src/engine/disk/descriptors.js';
+import { removeLeftBehind } from '../../src/engine/disk/left-behind.js';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { openFolder } from '../../src/engine/disk/restore-area.js';
+import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { listDisks } from '../../src/operations/disks/disks.js';
+import { resume } from '../../src/operations/suspensions.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import type { TestApp } from '../support/app.js';
+import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { listTree, readStage } from '../support/engine-watch.js';
+import { addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { cleanUp } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { giveToStranger, isRoot, STRANGER } from '../support/stranger.js';
+import { waitFor } from '../support/wait.js';
+
+/** What happens just before a file is removed, or a folder. */
+const disk = vi.hoisted(() => ({
+  beforeUnlink: (_file: string): void => {},
+  beforeRmdir: (_folder: string): void => {},
+}));
+
+vi.mock('node:fs/promises', async (original) => {
+  const real = await original<typeof import('node:fs/promises')>();
+  return {
+    ...real,
+    unlink: async (file: string) => {
+      disk.beforeUnlink(file);
+      await real.unlink(file);
+    },
+    rmdir: async (folder: string) => {
+      disk.beforeRmdir(folder);
+      await real.rmdir(folder);
+    },
+  };
+});
+
+let app: TestApp;
+const backend = createMemoryBackend();
+
+beforeAll(async () => {
+  app = await startIdleApp();
+});
+afterEach(() => {
+  disk.beforeUnlink = () => {};
+  disk.beforeRmdir = () => {};
+  backend.onRead = async (_volume, _position, bytes) => bytes;
+});
+afterAll(async () => {
+  await app.close();
+  await cleanUp();
+});
+
+const place = (file: string) => path.join(app.restoreDir, file);
+const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
+let volumes = 0;
+
+async function request(file: string): Promise<{ id: number; bytes: Uint8Array }> {
+  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `STRANGE${++volumes}` }]);
+  return { id: await makeRequest(app, { quota: 'alice', files: [file] }), bytes: contents.get(file) ?? Buffer.of() };
+}
+
+/** A script as another user, run to its end. @returns what it printed, of errors their codes */
+function asStranger(script: string, ...args: string[]): string {
+  const whole = `const fs = require('node:fs'); const path = require('node:path'); const args = process.argv.slice(1);
+    try { ${script} } catch (error) { console.log(error.code); }`;
+  const user = { uid: STRANGER, gid: STRANGER, cwd: '/' };
+  const { stdout } = spawnSync(process.execPath, ['-e', whole, ...args], { ...user, encoding: 'utf8' });
+  return stdout.trim();
+}
+
+/** A folder of the stranger's. */
+function makeStrangers(folder: string): string {
+  mkdirSync(folder, { recursive: true });
+  giveToStranger(folder);
+  return folder;
+}
+
+const onlyAsRoot = isRoot && process.platform === 'linux';
+
+test.runIf(onlyAsRoot)(
+  'as root: a folder that is moved away while a file is read takes none of its bytes with it',
+  async () => {
+    const outside = makeStrangers(path.join(app.dataDir, 'outside'));
+    makeStrangers(place('theirs'));
+    makeStrangers(place('theirs/sub'));
+    const moved: string[] = [];
+    backend.onRead = async (_volume, _position, bytes) => {
+      if (moved.length === 0) {
+        const move = 'fs.renameSync(args[0], args[1]); fs.mkdirSync(args[0]); console.log("moved");';
+        moved.push(asStranger(move, place('theirs/sub'), path.join(outside, 'sub')));
+      }
+      return bytes;
+    };
+    const { id, bytes } = await request('/theirs/sub/file');
+    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    expect(moved).toEqual(['moved']);
+    expect(listTree(outside)).toEqual(['sub']);
+    expect(readFileSync(place('theirs/sub/file'))).toEqual(Buffer.from(bytes));
+  },
+);
+
+test.runIf(onlyAsRoot)(
+  'as root: a folder that is moved away while a file takes its place has nothing put into it',
+  async () => {
+    const folderOf = makeStrangers(place('swap'));
+    const folder = await openFolder({ diskId: 1, mountpoint: app.restoreDir }, '/swap/file');
+    writeFileSync(path.join(folderOf, 'part'), 'copy');
+    const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
+    const link: typeof linkPath = async (from, to) => {
+      const { status } = spawnSync('mv', [folderOf, `${app.dataDir}/swap-away`]);
+      expect(status).toBe(0);
+      await linkPath(from, to);
+    };
+    await expect(putInPlace(folder, 'part', 'file', { link, ino })).rejects.toThrow('was moved away');
+    await folder.handle.close();
+    expect(readdirSync(`${app.dataDir}/swap-away`)).toEqual(['part']);
+  },
+);
+
+test.runIf(onlyAsRoot)(
+  'as root: a file that was exchanged for the partial one is neither put in place nor removed',
+  async () => {
+    const folderOf = makeStrangers(place('exchange'));
+    const folder = await openFolder({ diskId: 1, mountpoint: app.restoreDir }, '/exchange/file');
+    writeFileSync(path.join(folderOf, 'part'), 'copy');
+    const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
+    const link: typeof linkPath = async (from, to) => {
+      expect(
+        asStranger(
+          "fs.writeFileSync(args[0] + '.own', 'my own'); fs.renameSync(args[0] + '.own', args[0])",
+          `${folderOf}/part`,
+        ),
+      ).toBe('');
+      await linkPath(from, to);
+    };
+    await expect(putInPlace(folder, 'part', 'file', { link, ino })).rejects.toThrow('was exchanged by somebody else');
+    await folder.handle.close();
+    expect(readdirSync(folderOf)).toEqual(['part']);
+    expect(readFileSync(path.join(folderOf, 'part'), 'utf8')).toBe('my own');
+  },
+);
+
+test.runIf(onlyAsRoot)(
+  "as root: a stranger's file that takes the place of what is about to be removed stays",
+  async () => {
+    const folderOf = makeStrangers(place('remove'));
+    const own = path.join(folderOf, 'own');
+    const { id } = await request('/remove/file');
+    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    asStranger("fs.writeFileSync(args[0], 'my own')", own);
+    const { ino } = statSync(own);
+    disk.beforeUnlink = (file) => {
+      const real = path.join(readlinkSync(path.dirname(file)), path.basename(file));
+      asStranger('fs.renameSync(args[0], args[1])', own, real);
+    };
+    await cancel(app, id);
+    expect(await removeAll()).toBe(1);
+    expect(await readStage(app, '/remove/file')).toBe('T');
+    expect([readdirSync(folderOf), statSync(own).ino]).toEqual([['own'], ino]);
+  },
+);
+
+test.runIf(onlyAsRoot)("as root: a stranger's folder that takes the place of an empty one stays", async () => {
+  const folderOf = makeStrangers(place('tidy'));
+  const { id } = await request('/tidy/made/file');
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  disk.beforeRmdir = () => {
+    asStranger('fs.renameSync(args[0], args[0] + ".theirs"); fs.mkdirSync(args[0])', path.join(folderOf, 'made'));
+    asStranger('fs.mkdirSync(args[0])', path.join(folderOf, 'made'));
+  };
+  await cancel(app, id);
+  expect(await removeAll()).toBe(1);
+  expect(readdirSync(folderOf)).toEqual(['made']);
+  expect(statSync(path.join(folderOf, 'made')).uid).toBe(STRANGER);
+});
+
+test('a folder in which everybody may write takes no file, and says why', async () => {
+  mkdirSync(place('everybodys'));
+  chmodSync(place('everybodys'), 0o777);
+  const { id } = await request('/everybodys/below/file');
+  const { holds } = await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  const error = expect.stringContaining(`everybody may write in ${place('everybodys')} (mode 0777)`);
+  expect(holds).toMatchObject([{ state: 'FAILED', errorClass: 'POLICY', error }]);
+  expect(listTree(place('everybodys'))).toEqual([]);
+  chmodSync(place('everybodys'), 0o1777);
+  const { id: again } = await request('/everybodys/sticky/file');
+  await withEngine(app, backend, () => waitForState(app, again, 'COMPLETED'));
+  expect(existsSync(place('everybodys/sticky/file'))).toBe(true);
+});
+
+test('a restore disk in which everybody may write is out of service with that reason, and in service again once it is mended', async () => {
+  chmodSync(app.restoreDir, 0o777);
+  const { id } = await request('/root/file');
+  const { rows } = await withEngine(app, backend, () =>
+    waitFor('the disk to be held', async () => {
+      const held = await app.ctx.db.pool.query("SELECT reason FROM suspension WHERE kind = 'DISK'");
+      return held.rowCount === 1 ? held : undefined;
+    }),
+  );
+  expect(rows[0].reason).toContain(`everybody may write in ${app.restoreDir} (mode 0777)`);
+  expect(listTree(app.restoreDir)).not.toContain('root');
+  chmodSync(app.restoreDir, 0o755);
+  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+});
+
+test('a mount point that others may write in, or above, becomes no restore disk', async () => {
+  const above = path.join(app.dataDir, 'above');
+  const mountpoint = path.join(above, 'disk');
+  mkdirSync(mountpoint, { recursive: true });
+  const add = (input = {}) =>
+    addDisk(app.ctx, { mountpoint, size: 10n, ...input }).then(
+      ({ disk }) => disk.mountpoint,
+      (error: Error) => error.message,
+    );
+  chmodSync(mountpoint, 0o777);
+  expect(await add()).toContain(`is open to others: everybody may write in ${mountpoint} (mode 0777)`);
+  chmodSync(mountpoint, 0o775);
+  expect(await add()).toContain(`group ${statSync(mountpoint).gid} may write in ${mountpoint} (mode 0775)`);
+  chmodSync(mountpoint, 0o755);
+  chmodSync(above, 0o777);
+  expect(await add()).toContain(`everybody may write in ${above} (mode 0777)`);
+  chmodSync(above, 0o755);
+  if (isRoot) {
+    giveToStranger(mountpoint);
+    expect(await add()).toContain(`${mountpoint} belongs to another user (uid ${STRANGER})`);
+  }
+  expect(readdirSync(mountpoint)).toEqual([]);
+  expect((await listDisks(app.ctx)).map((disk) => disk.mountpoint)).toEqual([app.restoreDir]);
+  const umask = process.umask(0);
+  const made = path.join(app.dataDir, 'made/disk');
+  expect(await add({ mountpoint: made, create: true })).toBe(made);
+  process.umask(umask);
+  expect([made, path.dirname(made)].map((folder) => statSync(folder).mode & 0o777)).toEqual([0o755, 0o755]);
+});
+
+test('the group that is named for restored files may write in a restore disk', async () => {
+  const mountpoint = path.join(app.dataDir, 'of-the-group');
+  mkdirSync(mountpoint);
+  chmodSync(mountpoint, 0o2775);
+  const ctx = { ...app.ctx, config: { ...app.ctx.config, restoreGroup: statSync(mountpoint).gid } };
+  expect(await addDisk(ctx, { mountpoint, size: 10n })).toMatchObject({ problem: undefined });
+  await removeDisk(ctx, mountpoint);
+});
+
+test('the doctor tells folders that others may write in', async () => {
+  const kept = path.join(app.restoreDir, 'anybodys');
+  mkdirSync(kept);
+  chmodSync(kept, 0o777);
+  chmodSync(app.restoreDir, 0o777);
+  const findings: string[] = [];
+  await examine(app.ctx, { repair: false, checksums: false }, ({ kind, thing }) => findings.push(`${kind} ${thing}`));
+  chmodSync(app.restoreDir, 0o755);
+  expect(findings.filter((finding) => finding.includes('-open '))).toEqual([
+    `disk-open ${app.restoreDir}`,
+    `folder-open ${kept}`,
+  ]);
+});
+
+test.each([
+  ['goes', true],
+  ['stays where its bytes are others', false],
+])('what has the inode, the size and the time of what a recall left %s', async (_what, isCopy) => {
+  const file = `/left/${isCopy}`;
+  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `LEFT${isCopy}` }]);
+  const bytes = contents.get(file) ?? Buffer.of();
+  mkdirSync(path.dirname(place(file)), { recursive: true });
+  writeFileSync(place(file), isCopy ? bytes : Buffer.alloc(bytes.length));
+  const { ino, mtimeNs, size } = statSync(place(file), { bigint: true });
+  await app.ctx.db.pool.query(
+    `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns, checksum)
+     SELECT id, 1, 1, 1, $2, $3, $4, checksum FROM tape_file WHERE path = $1`,
+    [file, size, ino, mtimeNs],
+  );
+  expect(await removeLeftBehind(app.ctx, new AbortController().signal)).toBe(1);
+  expect(existsSync(place(file))).toBe(!isCopy);
+});
