@@ -12,9 +12,9 @@ const bodies: BadInput[] = [
   rest('malformed JSON', /^the body is not JSON: /, { body: '[{quota: alice}]' }),
   rest('two JSON texts', /^the body is not JSON: /, { body: '[{}] [{}]' }),
   rest('a body that is not UTF-8', /^the body is not JSON: /, { body: NOT_UTF8 }),
-  rest('100,000 nested arrays', /an array holding one object, not an array holding an array of one$/, { body: deep() }),
+  rest('100,000 nested arrays', /too deeply$/, { body: deep() }),
   rest('100,000 nested arrays around a long integer', /too deeply$/, { body: deep('12345678901234567890') }),
-  rest('100,000 nested arrays in a field', /^quota must be a string, not an array of one$/, {
+  rest('100,000 nested arrays in a field', /too deeply$/, {
     body: `{"quota":${deep()}}`,
   }),
   rest('a number of a million digits', /a number has more than 1000 characters$/, { body: `{"x":${'9'.repeat(1e6)}}` }),
