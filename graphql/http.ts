@@ -90,6 +90,9 @@ export function sendErrors(res: Response, status: number, errors: readonly objec
   res.status(status).json({ errors });
 }
 
+/** What a program is to tell from other errors: it may come again later. */
+const STATUS_CODES: Record<number, string> = { 429: 'TOO_MANY_REQUESTS', 503: 'UNAVAILABLE' };
+
 /** Express's own would answer with a page that has a stack of files in it. */
 export function createErrorHandler(log: Logger): ErrorRequestHandler {
   return (error, req, res, _next) => {
@@ -99,7 +102,8 @@ export function createErrorHandler(log: Logger): ErrorRequestHandler {
     }
     if (error instanceof HttpError) {
       res.set(error.headers);
-      sendErrors(res, error.status, [{ message: error.message }]);
+      const code = STATUS_CODES[error.status];
+      sendErrors(res, error.status, [{ message: error.message, ...(code && { extensions: { code } }) }]);
       return;
     }
     log.error({ err: error, url: req.originalUrl }, 'GraphQL: internal error');

@@ -12,6 +12,7 @@ import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
 import { openTls } from './access/tls.js';
+import { limitCallers } from './access/limits/limits.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
@@ -47,7 +48,7 @@ function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Expr
     next();
   });
   app.use(createBrowserGuard(ctx.config));
-  app.use([REST, GRAPHQL], identifier.handler);
+  app.use([REST, GRAPHQL], identifier.handler, limitCallers(ctx.config));
   app.use(
     REST,
     createRestRouter((req) => contextOf(ctx, req), ctx.log),

@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { type AccessConfig, readAccess } from './config-access.js';
 import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
+import { type Limits, readLimits } from './config-limits.js';
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
@@ -43,6 +44,7 @@ export interface Config extends BrowserConfig {
   restoreMode: number | undefined;
   /** Number of the group of restored files; unset: that of the original. */
   restoreGroup: number | undefined;
+  limits: Limits;
 }
 
 const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
@@ -122,6 +124,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
     ...readBrowserConfig({ text, oneOf, parsed, fault }),
+    limits: readLimits(integer),
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;

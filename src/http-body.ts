@@ -34,7 +34,9 @@ export class HttpError extends Error {
 
 /** The room that a body may have in memory. */
 export interface BodyRoom {
-  /** To be told of each part as it comes. @throws HttpError when there is no more room for it */
+  /** To be told of each part as it comes. */
+  came(bytes: number): void;
+  /** A part is to be kept. @throws HttpError when there is no room for it */
   take(bytes: number): void;
   /** Nothing is kept of it any more. */
   give(): void;
@@ -109,6 +111,7 @@ async function readBytes(req: IncomingMessage): Promise<{ bytes: Buffer; integer
   };
   await readParts(req, room?.signal, (chunk) => {
     size += chunk.length;
+    room?.came(chunk.length);
     if (size > MAX_BODY_BYTES) refuse(tooLong());
     if (refusal) return size <= MAX_DISCARDED_BYTES;
     try {

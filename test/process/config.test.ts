@@ -1,5 +1,9 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, ConfigError, isDebug, readConfig, readServerUrl } from '../../src/config.js';
+import { limitRows, readLimits } from '../../src/config-limits.js';
+import { packageRoot } from '../../src/package-root.js';
 import { backendNames } from '../../src/tape/index.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 
@@ -53,7 +57,10 @@ const defaults: Config = {
   introspection: true,
   tlsCert: undefined,
   tlsKey: undefined,
+  limits: readLimits((_name, _low, _high, fallback) => fallback),
 };
+
+const limits = Object.entries(limitRows);
 
 const names = [
   'AUTH',
@@ -116,7 +123,7 @@ test('an empty environment gives the defaults, and an empty variable is none', (
   // a family of settings counts as its members
   const isFamily = (value: unknown) => Object.getPrototypeOf(value ?? '') === Object.prototype;
   const settings = Object.values(defaults).flatMap((value) => (isFamily(value) ? Object.keys(value) : ['']));
-  expect(settings).toHaveLength(names.length);
+  expect(settings).toHaveLength(names.length + limits.length);
 });
 
 test.each<[string, string, Partial<Config>]>([
@@ -204,6 +211,22 @@ test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
     ]);
     expect(faultsOf({ HOST: host, AUTH: 'token' })).toEqual([]);
     expect(faultsOf({ HOST: host, AUTH: 'open' })).toEqual([]);
+  },
+);
+
+test.each(limits)(
+  'the limit %s is what its variable says, within its bounds, and has its row in the table',
+  (key, row) => {
+    const [name, low, high, fallback] = row;
+    for (const value of [low, high]) {
+      expect(read({ [name]: String(value) }).limits).toEqual({ ...defaults.limits, [key]: value });
+    }
+    expect([fallback >= low && fallback <= high, faultsOf({ [name]: 'x' })]).toEqual([
+      true,
+      [`${name} must be a whole number from ${low} to ${high}, not "x"`],
+    ]);
+    const table = readFileSync(path.join(packageRoot, 'src/commands/README.md'), 'utf8');
+    expect(table).toMatch(new RegExp(`^\\| \`${name}\` \\| ${fallback} \\| `, 'm'));
   },
 );
 

@@ -6,6 +6,7 @@ import { type Logger, pino } from 'pino';
 import { type Gateway, startGateway } from '../../src/app.js';
 import { SYSTEM } from '../../src/caller.js';
 import { type Config, readConfig } from '../../src/config.js';
+import type { Limits } from '../../src/config-limits.js';
 import type { Context } from '../../src/context.js';
 import { type DatabaseOptions, openDatabase } from '../../src/database/client.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
@@ -37,6 +38,7 @@ export interface TestAppOptions {
   backend?: TapeBackend;
   engine?: EngineOptions;
   config?: Partial<Omit<Config, 'access'>> & { access?: Partial<Config['access']> };
+  limits?: Partial<Limits>;
   /** The clock; the real one unless given. */
   now?: () => string;
   /** The log; silent unless given, or TEST_LOG says otherwise. */
@@ -59,7 +61,12 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const events = new EventFeed(db);
   await events.open();
   const defaults = readConfig({ PORT: '0', DATA_DIR: dataDir }, backendNames);
-  const config = { ...defaults, ...options.config, access: { ...defaults.access, ...options.config?.access } };
+  const config = {
+    ...defaults,
+    limits: { ...defaults.limits, ...options.limits },
+    ...options.config,
+    access: { ...defaults.access, ...options.config?.access },
+  };
   const ctx: Context = { config, db, events, log, caller: SYSTEM, now: options.now ?? (() => db.clock.now()) };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const { secret: token } = await createToken(
