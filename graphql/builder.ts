@@ -84,7 +84,10 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     unauthorizedError: (_parent, { caller }, _info, { failure }) => refusalOf(caller, failure),
   },
   complexity: {
-    limit: { depth: 12, breadth: 200, complexity: 100_000 },
+    limit: ({ config }) => {
+      const { graphqlDepth, graphqlBreadth, graphqlComplexity } = config.limits;
+      return { depth: graphqlDepth, breadth: graphqlBreadth, complexity: graphqlComplexity };
+    },
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },

@@ -10,6 +10,7 @@ import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType } from './accept.js';
+import { limitCounts, limitIntrospection } from './cost-rules.js';
 import { createErrorMask } from './errors.js';
 import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, type Params, readParams } from './http.js';
@@ -102,7 +103,11 @@ const takeParams: Plugin<object, { req: Request; res: Response }> = {
 };
 
 const checkSubscriptions: Plugin = {
-  onValidate: ({ addValidationRule }) => addValidationRule(refuseOptionalSubscription),
+  onValidate: ({ addValidationRule }) => {
+    addValidationRule(refuseOptionalSubscription);
+    addValidationRule(limitIntrospection);
+    addValidationRule(limitCounts);
+  },
 };
 
 /** For everybody, on all ways: who may ask has the schema from elsewhere. `__typename` tells nothing of it. */

@@ -14,6 +14,10 @@ export const limitRows = {
   callerBodiesMb: ['CALLER_BODIES_MB', 32, MOST, 96],
   /** In this time a body must bring 64 kB, or its end. */
   bodySeconds: ['BODY_SECONDS', 1, 3600, 30],
+  /** Fields within each other, and in all; what they may cost is in graphql/README.md. */
+  graphqlDepth: ['GRAPHQL_DEPTH', 1, MOST, 12],
+  graphqlBreadth: ['GRAPHQL_BREADTH', 1, MOST, 200],
+  graphqlComplexity: ['GRAPHQL_COMPLEXITY', 1, MOST, 100_000],
 } as const satisfies Record<string, Row>;
 
 export type Limits = Record<keyof typeof limitRows, number>;

@@ -1,3 +1,4 @@
+import { getIntrospectionQuery } from 'graphql';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -105,6 +106,73 @@ test('a query with too many fields is refused', async () => {
   const query = `{ ${Array.from({ length: 201 }, (_, n) => `q${n}: quota(user: "user-1") { id }`).join(' ')} }`;
   const errors = await askErrors(app, query);
   expect(errors).toContainEqual(expect.stringMatching(/^Query exceeds maximum breadth/));
+});
+
+const manyOf = (count: number, field: string) => Array.from({ length: count }, (_, n) => `a${n}:${field}`).join(' ');
+const RICH = 'fragment F on __Schema { types { name kind description fields { name description } } }';
+
+test.each([
+  ['many aliases', `{ ${manyOf(1350, '__schema{...F}')} } ${RICH}`],
+  ['aliases within', `{ __schema { ${manyOf(300, 'types { name fields { name } }')} } }`],
+  [
+    'a large type',
+    `{ ${manyOf(800, '__type(name:"Query"){...T}')} } fragment T on __Type { name fields { name description isDeprecated args { name description defaultValue } } }`,
+  ],
+  [
+    'a fragment',
+    `{ ...A } fragment A on Query { ${manyOf(300, '__schema{...G}')} } fragment G on __Schema { ...F } ${RICH}`,
+  ],
+])('a query that asks for too much of the schema is refused, whichever way it comes: %s', async (_what, query) => {
+  const says = /Query exceeds maximum introspection/;
+  expect(await askErrors(app, query)).toEqual([expect.stringMatching(says)]);
+  const target = `?query=${encodeURIComponent(query)}`;
+  const byGet = async (path: string, Accept: string) =>
+    (await send(app, `${path}${target}`, { headers: { Accept } })).text;
+  if (target.length < 15_000) {
+    expect(await byGet('/graphql', 'application/json')).toMatch(says);
+    expect(await byGet('/graphql', 'text/event-stream')).toMatch(says);
+    expect(await byGet('/graphql/stream', 'text/event-stream')).toMatch(says);
+  }
+  const token = (await send(app, '/graphql/stream', { method: 'PUT' })).text;
+  const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
+  const answer = await send(app, '/graphql/stream', { headers, body: { query, extensions: { operationId: '1' } } });
+  expect([answer.status, answer.text]).toEqual([400, expect.stringMatching(says)]);
+});
+
+test('what tools ask of the schema is answered, also twice in a query', async () => {
+  const whole = getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true });
+  await askData(app, whole);
+  await askData(app, whole.replace('__schema {', 'again: __schema { types { ...FullType } } __schema {'));
+});
+
+test('a query that counts too much is refused before it reads anything', async () => {
+  const counts = (count: number) =>
+    `{ ${Array.from({ length: count }, (_, n) => `c${n}: tapeFiles(match: "${n}") { totalCount }`).join(' ')} }`;
+  const statements = await recordStatements(async () => {
+    const says = ['Query exceeds maximum counts (counts: 60, max: 25)'];
+    expect(await askErrors(app, counts(60))).toEqual(says);
+    const named = `${counts(60).replaceAll('totalCount', '...C')} fragment C on QueryTapeFilesConnection { totalCount }`;
+    expect(await askErrors(app, named)).toEqual(says);
+  });
+  expect(statements).toEqual([]);
+  await askData(app, counts(25));
+});
+
+test('depth, breadth and complexity are what the configuration says', async () => {
+  const narrow = await startApp({ limits: { graphqlDepth: 5, graphqlBreadth: 8, graphqlComplexity: 1000 } });
+  try {
+    const query = (fields: string) => `{ requests { edges { node { quota { ${fields} } } } } }`;
+    await askData(narrow, query('user used'));
+    expect(await askErrors(narrow, query('user requests { edges { cursor } }'))).toEqual([
+      expect.stringMatching(/max: 5/),
+    ]);
+    expect(await askErrors(narrow, query('id user used size email'))).toEqual([expect.stringMatching(/max: 8/)]);
+    expect(await askErrors(narrow, query('user').replace('requests', 'requests(first: 500)'))).toEqual([
+      expect.stringMatching(/max: 1000/),
+    ]);
+  } finally {
+    await narrow.close();
+  }
 });
 
 test.each(['/graphql', '/graphql/stream'])('at %s a query of too many tokens is not parsed', async (path) => {
