@@ -6,6 +6,7 @@
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { GraphQLError, getOperationAST, NoSchemaIntrospectionCustomRule, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
+import { limitStreams } from '../src/access/limits/limits.js';
 import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
@@ -50,7 +51,9 @@ export function createGraphqlHandlers(
     plugins: [limitTokens, checkSubscriptions, takeParams, ...(config.introspection ? [] : [refuseIntrospection])],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
-  const streams = createStreamHandler({ prepare, maskError }, (req) => describeCaller(contextOf(req).caller));
+  const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
+  const streamLimits = { take: limitStreams(config), operations: config.limits.streamOperations };
+  const streams = createStreamHandler({ prepare, maskError }, ownerOf, streamLimits);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   return {
     handler: (req, res) => answer(req, res, { prepare, streams, graphiql, yoga: yoga as unknown as RequestHandler }),

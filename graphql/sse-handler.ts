@@ -6,6 +6,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Request, Response } from 'express';
+import { endTurn } from '../src/access/limits/turns.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType, isNamed } from './accept.js';
 import { checkMethod, type Params, readParams, sendErrors } from './http.js';
@@ -26,28 +27,42 @@ export const EVENT_STREAM = 'text/event-stream';
 /** A client opens the stream that it has reserved at once. */
 const RESERVATION_MS = 60_000;
 
+/** What streams may be; none of it has a bound unless it is given. */
+export interface StreamLimits {
+  reservationMs?: number;
+  /** Takes one of the streams that a caller may have. @returns what gives it back. @throws HttpError 429, 503 */
+  take?: (req: Request) => () => void;
+  /** On one stream. */
+  operations?: number;
+}
+
 /** @param ownerOf names the caller of a request: a stream is for whoever has reserved it */
 export function createStreamHandler(
   pipeline: Pipeline,
   ownerOf: (req: Request) => string,
-  { reservationMs = RESERVATION_MS } = {},
+  limits: StreamLimits = {},
 ): StreamHandler {
-  return new EventStreams(pipeline, ownerOf, reservationMs);
+  return new EventStreams(pipeline, ownerOf, limits);
 }
 
 class EventStreams implements StreamHandler {
   private readonly pipeline: Pipeline;
   private readonly ownerOf: (req: Request) => string;
-  private readonly reservationMs: number;
+  private readonly limits: Required<StreamLimits>;
   private readonly streams = new Set<EventStream>();
   /** Those of single connection mode. */
   private readonly reserved = new Map<string, { stream: EventStream; owner: string }>();
   private isClosed = false;
 
-  constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, reservationMs: number) {
+  constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits) {
     this.pipeline = pipeline;
     this.ownerOf = ownerOf;
-    this.reservationMs = reservationMs;
+    this.limits = {
+      reservationMs: RESERVATION_MS,
+      take: () => () => {},
+      operations: Number.POSITIVE_INFINITY,
+      ...limits,
+    };
   }
 
   async exchange(req: Request, res: Response): Promise<void> {
@@ -63,6 +78,7 @@ class EventStreams implements StreamHandler {
     if (chosen === EVENT_STREAM && isNamed(accept, EVENT_STREAM)) {
       if (!stream) return await this.tellAlone(req, res, await readParams(req));
       if (stream.isOpen) throw new HttpError(409, 'Stream already open');
+      endTurn(res);
       return stream.open(res);
     }
     if (!stream) throw new HttpError(404, 'Stream not found');
@@ -74,7 +90,8 @@ class EventStreams implements StreamHandler {
     this.refuseWhenClosed();
     const prepared = await prepareOperation(this.pipeline, { req, res, params });
     this.refuseWhenClosed();
-    const stream = this.create();
+    const stream = this.create(req);
+    endTurn(res);
     const operation = stream.reserve('') as Operation; // the only one
     stream.open(res);
     await stream.tell(operation, 'errors' in prepared ? resultsOf(prepared) : await prepared.begin());
@@ -90,6 +107,10 @@ class EventStreams implements StreamHandler {
     const params = await readParams(req);
     const id = String(params.extensions?.operationId ?? '');
     if (!id) throw new HttpError(400, 'Operation ID is missing');
+    if (stream.size >= this.limits.operations) {
+      const message = `the stream has ${stream.size} operations already: try again later`;
+      throw new HttpError(429, message, { 'Retry-After': '5' });
+    }
     const operation = stream.reserve(id);
     if (!operation) throw new HttpError(409, 'Operation with ID already exists');
     try {
@@ -111,11 +132,11 @@ class EventStreams implements StreamHandler {
   private reserve(req: Request, res: Response): void {
     if (!chooseType(req.get('accept'), ['text/plain'])) throw notAcceptable('text/plain');
     const token = randomUUID(); // never the client's to choose
-    const stream = this.create(() => this.reserved.delete(token));
+    const stream = this.create(req, () => this.reserved.delete(token));
     this.reserved.set(token, { stream, owner: this.ownerOf(req) });
     setTimeout(() => {
       if (!stream.isOpen) stream.end();
-    }, this.reservationMs).unref();
+    }, this.limits.reservationMs).unref();
     res.status(201).type('text/plain').send(token);
   }
 
@@ -128,8 +149,10 @@ class EventStreams implements StreamHandler {
     res.status(200).end();
   }
 
-  private create(onEnd = () => {}): EventStream {
+  private create(req: Request, onEnd = () => {}): EventStream {
+    const give = this.limits.take(req);
     const stream = new EventStream(() => {
+      give();
       this.streams.delete(stream);
       onEnd();
     });

@@ -41,6 +41,11 @@ export class EventStream {
     return this.res !== undefined;
   }
 
+  /** Operations that it carries. */
+  get size(): number {
+    return this.operations.size;
+  }
+
   open(res: Response): void {
     this.res = res;
     res.writeHead(200, HEADERS);

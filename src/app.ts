@@ -11,8 +11,8 @@ import { createAddressHandler } from './access/address.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
+import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { openTls } from './access/tls.js';
-import { limitCallers } from './access/limits/limits.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
@@ -29,13 +29,14 @@ interface Handlers {
   graphql: GraphqlHandlers;
   identifier: Identifier;
   count: RequestHandler;
+  limits: CallerLimits;
 }
 
 const CLOSE_MS = 5000;
 const REST = '/tape_control/api/v1';
 const GRAPHQL = '/graphql';
 
-function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Express {
+function createApp(ctx: Context, { graphql, identifier, count, limits }: Handlers): Express {
   const app = express();
   app.use(count);
   app.use(createAddressHandler(ctx.config.access.proxyAddresses));
@@ -48,7 +49,7 @@ function createApp(ctx: Context, { graphql, identifier, count }: Handlers): Expr
     next();
   });
   app.use(createBrowserGuard(ctx.config));
-  app.use([REST, GRAPHQL], identifier.handler, limitCallers(ctx.config));
+  app.use([REST, GRAPHQL], identifier.handler, limits.before);
   app.use(
     REST,
     createRestRouter((req) => contextOf(ctx, req), ctx.log),
@@ -84,8 +85,10 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const identifier = createIdentifier(ctx);
   const graphql = createGraphqlHandlers((req) => contextOf(ctx, req), ctx);
   const answers = countAnswers();
-  const app = createApp(ctx, { graphql, identifier, count: answers.count });
-  const server = await listen(app, ctx.config, createTlsServer ?? createServer);
+  const limits = limitCallers(ctx.config);
+  const app = createApp(ctx, { graphql, identifier, count: answers.count, limits });
+  const server = await listen(app, ctx.config, createTlsServer ?? createPlainServer);
+  limits.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
   return {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
@@ -96,6 +99,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
       ctx.events.endReaders();
       await Promise.race([answers.ended(), sleep(CLOSE_MS, undefined, { ref: false })]);
       server.closeAllConnections();
+      limits.close();
       await closed;
     },
   };
@@ -162,6 +166,12 @@ function refuseMalformed(error: Error, socket: Duplex & { _httpMessage?: { heade
   socket.end(`HTTP/1.1 ${[status, ...head].join('\r\n')}\r\n\r\n${body}`);
 }
 
+/** So often Node looks for headers that are late. */
+const CHECK_MS = 1000;
+
+const createPlainServer = (listener: RequestListener) =>
+  createServer({ connectionsCheckingInterval: CHECK_MS }, listener);
+
 async function listen(
   app: Express,
   { port, host, publicUrl }: Context['config'],
@@ -181,8 +191,7 @@ async function listen(
     server.on('clientError', refuseMalformed);
     // what a client expects beside 100-continue may be passed over (RFC 9110, 10.1.1)
     server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
-    // a body of 32 MB may come over a slow line, a header may not
+    // a body of 32 MB may come over a slow line
     server.requestTimeout = 300_000;
-    server.headersTimeout = 20_000;
   });
 }

@@ -14,16 +14,42 @@ export const limitRows = {
   callerBodiesMb: ['CALLER_BODIES_MB', 32, MOST, 96],
   /** In this time a body must bring 64 kB, or its end. */
   bodySeconds: ['BODY_SECONDS', 1, 3600, 30],
+  /** All together, and of one address; fewer where the process may have fewer descriptors. */
+  connections: ['CONNECTIONS', 16, MOST, 10_000],
+  callerConnections: ['CALLER_CONNECTIONS', 1, MOST, 1000],
+  /** For a header to come, and until a connection is ended on which nothing is asked any more. */
+  headerSeconds: ['HEADER_SECONDS', 1, 3600, 20],
+  idleSeconds: ['IDLE_SECONDS', 1, 3600, 5],
+  /** Of a caller within a minute. */
+  rateLimit: ['RATE_LIMIT', 1, MOST, 12_000],
+  /** At once. */
+  callerRequests: ['CALLER_REQUESTS', 1, MOST, 500],
+  streams: ['STREAMS', 1, MOST, 5000],
+  callerStreams: ['CALLER_STREAMS', 1, MOST, 1000],
+  /** On one stream of single connection mode. */
+  streamOperations: ['STREAM_OPERATIONS', 1, MOST, 100],
   /** Fields within each other, and in all; what they may cost is in graphql/README.md. */
   graphqlDepth: ['GRAPHQL_DEPTH', 1, MOST, 12],
   graphqlBreadth: ['GRAPHQL_BREADTH', 1, MOST, 200],
   graphqlComplexity: ['GRAPHQL_COMPLEXITY', 1, MOST, 100_000],
 } as const satisfies Record<string, Row>;
 
-export type Limits = Record<keyof typeof limitRows, number>;
+export interface Limits extends Record<keyof typeof limitRows, number> {
+  /** Are those counted, too, who are not known and come from this host? */
+  rateLocal: boolean;
+}
 
-/** @param integer reads a variable, and notes where it is at fault */
-export function readLimits(integer: (...row: Row) => number): Limits {
+/** How variables are read; each notes where one is at fault. */
+interface Readers {
+  integer(...row: Row): number;
+  oneOf(variable: string, values: readonly string[], fallback: string): string;
+}
+
+export function readLimits({ integer, oneOf }: Readers): Limits {
   const rows: [string, Row][] = Object.entries(limitRows);
-  return Object.fromEntries(rows.map(([name, row]) => [name, integer(...row)])) as Limits;
+  const figures = Object.fromEntries(rows.map(([name, row]) => [name, integer(...row)]));
+  return {
+    ...(figures as Record<keyof typeof limitRows, number>),
+    rateLocal: oneOf('RATE_LOCAL', ['on', 'off'], 'off') === 'on',
+  };
 }

@@ -124,7 +124,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
     ...readBrowserConfig({ text, oneOf, parsed, fault }),
-    limits: readLimits(integer),
+    limits: readLimits({ integer, oneOf }),
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;

@@ -8,6 +8,9 @@ import { createSecureContext } from 'node:tls';
 import type { Logger } from 'pino';
 import { messageOf } from '../errors.js';
 
+/** So often Node looks for headers that are late. */
+const CHECK_MS = 1000;
+
 export interface TlsConfig {
   /** File of PEM: the certificate, followed by those between it and its authority. Undefined: no TLS. */
   tlsCert: string | undefined;
@@ -43,7 +46,10 @@ export async function openTls(
   const files = { cert: tlsCert, key: tlsKey };
   const first = await readCredentials(files);
   return (listener) => {
-    const server = createServer({ ...first, handshakeTimeout: HANDSHAKE_MS }, listener);
+    const server = createServer(
+      { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
+      listener,
+    );
     // before the one that would answer it, in the clear
     server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
     const end = new AbortController();

@@ -105,7 +105,7 @@ test('bodies that stand still take a bounded room, each caller and all together,
       expect.stringMatching(/^\d+$/),
       errorBody('your bodies that are being read have more than 2 MB: try again later'),
     ]);
-    const asked = await sendGraphql(narrow, `{"query":"{ __typename }"}`.padEnd(MB, ' '));
+    const asked = await sendGraphql({ url: narrow.url }, `{"query":"{ __typename }"}`.padEnd(MB, ' '));
     expect([asked.status, asked.body.errors?.[0]?.extensions]).toEqual([429, { code: 'TOO_MANY_REQUESTS' }]);
     end();
     await until(200);

@@ -57,7 +57,10 @@ const defaults: Config = {
   introspection: true,
   tlsCert: undefined,
   tlsKey: undefined,
-  limits: readLimits((_name, _low, _high, fallback) => fallback),
+  limits: readLimits({
+    integer: (_name, _low, _high, fallback) => fallback,
+    oneOf: (_name, _values, fallback) => fallback,
+  }),
 };
 
 const limits = Object.entries(limitRows);
@@ -171,6 +174,7 @@ test.each<[string, string, Partial<Config>]>([
   ['RESTORE_GROUP', 'root', { restoreGroup: 0 }],
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
+  ['RATE_LOCAL', 'on', { limits: { ...defaults.limits, rateLocal: true } }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
   ['GRAPHIQL', 'off', { graphiql: false }],

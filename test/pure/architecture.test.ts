@@ -131,6 +131,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/operations/',
       'src/context',
       'src/cancellable',
+      'src/access/',
       'src/http-body',
       'src/generated/',
       'src/package-root',

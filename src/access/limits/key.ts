@@ -1,16 +1,34 @@
 /** As whom a request counts where something is limited for each caller. */
 import type { IncomingMessage } from 'node:http';
 import { ipKeyGenerator } from 'express-rate-limit';
+import { type Caller, describeCaller } from '../../caller.js';
+import { callerOf } from '../identify.js';
 
 /** Who has an IPv6 address mostly has all of its network: those count together. */
 const IPV6_NETWORK_BITS = 56;
 
+const LOOPBACK_6 = '::/56';
+
+/** Who is known counts alone, wherever it asks from; of the others, those of an address count together. */
 export function limitKey(req: IncomingMessage): string {
-  return addressKey(req.socket.remoteAddress);
+  const caller = callerOf(req);
+  return isKnown(caller) ? describeCaller(caller) : addressKey(req.socket.remoteAddress);
 }
+
+const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /** @param address of a connection; one that has ended has none */
 export function addressKey(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
   return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;
+}
+
+/**
+ * Of those who are not known and come from this host nothing tells one from the other, nor a script from all that runs here: how
+ * often they ask is counted only where the configuration says so.
+ */
+export function isUncounted(req: IncomingMessage): boolean {
+  if (isKnown(callerOf(req))) return false;
+  const address = addressKey(req.socket.remoteAddress);
+  return address.startsWith('127.') || address === LOOPBACK_6;
 }

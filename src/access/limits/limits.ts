@@ -1,17 +1,58 @@
 /** What callers may take of the gateway, put together in one place. */
+import type { IncomingMessage, Server } from 'node:http';
 import type { RequestHandler } from 'express';
+import { MemoryStore, rateLimit } from 'express-rate-limit';
 import type { Config } from '../../config.js';
-import { limitBody } from '../../http-body.js';
+import { HttpError, limitBody } from '../../http-body.js';
 import { BodyRooms } from './bodies.js';
-import { limitKey } from './key.js';
+import { Connections } from './connections.js';
+import { isUncounted, limitKey } from './key.js';
+import { beginTurn, Shares } from './turns.js';
 
-/** To stand before all that answers. */
-export function limitCallers({ limits }: Config): RequestHandler[] {
+export interface CallerLimits {
+  /** To stand before all that answers. */
+  before: RequestHandler[];
+  watch(server: Server): void;
+  close(): void;
+}
+
+const WINDOW_MS = 60_000;
+
+export function limitCallers(config: Config): CallerLimits {
+  const { limits } = config;
   const bodies = new BodyRooms(limits);
-  return [
-    (req, res, next) => {
-      limitBody(req, () => bodies.enter(limitKey(req), res));
-      next();
+  const connections = new Connections(config);
+  const turns = new Shares('requests that are being answered', {
+    all: Number.POSITIVE_INFINITY,
+    one: limits.callerRequests,
+  });
+  const store = new MemoryStore();
+  const rate = rateLimit({
+    store,
+    windowMs: WINDOW_MS,
+    limit: limits.rateLimit,
+    standardHeaders: 'draft-8',
+    legacyHeaders: false,
+    identifier: 'caller',
+    validate: false, // it would look for proxies, of which only the configuration knows
+    keyGenerator: limitKey,
+    skip: (req) => !limits.rateLocal && isUncounted(req),
+    handler: (_req, res, next) => {
+      const message = `you have sent more than ${limits.rateLimit} requests within a minute: try again later`;
+      next(new HttpError(429, message, { 'Retry-After': String(res.getHeader('Retry-After') ?? 60) }));
     },
-  ];
+  });
+  const enter: RequestHandler = (req, res, next) => {
+    connections.check(req);
+    beginTurn(res, turns.take(limitKey(req)));
+    limitBody(req, () => bodies.enter(limitKey(req), res));
+    next();
+  };
+  return { before: [enter, rate], watch: (server) => connections.watch(server), close: () => store.shutdown() };
+}
+
+/** Event streams, all together and those of one caller. */
+export function limitStreams({ limits }: Config): (req: IncomingMessage) => () => void {
+  const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
+  return (req) => shares.take(limitKey(req));
 }

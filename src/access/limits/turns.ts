@@ -1,0 +1,52 @@
+/** Requests of one caller that are in hand at once, and streams, which are none any more once they are open. */
+import type { ServerResponse } from 'node:http';
+import { HttpError } from '../../http-body.js';
+
+/** Counts what callers have at once of something. */
+export class Shares {
+  private readonly most: { all: number; one: number };
+  private readonly what: string;
+  private readonly counts = new Map<string, number>();
+  private count = 0;
+
+  /** @param what for people, in the plural */
+  constructor(what: string, most: { all: number; one: number }) {
+    this.what = what;
+    this.most = most;
+  }
+
+  /** @returns what gives it back, once. @throws HttpError 429, 503 */
+  take(caller: string): () => void {
+    const own = (this.counts.get(caller) ?? 0) + 1;
+    const headers = { 'Retry-After': '5' };
+    if (own > this.most.one) {
+      throw new HttpError(429, `you have ${this.most.one} ${this.what} already: try again later`, headers);
+    }
+    if (this.count >= this.most.all)
+      throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
+    this.count++;
+    this.counts.set(caller, own);
+    let isTaken = true;
+    return () => {
+      if (!isTaken) return;
+      isTaken = false;
+      this.count--;
+      const left = (this.counts.get(caller) ?? 0) - 1;
+      if (left > 0) this.counts.set(caller, left);
+      else this.counts.delete(caller);
+    };
+  }
+}
+
+const turns = new WeakMap<ServerResponse, () => void>();
+
+/** A request is in hand until it is answered. */
+export function beginTurn(res: ServerResponse, give: () => void): void {
+  turns.set(res, give);
+  res.once('close', give);
+}
+
+/** It goes on as a stream, which counts as that. */
+export function endTurn(res: ServerResponse): void {
+  turns.get(res)?.();
+}

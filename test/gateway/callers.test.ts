@@ -1,0 +1,196 @@
+/** What one caller may have at once, and what is left for the others. */
+import { once } from 'node:events';
+import net from 'node:net';
+import { text } from 'node:stream/consumers';
+import { afterAll, afterEach, expect, test } from 'vitest';
+import { Connections } from '../../src/access/limits/connections.js';
+import type { Limits } from '../../src/config-limits.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { sendGraphql } from '../support/graphql.js';
+import { request, send } from '../support/http.js';
+import { whileLocked } from '../support/locks.js';
+import { errorBody, get, post } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+
+const open: { destroy(): unknown }[] = [];
+let app: TestApp | undefined;
+
+async function start(limits: Partial<Limits>): Promise<TestApp> {
+  app = await startApp({ limits });
+  await addQuota(app.ctx, 'alice', 1_000_000n);
+  return app;
+}
+
+const end = async () => {
+  for (const each of open.splice(0)) each.destroy();
+  await app?.close();
+  app = undefined;
+};
+afterEach(end);
+afterAll(end);
+
+/** For who shows no token. */
+const unknown = ({ url }: TestApp) => ({ url });
+
+/** A connection from an address of this host; nothing is sent. */
+async function connect({ url }: TestApp, localAddress: string): Promise<net.Socket> {
+  const socket = net.connect({ host: '127.0.0.1', port: Number(new URL(url).port), localAddress });
+  socket.on('error', () => {});
+  open.push(socket);
+  await once(socket, 'connect');
+  return socket;
+}
+
+const GET = 'GET /tape_control/api/v1/requests HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
+
+/** The status, `Retry-After` and body of what a connection is answered, until it ends or has answered. */
+async function askOn(socket: net.Socket): Promise<[status: number, retryAfter: string | undefined, body: unknown]> {
+  socket.write(GET.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
+  const answer = await text(socket);
+  const [head = '', body = ''] = answer.split('\r\n\r\n');
+  const json = body.slice(body.indexOf('['), body.lastIndexOf(']') + 1);
+  return [Number(head.split(' ')[1]), /^retry-after: (.*)$/im.exec(head)?.[1], JSON.parse(json)];
+}
+
+test('an address has a bounded number of connections, and others are served meanwhile', async () => {
+  const narrow = await start({ callerConnections: 5 });
+  for (let n = 0; n < 5; n++) await connect(narrow, '127.0.0.2');
+  const beyond = await connect(narrow, '127.0.0.2');
+  expect(await askOn(beyond)).toEqual([429, '5', errorBody('you have more than 5 connections: try again later')]);
+  expect((await askOn(await connect(narrow, '127.0.0.3')))[0]).toBe(200);
+  const more = await Promise.all(Array.from({ length: 40 }, () => connect(narrow, '127.0.0.2')));
+  await waitFor('those far beyond to be ended', async () =>
+    more.some(({ destroyed, readableEnded }) => destroyed || readableEnded),
+  );
+  open.splice(0).map((each) => each.destroy());
+  await waitFor('an answer', async () => {
+    const [status] = await askOn(await connect(narrow, '127.0.0.2')).catch(() => []); // ended while the others are
+    return status === 200;
+  });
+});
+
+test('all connections together are bounded, idle ones make way, and one too many is told so', async () => {
+  const narrow = await start({ connections: 16 });
+  const idle = await connect(narrow, '127.0.0.2');
+  idle.write(GET);
+  await once(idle, 'data');
+  const ended = once(idle, 'close');
+  idle.resume();
+  for (let n = 0; n < 15; n++) await connect(narrow, `127.0.0.${10 + n}`);
+  const [first, second] = [await connect(narrow, '127.0.0.3'), await connect(narrow, '127.0.0.4')];
+  await ended;
+  const told = [503, '5', errorBody('too many connections are open: try again later')];
+  expect([await askOn(first), await askOn(second)]).toContainEqual(told);
+});
+
+test('descriptors for the database and for each drive are not given to connections', () => {
+  const config = { drives: 2, limits: { connections: 10_000, callerConnections: 1000 } };
+  const most = (drives: number, descriptors?: number) =>
+    new Connections({ ...config, drives } as never, descriptors).most;
+  expect([most(2, 320), most(20, 320), most(2, 1024), most(2, 100_000), most(2, 50)]).toEqual([
+    180, 108, 884, 10_000, 16,
+  ]);
+  expect(most(2)).toBeGreaterThan(16); // what this process may have
+});
+
+test('the header of a request has its time, and a connection without one ends', async () => {
+  const impatient = await start({ headerSeconds: 1, idleSeconds: 1 });
+  const [silent, slow, idle] = [
+    await connect(impatient, '127.0.0.1'),
+    await connect(impatient, '127.0.0.1'),
+    await connect(impatient, '127.0.0.1'),
+  ];
+  slow.write('GET /tape_control/api/v1/requests HTTP/1.1\r\nHost: 127.0');
+  idle.write(GET);
+  const answers = await Promise.all([silent, slow, idle].map(async (socket) => (await text(socket)).split(' ')[1]));
+  expect(answers).toEqual(['408', '408', '200']);
+});
+
+test('who asks too often is told what is left, and refused in the form of each protocol', async () => {
+  const narrow = await start({ rateLimit: 3, rateLocal: true });
+  const first = await get(narrow, '/requests');
+  expect([first.status, first.headers.get('ratelimit-policy'), first.headers.get('ratelimit')]).toEqual([
+    200,
+    expect.stringMatching(/^"caller"; q=3; w=60; pk=/),
+    expect.stringMatching(/^"caller"; r=2; t=\d+$/),
+  ]);
+  await get(narrow, '/quota/alice');
+  expect((await sendGraphql(unknown(narrow), { query: '{ __typename }' })).status).toBe(200);
+  const message = 'you have sent more than 3 requests within a minute: try again later';
+  const refused = await post(narrow, { quota: 'alice', patterns: '/a/' });
+  expect([refused.status, refused.headers.get('retry-after'), refused.body]).toEqual([
+    429,
+    expect.stringMatching(/^\d+$/),
+    errorBody(message),
+  ]);
+  const asked = await sendGraphql(unknown(narrow), { query: '{ __typename }' });
+  expect([asked.status, asked.body]).toEqual([
+    429,
+    { errors: [{ message, extensions: { code: 'TOO_MANY_REQUESTS' } }] },
+  ]);
+  expect((await send(narrow, '/health/ready')).status).toBe(200);
+  expect((await askOn(await connect(narrow, '127.0.0.2')))[0]).toBe(200);
+});
+
+test('a thousand requests in a row from this host meet no limit', async () => {
+  const usual = await start({ rateLimit: 100 });
+  for (let n = 0; n < 1000; n += 100) {
+    const answers = await Promise.all(Array.from({ length: 100 }, () => get(usual, '/quota/alice')));
+    expect(answers.map(({ status }) => status)).toEqual(Array(100).fill(200));
+  }
+});
+
+test('a caller has a bounded number of requests that are answered at once', async () => {
+  const narrow = await start({ callerRequests: 3 });
+  const { answers } = await whileLocked(narrow, 'LOCK TABLE quota IN ACCESS EXCLUSIVE MODE', async () => {
+    const answers = Array.from({ length: 3 }, () => get(narrow, '/quota/alice'));
+    await waitFor('the fourth to be refused', async () => (await get(narrow, '/requests')).status === 429);
+    const refused = await get(narrow, '/requests');
+    expect([refused.headers.get('retry-after'), refused.body]).toEqual([
+      '5',
+      errorBody('you have 3 requests that are being answered already: try again later'),
+    ]);
+    expect((await send(narrow, '/health/live')).status).toBe(200);
+    return { answers };
+  });
+  expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([200, 200, 200]);
+});
+
+test('streams are bounded for each caller and in all, count as no requests, and give their places back', async () => {
+  const narrow = await start({ callerStreams: 3, streams: 5, callerRequests: 2 });
+  const leaving = new AbortController();
+  const body = { query: 'subscription { stageChanges(match: "/a/") { path } }' };
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const watch = async (path: string) => await request(narrow, path, { headers, body, signal: leaving.signal });
+  expect((await watch('/graphql')).status).toBe(200);
+  expect((await watch('/graphql/stream')).status).toBe(200);
+  expect((await send(narrow, '/graphql/stream', { method: 'PUT' })).status).toBe(201);
+  const message = 'you have 3 streams already: try again later';
+  const errors = [{ message, extensions: { code: 'TOO_MANY_REQUESTS' } }];
+  for (const answer of [await watch('/graphql'), await request(narrow, '/graphql/stream', { method: 'PUT' })]) {
+    expect([answer.status, answer.headers.get('retry-after'), await answer.json()]).toEqual([429, '5', { errors }]);
+  }
+  leaving.abort();
+  await waitFor('places to be given back', async () => {
+    const answer = await send(narrow, '/graphql/stream', { method: 'PUT' });
+    return answer.status === 201;
+  });
+});
+
+test('a stream in single connection mode carries a bounded number of operations', async () => {
+  const narrow = await start({ streamOperations: 2 });
+  const token = (await send(narrow, '/graphql/stream', { method: 'PUT' })).text;
+  const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
+  const begin = async (operationId: string) => {
+    const body = { query: 'subscription { stageChanges(match: "/a/") { path } }', extensions: { operationId } };
+    return await send(narrow, '/graphql/stream', { headers, body });
+  };
+  const answers = [await begin('a'), await begin('b'), await begin('c')];
+  expect(answers.map(({ status }) => status)).toEqual([202, 202, 429]);
+  expect(answers[2]?.body).toMatchObject({
+    errors: [{ message: 'the stream has 2 operations already: try again later' }],
+  });
+  await send(narrow, '/graphql/stream?operationId=a', { method: 'DELETE', headers });
+  expect((await begin('c')).status).toBe(202);
+});
