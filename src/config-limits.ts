@@ -28,6 +28,9 @@ export const limitRows = {
   callerStreams: ['CALLER_STREAMS', 1, MOST, 1000],
   /** On one stream of single connection mode. */
   streamOperations: ['STREAM_OPERATIONS', 1, MOST, 100],
+  /** Of a request: paths that it names, and characters of its pattern at least. */
+  requestPaths: ['REQUEST_PATHS', 1, MOST, 250_000],
+  patternLength: ['PATTERN_LENGTH', 1, 2048, 1],
   /** Fields within each other, and in all; what they may cost is in graphql/README.md. */
   graphqlDepth: ['GRAPHQL_DEPTH', 1, MOST, 12],
   graphqlBreadth: ['GRAPHQL_BREADTH', 1, MOST, 200],
@@ -37,19 +40,33 @@ export const limitRows = {
 export interface Limits extends Record<keyof typeof limitRows, number> {
   /** Are those counted, too, who are not known and come from this host? */
   rateLocal: boolean;
+  mailTo: MailTo;
 }
+
+/** Where mail may go: anywhere, to the quota's own address, or beyond that to addresses of these domains. */
+export type MailTo = 'anywhere' | 'quota' | readonly string[];
 
 /** How variables are read; each notes where one is at fault. */
 interface Readers {
   integer(...row: Row): number;
   oneOf(variable: string, values: readonly string[], fallback: string): string;
+  parsed<T>(variable: string, parse: (text: string) => T | undefined, expected: string): T | undefined;
 }
 
-export function readLimits({ integer, oneOf }: Readers): Limits {
+export function readLimits({ integer, oneOf, parsed }: Readers): Limits {
   const rows: [string, Row][] = Object.entries(limitRows);
   const figures = Object.fromEntries(rows.map(([name, row]) => [name, integer(...row)]));
   return {
     ...(figures as Record<keyof typeof limitRows, number>),
     rateLocal: oneOf('RATE_LOCAL', ['on', 'off'], 'off') === 'on',
+    mailTo:
+      parsed('MAIL_TO', parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com') ??
+      'anywhere',
   };
+}
+
+function parseMailTo(text: string): MailTo | undefined {
+  if (text === 'anywhere' || text === 'quota') return text;
+  const domains = text.split(',').map((domain) => domain.trim().toLowerCase());
+  return domains.every((domain) => /^[^\s@.,]+(\.[^\s@.,]+)+$/.test(domain)) ? domains : undefined;
 }

@@ -99,8 +99,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
   };
 
   const mailFrom = text('MAIL_FROM') ?? 'tapegate@localhost';
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
-  if (!mailFrom.includes('@') || /[\u0000-\u001f\u007f]/.test(mailFrom)) fault('MAIL_FROM', 'an e-mail address');
+  if (!isSender(mailFrom)) fault('MAIL_FROM', 'an e-mail address');
 
   const host = text('HOST') ?? '127.0.0.1';
   const config: Config = {
@@ -124,10 +123,16 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
     ...readBrowserConfig({ text, oneOf, parsed, fault }),
-    limits: readLimits({ integer, oneOf }),
+    limits: readLimits({ integer, oneOf, parsed }),
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;
+}
+
+/** An address, with or without a name. */
+function isSender(text: string): boolean {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
+  return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text);
 }
 
 /** Where an embedded database, and what belongs to this host, is kept. */

@@ -60,12 +60,15 @@ const defaults: Config = {
   limits: readLimits({
     integer: (_name, _low, _high, fallback) => fallback,
     oneOf: (_name, _values, fallback) => fallback,
+    parsed: () => undefined,
   }),
 };
 
 const limits = Object.entries(limitRows);
 
 const names = [
+  'RATE_LOCAL',
+  'MAIL_TO',
   'AUTH',
   'OIDC_ISSUER',
   'OIDC_AUDIENCE',
@@ -175,6 +178,8 @@ test.each<[string, string, Partial<Config>]>([
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
   ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ['RATE_LOCAL', 'on', { limits: { ...defaults.limits, rateLocal: true } }],
+  ['MAIL_TO', 'quota', { limits: { ...defaults.limits, mailTo: 'quota' } }],
+  ['MAIL_TO', 'Example.org, b.c', { limits: { ...defaults.limits, mailTo: ['example.org', 'b.c'] } }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
   ['GRAPHIQL', 'off', { graphiql: false }],
@@ -317,6 +322,11 @@ test.each([
     'ALLOWED_HOSTS',
     value,
     `ALLOWED_HOSTS must be a list of names and addresses, without ports, not ${JSON.stringify(value)}`,
+  ]),
+  ...['a@b.c', 'nowhere', 'a.b,'].map((value) => [
+    'MAIL_TO',
+    value,
+    `MAIL_TO must be anywhere, quota, or a list of domains such as example.org,example.com, not ${JSON.stringify(value)}`,
   ]),
   ['MAIL_FROM', 'nobody', 'MAIL_FROM must be an e-mail address, not "nobody"'],
   ['MAIL_FROM', 'a@b\r\nBcc: c@d', 'MAIL_FROM must be an e-mail address, not "a@b\\r\\nBcc: c@d"'],

@@ -41,11 +41,13 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
   const now = ctx.now();
   const { wish, label, retention, limits, user, addresses } = checkRequest(input, now);
   allow(ctx, 'createRequest', user);
+  checkWishSize(ctx, wish);
   await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
     const quota = await findQuota(tx, user);
     await lockCatalogue(tx, 'shared');
-    const [first, last] = [addressOf(quota, addresses.first), addressOf(quota, addresses.last)];
+    const first = addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first });
+    const last = addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last });
     const [row] = await tx.query<{ id: number }>(
       sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
             notify_on_last_file, max_files, max_bytes, made_by, ruled_groups)
@@ -92,6 +94,18 @@ function checkWish(input: CreateRequestInput): Wish {
     throw new InvalidInputError('pattern', 'or files must be given, and neither is');
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
+}
+
+/** What the site allows. @throws InvalidInputError */
+function checkWishSize({ config }: Context, { pattern, files = [] }: Wish): void {
+  const { requestPaths, patternLength } = config.limits;
+  if (files.length > requestPaths) {
+    throw new InvalidInputError('files', `must name at most ${requestPaths} paths, not ${files.length}`);
+  }
+  const { length } = [...pattern];
+  if (pattern !== '' && length < patternLength) {
+    throw new InvalidInputError('pattern', `must have at least ${patternLength} characters, not ${length}`);
+  }
 }
 
 /** The REST contract, 2.2. */

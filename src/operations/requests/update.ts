@@ -77,7 +77,7 @@ async function tryUpdate(
     if (!hasQuota(ctx.caller.reads, user)) throw new UnknownUserError(user);
     const quota = await findQuota(tx, user);
     if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
-    const changed = changesOf(request, quota, input, given);
+    const changed = changesOf(ctx, { request, quota }, input, given);
     const isEnding = !isBefore(now, changed.retention);
     const wasOver = isEnded(request.state) || !isBefore(now, request.retention);
     const isRevived = wasOver && !isEnding && given.retention !== undefined;
@@ -96,16 +96,22 @@ async function tryUpdate(
 
 /** All fields as they are to be. @throws InvalidInputError */
 function changesOf(
-  request: LockedRequest,
-  quota: QuotaRow,
+  ctx: Context,
+  { request, quota }: { request: LockedRequest; quota: QuotaRow },
   input: UpdateRequestInput,
   given: ReturnType<typeof checkUpdate>,
 ) {
   return {
     label: given.label ?? request.label,
     retention: given.retention ?? request.retention,
-    first: given.first === undefined ? request.first : addressOf(quota, given.first),
-    last: given.last === undefined ? request.last : addressOf(quota, given.last),
+    first:
+      given.first === undefined
+        ? request.first
+        : addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: given.first }),
+    last:
+      given.last === undefined
+        ? request.last
+        : addressOf(ctx, quota, { field: 'notifyOnLastFile', address: given.last }),
     ...readLimits(input, request),
   };
 }
