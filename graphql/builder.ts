@@ -6,12 +6,13 @@ import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
 import ScopeAuthPlugin, { type AuthFailure, AuthScopeFailureType } from '@pothos/plugin-scope-auth';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
-import type { Caller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
+import { noteRefusal } from '../src/operations/audit/audited.js';
 import { isListed } from '../src/operations/catalogue/files.js';
+
 import { may, type Operation, refusal } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
@@ -81,7 +82,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   scopeAuth: {
     authorizeOnSubscribe: true,
     authScopes: (ctx) => ({ operation: (operation) => may(ctx.caller, operation) }),
-    unauthorizedError: (_parent, { caller }, _info, { failure }) => refusalOf(caller, failure),
+    unauthorizedError: (_parent, ctx, _info, { failure }) => refusalOf(ctx, failure),
   },
   complexity: {
     limit: ({ config }) => {
@@ -154,9 +155,14 @@ export function pageComplexity(args: { first?: number | null | undefined; last?:
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
 }
 
-/** What `allow` would say. */
-function refusalOf(caller: Caller, failure: AuthFailure): Error {
-  if (failure.kind === AuthScopeFailureType.AuthScope) return refusal(caller, failure.parameter as Operation);
-  if ('failures' in failure && failure.failures[0]) return refusalOf(caller, failure.failures[0]);
+/** What `allow` would say, and the operation note. */
+function refusalOf(ctx: Context, failure: AuthFailure): Error {
+  if (failure.kind === AuthScopeFailureType.AuthScope) {
+    const operation = failure.parameter as Operation;
+    const error = refusal(ctx.caller, operation);
+    noteRefusal(ctx, { operation, kind: 'NONE', object: '' }, error.code);
+    return error;
+  }
+  if ('failures' in failure && failure.failures[0]) return refusalOf(ctx, failure.failures[0]);
   throw new Error(`a field is refused for a reason that is unknown: ${failure.kind}`);
 }

@@ -11,6 +11,7 @@ import './tapes.js';
 import './disks.js';
 import './plan.js';
 import './verifications.js';
+import './audit.js';
 import './suspensions.js';
 import './tries.js';
 import { builder } from './builder.js';

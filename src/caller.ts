@@ -34,7 +34,7 @@ export interface Caller {
   tokenId: number | undefined;
   /** When it is known no longer, UTC without a zone. */
   expiresAt: string | undefined;
-  /** Where it asks from; undefined for the system. */
+  /** Where it asks from: an address of the network, or the host of a command; undefined for the engine. */
   address: string | undefined;
 }
 

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { registerArchive } from './commands/archive.js';
+import { registerAudit } from './commands/audit.js';
 import { registerCancel } from './commands/cancel.js';
 import { registerDisk } from './commands/disk.js';
 import { registerDoctor } from './commands/doctor.js';
@@ -52,6 +53,7 @@ const commands = [
   registerWatch,
   registerPlan,
   registerVerify,
+  registerAudit,
   registerUpdate,
   registerCancel,
   registerShow,

@@ -39,6 +39,8 @@ export interface Config extends BrowserConfig {
   eventDays: number;
   /** Days after their end for which requests are kept as they were; then they are kept in a compact form. */
   requestDays: number;
+  /** Days for which the audit is kept. */
+  auditDays: number;
   logLevel: string;
   /** Permission bits of restored files; unset: those of the original. */
   restoreMode: number | undefined;
@@ -117,8 +119,7 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
     mailFrom,
     readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
-    eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
-    requestDays: integer('REQUEST_DAYS', 0, 36_500, 30),
+    ...readRetentions(integer),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
@@ -133,6 +134,15 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
 function isSender(text: string): boolean {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text);
+}
+
+/** @param integer reads a whole number within bounds */
+function readRetentions(integer: (name: string, from: number, to: number, usual: number) => number) {
+  return {
+    eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
+    requestDays: integer('REQUEST_DAYS', 0, 36_500, 30),
+    auditDays: integer('AUDIT_DAYS', 1, 36_500, 400),
+  };
 }
 
 /** Where an embedded database, and what belongs to this host, is kept. */

@@ -4,11 +4,14 @@ import type { Caller } from './caller.js';
 import type { Config } from './config.js';
 import type { Database } from './database/client.js';
 import type { EventFeed } from './events.js';
+import type { Refusals } from './refusals.js';
 
 export interface Context {
   config: Config;
   db: Database;
   events: EventFeed;
+  /** What callers may not do, on its way into the audit. */
+  refusals: Refusals;
   log: Logger;
   /** Who asks; what the caller may do is in operations/policy.ts. */
   caller: Caller;

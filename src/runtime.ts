@@ -13,6 +13,7 @@ import { makeDatabase, requireCluster, requireDatabase } from './database/presen
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
+import { Refusals } from './refusals.js';
 
 export interface Runtime {
   ctx: Context;
@@ -71,11 +72,14 @@ export function attach(config: Config, connection: ClientConfig, poolSize?: numb
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, poolSize === undefined ? { log } : { log: quiet, poolSize });
   const events = new EventFeed(db);
+  const now = () => db.clock.now();
+  const refusals = new Refusals(db, log, now);
   return {
-    ctx: { config, db, events, log, caller: SYSTEM, now: () => db.clock.now() },
+    ctx: { config, db, events, refusals, log, caller: SYSTEM, now },
     connection,
     close: async () => {
       await events.close();
+      await refusals.settle();
       await db.close();
     },
   };

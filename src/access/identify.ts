@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { RequestHandler } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
+import { HttpError } from '../http-body.js';
 import { addressOf, findForwarded } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
@@ -60,13 +61,24 @@ export function createIdentifier(ctx: Context): Identifier {
   };
   return {
     handler: async (req, res, next) => {
-      const caller = await identify(req);
+      const caller = await identify(req).catch((error) => {
+        noteUnknown(ctx, req, error);
+        throw error;
+      });
       callers.set(req, caller);
       answers.follow(req, res, caller);
       next();
     },
     close: () => answers.close(),
   };
+}
+
+/** Nothing of what was shown: it may be a secret in the wrong place. */
+function noteUnknown(ctx: Context, req: IncomingMessage, error: unknown): void {
+  if (!(error instanceof HttpError) || error.status !== 401) return;
+  const asker = { name: '', way: 'open', tokenId: undefined, address: addressOf(req) } as const;
+  const deed = { operation: 'identify', kind: 'NONE', object: '', given: { problem: error.message } } as const;
+  ctx.refusals.note(asker, deed, 'UNAUTHENTICATED');
 }
 
 /** A proxy makes everybody local: who comes through one is to be known by more than that. */

@@ -1,14 +1,10 @@
-/** The operator's token of a host: `DATA_DIR/operator.token`, for the commands of whoever may read it there. */
+/** The operator's token of a host is made, for the commands of whoever may read it there. */
 import { randomUUID } from 'node:crypto';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../context.js';
-import { codeOf } from '../errors.js';
 import { createToken, findToken } from '../operations/access/tokens.js';
-
-export function operatorTokenFile(dataDir: string): string {
-  return path.join(dataDir, 'operator.token');
-}
+import { operatorTokenFile, readOperatorToken } from './operator-token-file.js';
 
 /** Makes one where there is none that is good. Only who runs this program can read it. */
 export async function ensureOperatorToken(ctx: Context): Promise<void> {
@@ -26,15 +22,5 @@ export async function ensureOperatorToken(ctx: Context): Promise<void> {
     await rename(fresh, file);
   } finally {
     await rm(fresh, { force: true });
-  }
-}
-
-/** Undefined where there is none, or where it is not for us to read. */
-export async function readOperatorToken(dataDir: string): Promise<string | undefined> {
-  try {
-    return (await readFile(operatorTokenFile(dataDir), 'utf8')).trim();
-  } catch (error) {
-    if (['ENOENT', 'EACCES', 'ENOTDIR'].includes(codeOf(error) ?? '')) return undefined;
-    throw error;
   }
 }

@@ -1,4 +1,6 @@
 /** What a command needs that works on the database itself: the configuration, and the database opened. */
+import { hostname, userInfo } from 'node:os';
+import { type Caller, SYSTEM } from '../caller.js';
 import { type Config, environment, readConfig } from '../config.js';
 import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
@@ -25,8 +27,22 @@ export async function withContext<T>(
   const { openRuntime } = await import('../runtime.js');
   const runtime = await openRuntime(config, makes);
   try {
-    return await work(runtime.ctx, runtime.migrated);
+    return await work({ ...runtime.ctx, caller: operatingUser() }, runtime.migrated);
   } finally {
     await runtime.close();
+  }
+}
+
+/** Whoever runs this program may do everything to the database that it opens; who that was, the operating system says. */
+function operatingUser(): Caller {
+  return { ...SYSTEM, name: nameOfUser(), address: hostname() };
+}
+
+/** A user without an entry in the host's list has a number only. */
+function nameOfUser(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.() ?? '?'}`;
   }
 }

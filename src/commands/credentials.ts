@@ -1,6 +1,6 @@
 /** What a command shows of its caller: a token, which is never an argument. */
 
-import { readOperatorToken } from '../access/operator-token.js';
+import { readOperatorToken } from '../access/operator-token-file.js';
 import { isLoopback } from '../address-ranges.js';
 import { type Environment, readDataDir } from '../config.js';
 

@@ -23,6 +23,11 @@ export function noteLine(text: string): void {
   process.stderr.write(`${printable(text)}\n`);
 }
 
+/** What a script reads, as it is. */
+export function printText(text: string): void {
+  process.stdout.write(text);
+}
+
 /** Columns as wide as their widest cell. */
 export function printTable(header: string[], rows: string[][]): void {
   const cells = [header, ...rows].map((row) => row.map(printable));

@@ -55,7 +55,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   DRIVES, TAPE_BACKEND, TAPE_TIMEOUT         how many drives work, on which back end, and when one counts as hung
   DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP  when a restore disk counts as hung; permissions of restored files
   SMTP_URL, MAIL_FROM                        the mail server, and the sender
-  EVENT_DAYS, REQUEST_DAYS                   how long events, and ended requests in full, are kept
+  EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
   READER_SECONDS, LOG_LEVEL                  when a reader that takes nothing is dropped; what is logged
 Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
 

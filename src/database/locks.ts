@@ -48,6 +48,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   endOverdue: ['request', 'quota', 'recall'],
   releaseFiles: ['request', 'quota', 'recall'],
   retryRequest: ['request', 'file', 'recall'],
+  setPriority: ['request'],
   joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
   compactRequest: ['request'],
   pruneEvents: [],
@@ -59,7 +60,11 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   returnOrphans: ['request', 'file', 'recall'],
   chargeDriveTime: ['quota'],
   // quotas
+  setQuota: ['quota'],
   removeQuota: ['quota'],
+  // who comes in
+  createToken: [],
+  revokeToken: [],
   // the restore area; recalls that wait for room are woken without waiting for any
   letGo: ['file', 'disk'],
   settleChanged: ['request', 'file', 'recall'],

@@ -5,7 +5,9 @@
  * Killed anywhere, it is run again: files that are on tape already are left out, and one that was only half-way is
  * written to a new position.
  */
+import type { Deed } from '../audit.js';
 import type { Context } from '../context.js';
+import { auditedRun } from '../operations/audit/audited.js';
 import { hasVolumes } from '../operations/catalogue/volumes.js';
 import { LibraryError, type TapeBackend } from '../tape/backend.js';
 import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
@@ -45,6 +47,21 @@ export async function archiveTree(
 ): Promise<ArchiveResult> {
   await refuseOwnFolders(ctx, input.dir);
   await openLibrary(ctx, backend, input.newLibrary ?? false);
+  const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
+  return await auditedRun(ctx, deed, () => archiveAll(ctx, backend, input, how), describe);
+}
+
+/** For the audit: of what failed the number. */
+function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
+  return { archived, bytes, unchanged, skipped, failed: failed.length };
+}
+
+async function archiveAll(
+  ctx: Context,
+  backend: TapeBackend,
+  input: ArchiveInput,
+  how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
+): Promise<ArchiveResult> {
   const result: ArchiveResult = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
   const progress: ArchiveProgress = { files: 0, bytes: 0n };
   const onSource = ({ size }: Source) => {

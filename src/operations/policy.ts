@@ -56,6 +56,7 @@ export const policy = {
   createToken: 'operate',
   listTokens: 'operate',
   revokeToken: 'operate',
+  listAudit: 'operate',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -3,12 +3,13 @@
  * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
  * that fails (disks/failing.ts); that a disk fails stays noted with it where an operator takes it out of service as well.
  */
-
+import { type AuditKind, auditRowOfEach, type Deed } from '../audit.js';
 import type { Context } from '../context.js';
 import { locking } from '../database/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
+import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, takesAgain } from './disks/full.js';
 import { checkText } from './input.js';
@@ -51,11 +52,24 @@ function isOpen({ drive, backend }: { drive: string; backend: string }): Sql {
 
 /** Takes something out of service; a second time changes mode and reason. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
+  const { kind, name, mode, reason } = input;
+  return await audited(
+    ctx,
+    { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } },
+    (note) => takeOutOfService(ctx, input, note),
+  );
+}
+
+async function takeOutOfService(
+  ctx: Context,
+  input: Omit<Suspension, 'since' | 'nextTry'>,
+  note: Note,
+): Promise<Suspension> {
   allow(ctx, 'suspend');
   const key = await checkKey(ctx, input);
   const reason = checkText('reason', input.reason);
   const { rows } = await ctx.db.pool.query<Suspension>(
-    sql`WITH failing AS (${keepFailing(key)})
+    sql`WITH failing AS (${keepFailing(key)}), noted AS (${note()})
         INSERT INTO suspension (kind, name, mode, reason, since)
         VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
         ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
@@ -108,9 +122,21 @@ export async function holdFailing(ctx: Context, { kind, name }: SuspensionKey, p
   const reason = oneLine(problem, MAX_REASON);
   ctx.log.error({ [kind.toLowerCase()]: name }, `${kind.toLowerCase()} held: ${reason}`);
   await ctx.db.pool.query(
-    sql`INSERT INTO suspension (kind, name, mode, reason, since) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()})
-        ON CONFLICT (kind, name) DO NOTHING`,
+    sql`WITH held AS (
+          INSERT INTO suspension (kind, name, mode, reason, since) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()})
+          ON CONFLICT (kind, name) DO NOTHING RETURNING name
+        ), ${auditHold(ctx, kind, reason)} SELECT`,
   );
+}
+
+/** Of a statement in which `held` gives the names of what it takes out of service: the part that has it in the audit. */
+export function auditHold(ctx: Context, kind: SuspensionKind, reason: string): Sql {
+  return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'HELD', reason } }, sql`SELECT name FROM held`)})`;
+}
+
+/** A kind that does not exist is refused, and so is in the audit without. */
+function auditKind(kind: SuspensionKind): AuditKind {
+  return Object.hasOwn(SuspensionKind, kind) ? kind : 'NONE';
 }
 
 /**
@@ -120,11 +146,17 @@ export async function holdFailing(ctx: Context, { kind, name }: SuspensionKey, p
  * @throws NotFoundError when there is no such thing, or it is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
+  const { kind, name } = input;
+  const deed = { operation: 'resume', kind: auditKind(kind), object: name };
+  return await audited(ctx, deed, () => putIntoService(ctx, input, deed));
+}
+
+async function putIntoService(ctx: Context, input: SuspensionKey, deed: Deed): Promise<Suspension> {
   allow(ctx, 'resume');
   const name = checkText('name', input.name);
-  const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`);
+  const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`, deed);
   if (ended?.kind === 'DISK') await forgetFailures(ctx, name);
-  const full = input.kind === 'DISK' ? await endFull(ctx, name) : undefined;
+  const full = input.kind === 'DISK' ? await endFull(ctx, name, deed) : undefined;
   const over = ended ?? full;
   if (over) return over;
   const key = await checkKey(ctx, input);
@@ -140,14 +172,15 @@ async function forgetFailures(ctx: Context, mountpoint: string): Promise<void> {
  * A disk that took nothing new since it had refused to take more (disks/full.ts) is tried again by what waits for room.
  * @returns what has ended, in the form of a suspension: what ran on it went on
  */
-async function endFull(ctx: Context, mountpoint: string): Promise<Suspension | undefined> {
+async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {
   const { rows } = await ctx.db.pool.query<Suspension>(
     sql`WITH full_disk AS (
           SELECT k.id, k.mountpoint, k.full_reason, k.full_at, k.full_until FROM restore_disk k
           WHERE k.mountpoint = ${mountpoint} AND ${isFull(ctx)}
         ), ended AS (
           UPDATE restore_disk k SET fulls = 0, ${takesAgain} FROM full_disk e WHERE k.id = e.id
-        ), rung AS (SELECT pg_notify('tapegate', 'room') FROM full_disk)
+        ), rung AS (SELECT pg_notify('tapegate', 'room') FROM full_disk),
+        audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT mountpoint FROM full_disk`)})
         SELECT 'DISK' AS kind, e.mountpoint AS name, 'DRAINING' AS mode, e.full_reason AS reason, e.full_at AS since,
           e.full_until AS "nextTry" FROM full_disk e LEFT JOIN rung ON true`,
   );
@@ -157,8 +190,10 @@ async function endFull(ctx: Context, mountpoint: string): Promise<Suspension | u
 /**
  * Ends a suspension together with the pauses that it led to, since whoever resumes the thing has mended it; the trigger
  * rings the engine, which wakes what waits for room as far as there is some. Files of a volume were tried while the volume was what failed: those tries do not count.
+ * @param deed by which a caller asked for it
  */
-export async function endSuspension(ctx: Context, which: Sql): Promise<Suspension | undefined> {
+export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
+  const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
   const { rows } = await ctx.db.pool.query<Suspension>(
     sql`WITH ended AS (
        DELETE FROM suspension WHERE ${which} RETURNING ${columns}
@@ -175,7 +210,7 @@ export async function endSuspension(ctx: Context, which: Sql): Promise<Suspensio
            WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
            WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
          WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
-     ) SELECT * FROM ended`,
+     )${audit ?? empty} SELECT * FROM ended`,
   );
   return rows[0];
 }

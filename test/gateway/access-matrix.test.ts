@@ -124,6 +124,7 @@ const common: Partial<Record<Operation, string>> = {
   listRequests: '{ result: requests { totalCount } }',
   listQuotasByPage: '{ result: quotas { totalCount } }',
   listVerifications: '{ result: verifications { totalCount } }',
+  listAudit: '{ result: audit { totalCount } }',
   suspend:
     'mutation { result: suspend(input: { kind: VOLUME, name: "V1", mode: HELD }) { __typename ... on Failure { message } } }',
   resume: 'mutation { result: resume(input: { kind: VOLUME, name: "V1" }) { __typename ... on Failure { message } } }',

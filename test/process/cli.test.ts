@@ -85,6 +85,7 @@ const commands = {
   ],
   plan: ['--json', '--limit'],
   verify: ['--json', '--again', '--limit'],
+  audit: ['--json', '--csv', '--since', '--until', '--who', '--operation', '--limit'],
   requests: ['--json', '--quota', '--all'],
   watch: ['--json', '--print-paths', '--null'],
   update: ['--json', '--retention', '--label', '--notify-first', '--notify-last', '--max-files', '--max-bytes'],

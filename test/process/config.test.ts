@@ -47,6 +47,7 @@ const defaults: Config = {
   readerSeconds: 60,
   eventDays: 30,
   requestDays: 30,
+  auditDays: 400,
   logLevel: 'info',
   restoreMode: undefined,
   restoreGroup: undefined,
@@ -100,6 +101,7 @@ const names = [
   'READER_SECONDS',
   'EVENT_DAYS',
   'REQUEST_DAYS',
+  'AUDIT_DAYS',
   'LOG_LEVEL',
   'RESTORE_MODE',
   'RESTORE_GROUP',
@@ -182,6 +184,7 @@ test.each<[string, string, Partial<Config>]>([
   ['MAIL_TO', 'Example.org, b.c', { limits: { ...defaults.limits, mailTo: ['example.org', 'b.c'] } }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
+  ['AUDIT_DAYS', '1', { auditDays: 1 }],
   ['GRAPHIQL', 'off', { graphiql: false }],
   ['INTROSPECTION', 'off', { introspection: false }],
   ['PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
@@ -271,6 +274,11 @@ test.each([
     value,
     `REQUEST_DAYS must be a whole number from 0 to 36500, not ${JSON.stringify(value)}`,
   ]),
+  ...['0', '36501', '1.5'].map((value) => [
+    'AUDIT_DAYS',
+    value,
+    `AUDIT_DAYS must be a whole number from 1 to 36500, not ${JSON.stringify(value)}`,
+  ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['GRAPHIQL', value, `GRAPHIQL must be one of on, off, not ${JSON.stringify(value)}`],
@@ -341,6 +349,7 @@ const all = {
   READER_SECONDS: 'x',
   EVENT_DAYS: 'x',
   REQUEST_DAYS: 'x',
+  AUDIT_DAYS: 'x',
   LOG_LEVEL: 'x',
   PUBLIC_URL: 'x',
   ALLOWED_HOSTS: '*',
@@ -350,7 +359,7 @@ test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 14 faults:',
+    'the environment has 15 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

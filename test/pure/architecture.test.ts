@@ -36,7 +36,7 @@ const isIn = (file: string, places: readonly string[]): boolean =>
   places.some((place) => (place.endsWith('/') ? file.startsWith(place) : file === `${place}.ts`));
 
 /** Words of the domain: values, errors, times and exact numbers. */
-const words = ['src/caller', 'src/errors', 'src/stages', 'src/time', 'src/json'];
+const words = ['src/audit', 'src/caller', 'src/errors', 'src/stages', 'src/time', 'src/json'];
 const database = ['src/database/', 'src/generated/'];
 
 /** Beside its own folder. */
@@ -71,7 +71,8 @@ const mayImport: { part: string[]; from: string[] }[] = [
     from: [...database, 'src/errors', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
   },
   { part: ['src/stages'], from: [...database, 'src/events'] },
-  { part: ['src/context'], from: ['src/caller', 'src/database/', 'src/config', 'src/events'] },
+  { part: ['src/audit', 'src/refusals'], from: [...database, 'src/audit', 'src/caller', 'src/errors'] },
+  { part: ['src/context'], from: ['src/caller', 'src/database/', 'src/config', 'src/events', 'src/refusals'] },
   { part: ['src/tape/'], from: ['src/errors'] },
   { part: ['src/planner/'], from: ['src/time'] },
   {
@@ -94,6 +95,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/operations/',
       'src/planner/',
       'src/tape/',
+      'src/audit',
       'src/context',
       'src/errors',
       'src/mail',
@@ -184,6 +186,7 @@ test('nobody imports the wiring but the wiring', () => {
 /** The rooms of src/operations/ and src/engine/, from the bottom up: each imports only from those before it, or its own. */
 const rooms = {
   'src/operations/': [
+    ['audit'],
     ['access'],
     ['quotas'],
     ['mail'],
@@ -452,6 +455,7 @@ const partsOfSeen = [
   'countRequestsOf',
   'isListed',
   'keyOf',
+  'noteRefusal',
   'parseRequestId',
   'readAllowed',
   'readAwaited',

@@ -13,6 +13,7 @@ import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
 import { installExactJson } from '../../src/json.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { Refusals } from '../../src/refusals.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
 import { createDatabase } from './database.js';
@@ -67,7 +68,9 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
     ...options.config,
     access: { ...defaults.access, ...options.config?.access },
   };
-  const ctx: Context = { config, db, events, log, caller: SYSTEM, now: options.now ?? (() => db.clock.now()) };
+  const now = options.now ?? (() => db.clock.now());
+  const refusals = new Refusals(db, log, now);
+  const ctx: Context = { config, db, events, refusals, log, caller: SYSTEM, now };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const { secret: token } = await createToken(
     { ...ctx, now: () => db.clock.now() },
@@ -86,6 +89,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
       await gateway.close();
       await engine?.stop();
       await events.close();
+      await refusals.settle();
       await db.close();
       await database.drop();
       rmSync(dataDir, { recursive: true, force: true });

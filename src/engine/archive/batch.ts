@@ -2,7 +2,7 @@
 import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { type KnownFile, readKnown } from '../../operations/catalogue/files.js';
-import { importRows } from '../../operations/catalogue/import.js';
+import { registerRows } from '../../operations/catalogue/import.js';
 import { findFolderClashes } from '../../operations/catalogue/import-folders.js';
 import { ImportError } from '../../operations/catalogue/import-incoming.js';
 import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
@@ -204,7 +204,7 @@ class ArchiveBatch {
   ): Promise<void> {
     const spotName = this.options.spot ?? null;
     const rows = files.map((file, index) => ({ ...file, line: index + 1, stage, verified, spotName }));
-    await importRows(this.ctx, rows);
+    await registerRows(this.ctx, rows);
   }
 
   /** One file after the other; what fails is told in the result, unless all is to stop. */

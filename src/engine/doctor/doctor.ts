@@ -4,8 +4,10 @@
  * Killed anywhere, it is run again.
  */
 import { randomUUID } from 'node:crypto';
+import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
+import { auditedRun } from '../../operations/audit/audited.js';
 import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
 import { counterFaults } from '../../operations/doctor/counters.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
@@ -32,6 +34,14 @@ const LEASE_SECONDS = 15;
 
 /** @param tell is given each finding as soon as it is known */
 export async function examine(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
+  if (!options.repair) return await examineDisks(ctx, options, tell);
+  const { checksums, adopt } = options;
+  const deed: Deed = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
+  const describe = ({ found, repaired }: Report) => ({ found, repaired });
+  return await auditedRun(ctx, deed, () => examineDisks(ctx, options, tell), describe);
+}
+
+async function examineDisks(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
   const disks = await listDisks(ctx);
   const exam: Examination = {
     ...options,

@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { MemberKind } from '../../generated/prisma/enums.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkText } from '../input.js';
 import { allowManage } from '../policy.js';
 
@@ -47,6 +48,13 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
+  const { quota, ...given } = input;
+  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, (note) =>
+    storeMember(ctx, input, note),
+  );
+}
+
+async function storeMember(ctx: Context, input: MemberInput & { isManager: boolean }, note: Note): Promise<Member> {
   const { quota, kind, name } = checkMember(ctx, 'setMember', input);
   const { rows } = await ctx.db.pool.query<Member & { isFull: boolean }>(
     sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
@@ -55,7 +63,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
           WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
             OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
           ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
-        ) SELECT m.*, m.kind IS NULL AS "isFull", ${ring} FROM q LEFT JOIN made m ON true`,
+        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM made` })}) SELECT m.*, m.kind IS NULL AS "isFull", ${ring} FROM q LEFT JOIN made m ON true`,
   );
   const [made] = rows;
   if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
@@ -70,12 +78,19 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function removeMember(ctx: Context, input: MemberInput): Promise<Member> {
+  const { quota, ...given } = input;
+  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object: quota, given }, (note) =>
+    dropMember(ctx, input, note),
+  );
+}
+
+async function dropMember(ctx: Context, input: MemberInput, note: Note): Promise<Member> {
   const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
   const { rows } = await ctx.db.pool.query<Member>(
     sql`WITH removed AS (
           DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
             AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
-        ) SELECT m.*, ${ring} FROM removed m`,
+        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
   );
   const [removed] = rows;
   if (!removed)

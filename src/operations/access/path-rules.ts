@@ -4,6 +4,7 @@ import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { PathRule } from '../../generated/prisma/client.js';
 import { PathAction, RuleKind } from '../../generated/prisma/enums.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkText } from '../input.js';
 import { allow } from '../policy.js';
 
@@ -45,6 +46,13 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  const { prefix, ...given } = input;
+  return await audited(ctx, { operation: 'setPathRule', kind: 'RULE', object: prefix, given }, (note) =>
+    storeRule(ctx, input, note),
+  );
+}
+
+async function storeRule(ctx: Context, input: PathRuleInput, note: Note): Promise<PathRule> {
   allow(ctx, 'setPathRule');
   const { prefix, action, kind, name } = checkRule(input);
   const { rows } = await ctx.db.pool.query<PathRule>(
@@ -52,20 +60,27 @@ export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<P
           INSERT INTO path_rule (prefix, action, kind, name)
           VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
           ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
-        ) SELECT m.*, ${ring} FROM made m`,
+        ), noted AS (${note()}) SELECT m.*, ${ring} FROM made m`,
   );
   return rows[0] as PathRule;
 }
 
 /** @throws NotFoundError, InvalidInputError */
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  const { prefix, ...given } = input;
+  return await audited(ctx, { operation: 'removePathRule', kind: 'RULE', object: prefix, given }, (note) =>
+    dropRule(ctx, input, note),
+  );
+}
+
+async function dropRule(ctx: Context, input: PathRuleInput, note: Note): Promise<PathRule> {
   allow(ctx, 'removePathRule');
   const { prefix, action, kind, name } = checkRule(input);
   const { rows } = await ctx.db.pool.query<PathRule>(
     sql`WITH removed AS (
           DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
             AND name = ${name} RETURNING ${columns}
-        ) SELECT m.*, ${ring} FROM removed m`,
+        ), noted AS (${note({ each: sql`SELECT ${input.prefix}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
   );
   const [removed] = rows;
   if (!removed) throw new NotFoundError(`there is no such rule for ${quote(prefix === '' ? '/' : prefix)}`);

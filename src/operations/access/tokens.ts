@@ -2,9 +2,11 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 
@@ -34,24 +36,27 @@ const shown = { hash: true } as const;
  * @throws InvalidInputError
  */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
+  const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
+  const id = await audited(ctx, { operation: 'createToken', kind: 'TOKEN', object: '', given: input }, (note) =>
+    storeToken(ctx, input, { secret, note }),
+  );
+  const token = await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
+  return { token, secret };
+}
+
+async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: string; note: Note }): Promise<number> {
   allow(ctx, 'createToken');
   const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
-  const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
-  const token = await ctx.db.prisma.apiToken.create({
-    data: {
-      hash: hashOf(secret),
-      name,
-      role: input.role,
-      quotas,
-      isReadOnly: input.isReadOnly ?? false,
-      note,
-      madeAt: ctx.now(),
-      madeBy: ctx.caller.name,
-      expiresAt,
-    },
-    omit: shown,
+  return await transaction(ctx.db.pool, 'createToken', async (tx) => {
+    const [row] = await tx.query<{ id: number }>(
+      sql`INSERT INTO api_token (hash, name, role, quotas, is_read_only, note, made_at, made_by, expires_at)
+          VALUES (${hashOf(how.secret)}, ${name}, ${input.role}, ${quotas}::text[], ${input.isReadOnly ?? false}, ${note}, ${ctx.now()},
+            ${ctx.caller.name}, ${expiresAt}) RETURNING id`,
+    );
+    const { id } = row as { id: number };
+    await tx.query(how.note({ object: id }));
+    return id;
   });
-  return { token, secret };
 }
 
 /** @throws InvalidInputError */
@@ -89,14 +94,18 @@ export async function listTokens(ctx: Context): Promise<Token[]> {
  * @throws NotFoundError
  */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
-  allow(ctx, 'revokeToken');
-  await ctx.db.pool.query(
-    sql`WITH revoked AS (UPDATE api_token SET revoked_at = ${ctx.now()} WHERE id = ${id} AND revoked_at IS NULL RETURNING id)
-        SELECT pg_notify('tapegate', 'access') FROM revoked`,
-  );
-  const token = await ctx.db.prisma.apiToken.findUnique({ where: { id }, omit: shown });
-  if (!token) throw new NotFoundError(`there is no token with id ${id}`);
-  return token;
+  await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (note) => {
+    allow(ctx, 'revokeToken');
+    await transaction(ctx.db.pool, 'revokeToken', async (tx) => {
+      const known = await tx.query(
+        sql`UPDATE api_token SET revoked_at = coalesce(revoked_at, ${ctx.now()}) WHERE id = ${id} RETURNING id`,
+      );
+      if (known.length === 0) throw new NotFoundError(`there is no token with id ${id}`);
+      await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
+      await tx.query(note());
+    });
+  });
+  return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
 }
 
 export function isToken(text: string): boolean {

@@ -4,20 +4,45 @@
  *
  * The rows go into a temporary table first, so that the transaction can be run again after a deadlock.
  */
+import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { runTransaction } from '../../database/transaction.js';
 import { codeOf } from '../../errors.js';
+import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { applyIncoming } from './import-apply.js';
-import { type ImportResult, loadIncoming, type RowSource } from './import-incoming.js';
+import { ImportError, type ImportResult, loadIncoming, type RowSource } from './import-incoming.js';
 
 /** @throws ImportError */
 export async function importRows(ctx: Context, rows: RowSource): Promise<ImportResult> {
+  const deed: Deed = { operation: 'importRows', kind: 'CATALOGUE', object: '' };
+  return await audited(ctx, deed, async (note) => {
+    try {
+      return await takeIn(ctx, rows, note);
+    } catch (error) {
+      if (error instanceof ImportError) noteRefusal(ctx, { ...deed, given: { faults: error.faults } }, 'INVALID_INPUT');
+      throw error;
+    }
+  });
+}
+
+/** The same for what is audited as a whole. @throws ImportError */
+export async function registerRows(ctx: Context, rows: RowSource): Promise<ImportResult> {
+  return await takeIn(ctx, rows);
+}
+
+async function takeIn(ctx: Context, rows: RowSource, note?: Note): Promise<ImportResult> {
   const client = await ctx.db.pool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // what it adds may be anything, and its source slow
     await loadIncoming(client, rows);
-    return await applyAgain(() => runTransaction(client, 'importRows', (tx) => applyIncoming(ctx, tx)));
+    return await applyAgain(() =>
+      runTransaction(client, 'importRows', async (tx) => {
+        const result = await applyIncoming(ctx, tx);
+        if (note) await tx.query(note({ given: result }));
+        return result;
+      }),
+    );
   } finally {
     const isWhole = await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming`).then(
       () => client.query(sql`RESET statement_timeout`).then(() => true),

@@ -10,6 +10,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { audited } from '../audit/audited.js';
 import { isLeftAlone } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
@@ -136,11 +137,16 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
  * @returns how many
  */
 export async function verifyAgain(ctx: Context, input: { match: string }): Promise<number> {
-  allow(ctx, 'verifyAgain');
-  const match = checkPattern('match', input.match);
-  const { rowCount } = await ctx.db.pool.query(
-    sql`DELETE FROM verification w USING tape_file f
-     WHERE f.id = w.file_id AND f.path LIKE ${likeSubstring(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`,
-  );
-  return rowCount ?? 0;
+  return await audited(ctx, { operation: 'verifyAgain', kind: 'FILES', object: input.match }, async (note) => {
+    allow(ctx, 'verifyAgain');
+    const match = checkPattern('match', input.match);
+    const { rows } = await ctx.db.pool.query<{ count: number }>(
+      sql`WITH noted AS (${note()}), again AS (
+            DELETE FROM verification w USING tape_file f
+            WHERE f.id = w.file_id AND f.path LIKE ${likeSubstring(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL
+            RETURNING true
+          ) SELECT count(*)::int AS count FROM again`,
+    );
+    return rows[0]?.count ?? 0;
+  });
 }

@@ -6,6 +6,7 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkBytes, checkPattern } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -31,18 +32,27 @@ const notFull = { fulls: 0, fullAt: null, fullUntil: null, fullReason: null } as
 
 /** Adds a restore disk, or changes the allocation of a known one, which counts as full no more. */
 export async function setDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
+  const { mountpoint, size } = input;
+  return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object: mountpoint, given: { size } }, (note) =>
+    changeDisk(ctx, input, note),
+  );
+}
+
+async function changeDisk(ctx: Context, input: { mountpoint: string; size: bigint }, note: Note): Promise<DiskRow> {
   const mountpoint = path.resolve(checkPattern('mountpoint', input.mountpoint));
   if (!path.isAbsolute(input.mountpoint)) {
     throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(input.mountpoint)}`);
   }
   checkBytes('size', input.size);
   await refuseNested(ctx, mountpoint);
-  const disk = await ctx.db.prisma.restoreDisk.upsert({
+  const { restoreDisk } = ctx.db.prisma;
+  const set = restoreDisk.upsert({
     where: { mountpoint },
     create: { mountpoint, size: input.size },
     update: { size: input.size, ...notFull },
     omit: internal,
   });
+  const [disk] = await ctx.db.prisma.$transaction([set, ctx.db.prisma.$executeRaw(note({ object: mountpoint }))]);
   await ctx.db.pool.query(roomRing);
   return disk;
 }

@@ -7,7 +7,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { addSeconds } from '../../time.js';
-import { endSuspension } from '../suspensions.js';
+import { auditHold, endSuspension } from '../suspensions.js';
 import type { DiskRow } from './disks.js';
 import { FRESH_SECONDS, isSeenElsewhere } from './measurements.js';
 
@@ -61,7 +61,7 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
           SELECT 'DISK', k.mountpoint, 'HELD', ${reason}, ${now}, ${nextTry}
           FROM restore_disk k WHERE ${which}
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
-        ) UPDATE restore_disk k SET failures = k.failures + 1,
+        ), ${auditHold(ctx, 'DISK', reason)} UPDATE restore_disk k SET failures = k.failures + 1,
             retry_at = CASE WHEN EXISTS (SELECT FROM held) THEN k.retry_at ELSE ${nextTry} END
           WHERE ${which} AND (EXISTS (SELECT FROM held) OR (k.retry_at IS NULL AND EXISTS (
             SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NULL)))

@@ -4,6 +4,7 @@ import { lockDisks } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InUseError, NotFoundError, quote } from '../../errors.js';
+import { audited, type Note } from '../audit/audited.js';
 import { isChanged } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import type { DiskRow } from './disks.js';
@@ -14,6 +15,12 @@ import type { DiskRow } from './disks.js';
  * @throws NotFoundError; InUseError with the figures, while copies are noted on it or recalls will put some there
  */
 export async function forgetDisk(ctx: Context, given: string): Promise<DiskRow> {
+  return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, (note) =>
+    forget(ctx, given, note),
+  );
+}
+
+async function forget(ctx: Context, given: string, note: Note): Promise<DiskRow> {
   const mountpoint = checkPattern('mountpoint', given);
   return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
     // locked first and judged in a second statement, which sees what whoever had it locked before has put there
@@ -40,6 +47,7 @@ export async function forgetDisk(ctx: Context, given: string): Promise<DiskRow> 
     }
     await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
+    await tx.query(note());
     return row;
   });
 }

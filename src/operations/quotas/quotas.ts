@@ -3,8 +3,10 @@
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
@@ -29,22 +31,35 @@ function checkWeight(weight: number): number {
 
 /** Makes a quota, or changes what is given of a known one; one that was removed is there again. A size below what is used stops new requests only. */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
+  const { user, ...given } = input;
+  await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, (note) =>
+    changeQuota(ctx, input, note),
+  );
+  return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
+}
+
+async function changeQuota(ctx: Context, input: SetQuotaInput, note: Note): Promise<void> {
   const user = checkText('user', input.user);
   if (user === '') throw new InvalidInputError('user', 'must not be empty');
-  const changes = {
-    ...(input.size === undefined ? {} : { size: checkBytes('size', input.size) }),
-    ...(input.email === undefined ? {} : { email: input.email === '' ? '' : checkAddress('email', input.email) }),
-    ...(input.notes === undefined ? {} : { notes: checkText('notes', input.notes) }),
-    ...(input.weight === undefined ? {} : { weight: checkWeight(input.weight) }),
-  };
-  const { quota } = ctx.db.prisma;
-  if (changes.size !== undefined) {
-    const made = { ...changes, size: changes.size };
-    return await quota.upsert({ where: { user }, create: { user, ...made }, update: { ...made, removedAt: null } });
-  }
-  const [changed] = await quota.updateManyAndReturn({ where: { user, removedAt: null }, data: changes });
-  if (changed) return changed;
-  throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
+  const size = input.size === undefined ? undefined : checkBytes('size', input.size);
+  const email = input.email ? checkAddress('email', input.email) : (input.email ?? null);
+  const notes = input.notes === undefined ? null : checkText('notes', input.notes);
+  const weight = input.weight === undefined ? null : checkWeight(input.weight);
+  const changes = sql`email = coalesce(${email}::text, q.email), notes = coalesce(${notes}::text, q.notes),
+    weight = coalesce(${weight}::float8, q.weight)`;
+  await transaction(ctx.db.pool, 'setQuota', async (tx) => {
+    const changed = await tx.query(
+      size === undefined
+        ? sql`UPDATE quota q SET ${changes} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`
+        : sql`INSERT INTO quota AS q ("user", size, email, notes, weight)
+              VALUES (${user}, ${size}, coalesce(${email}::text, ''), coalesce(${notes}::text, ''), coalesce(${weight}::float8, 1))
+              ON CONFLICT ("user") DO UPDATE SET size = excluded.size, removed_at = NULL, ${changes} RETURNING q.id`,
+    );
+    if (changed.length === 0) {
+      throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
+    }
+    await tx.query(note());
+  });
 }
 
 /** Quotas in order of their users: counted, or by the page. */

@@ -4,6 +4,7 @@ import { lockQuotaAlone } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InUseError, quote } from '../../errors.js';
+import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { findQuota, type QuotaRow } from './charges.js';
@@ -14,22 +15,25 @@ import { findQuota, type QuotaRow } from './charges.js';
  * @throws UnknownUserError; InUseError with the figures, while requests of the user live
  */
 export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow> {
-  const user = checkText('user', given);
-  return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
-    await lockQuotaAlone(tx, sql`q."user" = ${user}`);
-    const quota = await findQuota(tx, user);
-    // a size of nothing keeps programs out that do not know of quotas that were removed
-    await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
-    const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
-      sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
+  return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
+    const user = checkText('user', given);
+    return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
+      await lockQuotaAlone(tx, sql`q."user" = ${user}`);
+      const quota = await findQuota(tx, user);
+      // a size of nothing keeps programs out that do not know of quotas that were removed
+      await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
+      const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
+        sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
             coalesce(sum(r.bytes_total), 0) AS bytes
           FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.retention > ${ctx.now()}`,
-    );
-    if (live && live.count > 0) {
-      throw new InUseError(
-        `the quota of user ${quote(user)} has ${live.count} live requests with ${live.files} files of ${live.bytes} bytes: cancel them first`,
       );
-    }
-    return quota;
+      if (live && live.count > 0) {
+        throw new InUseError(
+          `the quota of user ${quote(user)} has ${live.count} live requests with ${live.files} files of ${live.bytes} bytes: cancel them first`,
+        );
+      }
+      await tx.query(note());
+      return quota;
+    });
   });
 }

@@ -6,6 +6,7 @@ import { transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { mayPath, ruledGroupsOf } from '../access/paths.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, findQuota } from '../quotas/charges.js';
@@ -38,6 +39,12 @@ export interface CreateRequestInput extends LimitsInput {
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError; nothing is stored then
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
+  return await audited(ctx, { operation: 'createRequest', kind: 'REQUEST', object: '', given: input }, (note) =>
+    create(ctx, input, note),
+  );
+}
+
+async function create(ctx: Context, input: CreateRequestInput, note: Note): Promise<number> {
   const now = ctx.now();
   const { wish, label, retention, limits, user, addresses } = checkRequest(input, now);
   allow(ctx, 'createRequest', user);
@@ -62,6 +69,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
     await charge(tx, quota, bytes);
     if (bytes === 0n) await findQuota(tx, user); // which may have been removed before the request was stored
     await settleRequests(ctx, tx, [id]);
+    await tx.query(note({ object: id }));
     return id;
   });
 }

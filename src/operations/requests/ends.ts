@@ -4,6 +4,7 @@ import { lockRecalls, lockRequests } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../events.js';
+import { audited } from '../audit/audited.js';
 import { isLive, isWaiting } from '../conditions.js';
 import { refund } from '../quotas/charges.js';
 import { lockOwnRequest } from './rows.js';
@@ -13,10 +14,13 @@ import { lockOwnRequest } from './rows.js';
  * @throws NotFoundError
  */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
-  await transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
-    await lockOwnRequest(ctx, tx, 'cancelRequest', id);
-    await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED');
-  });
+  await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (note) =>
+    transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
+      await lockOwnRequest(ctx, tx, 'cancelRequest', id);
+      await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED');
+      await tx.query(note());
+    }),
+  );
   return id;
 }
 

@@ -2,7 +2,9 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError } from '../../errors.js';
+import { audited } from '../audit/audited.js';
 import { allow } from '../policy.js';
 
 const MAX_PRIORITY = 1000;
@@ -13,13 +15,22 @@ const MAX_PRIORITY = 1000;
  * @throws InvalidInputError, NotFoundError
  */
 export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
-  allow(ctx, 'setPriority');
   const { id, priority } = input;
-  if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
-    const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
-    throw new InvalidInputError('priority', problem);
-  }
-  const { rowCount } = await ctx.db.pool.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id}`);
-  if (rowCount === 0) throw new NotFoundError(`there is no request with id ${id}`);
-  return id;
+  return await audited(
+    ctx,
+    { operation: 'setPriority', kind: 'REQUEST', object: id, given: { priority } },
+    async (note) => {
+      allow(ctx, 'setPriority');
+      if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
+        const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
+        throw new InvalidInputError('priority', problem);
+      }
+      await transaction(ctx.db.pool, 'setPriority', async (tx) => {
+        const found = await tx.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id} RETURNING id`);
+        if (found.length === 0) throw new NotFoundError(`there is no request with id ${id}`);
+        await tx.query(note());
+      });
+      return id;
+    },
+  );
 }

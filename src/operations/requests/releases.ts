@@ -5,6 +5,7 @@ import { raw, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import { isBefore } from '../../time.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern } from '../input.js';
 import { refund } from '../quotas/charges.js';
 import { dropRecalls } from './ends.js';
@@ -30,10 +31,19 @@ export interface ReleaseFilesInput {
  * @throws NotFoundError; InvalidInputError for what the request never took, and nothing is changed then
  */
 export async function releaseFiles(ctx: Context, input: ReleaseFilesInput): Promise<number> {
+  const { id, ...given } = input;
+  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, (note) =>
+    release(ctx, input, note),
+  );
+  return id;
+}
+
+async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Promise<void> {
   const choice = checkChoice(input);
   await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
     const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
     await chooseFiles(tx, request, choice);
+    await tx.query(note());
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
     const held = await letGoHolds(tx, request.id);
     const dropped = await dropAwaited(tx, request.id);
@@ -44,7 +54,6 @@ export async function releaseFiles(ctx: Context, input: ReleaseFilesInput): Prom
     await recountRequests(tx, [request.id], ctx.now());
     await advanceRequests(ctx, tx, [request.id]);
   });
-  return input.id;
 }
 
 type Choice = { paths: readonly string[] } | { match: string };

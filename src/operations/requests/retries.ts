@@ -5,6 +5,7 @@ import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, WrongQuotaError } from '../../errors.js';
 import { isBefore } from '../../time.js';
+import { audited, type Note } from '../audit/audited.js';
 import { checkText } from '../input.js';
 import { findQuota } from '../quotas/charges.js';
 import { settleRequests } from './holds.js';
@@ -24,6 +25,14 @@ export interface RetryRequestInput {
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError when the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
+  const { id, ...given } = input;
+  await audited(ctx, { operation: 'retryRequest', kind: 'REQUEST', object: id, given }, (note) =>
+    retry(ctx, input, note),
+  );
+  return id;
+}
+
+async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promise<void> {
   const user = input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota);
   await transaction(ctx.db.pool, 'retryRequest', async (tx) => {
     const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
@@ -32,6 +41,7 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
       throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
     }
+    await tx.query(note());
     const failed = await tx.query<{ fileId: bigint }>(
       sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
           WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
@@ -43,5 +53,4 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
       sql`UPDATE recall c SET not_before = NULL, attempts = 0 WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
     );
   });
-  return input.id;
 }

@@ -6,6 +6,7 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { UnknownUserError, WrongQuotaError } from '../../errors.js';
 import { isBefore } from '../../time.js';
+import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
@@ -38,6 +39,14 @@ export interface UpdateRequestInput extends LimitsInput {
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError
  */
 export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
+  const { id, ...rest } = input;
+  await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, (note) =>
+    update(ctx, input, note),
+  );
+  return id;
+}
+
+async function update(ctx: Context, input: UpdateRequestInput, note: Note): Promise<void> {
   allow(ctx, 'updateRequest');
   const given = checkUpdate(input);
   const { id } = input;
@@ -45,8 +54,7 @@ export async function updateRequest(ctx: Context, input: UpdateRequestInput): Pr
   // only then may files join: others need not wait for an import
   const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
   // a request may end just now, after it was looked at
-  if (!(await tryUpdate(ctx, input, given, joins))) await tryUpdate(ctx, input, given, true);
-  return id;
+  if (!(await tryUpdate(ctx, input, { given, joins, note }))) await tryUpdate(ctx, input, { given, joins: true, note });
 }
 
 /** Without a lock: has the request ended, or should it have? */
@@ -58,14 +66,13 @@ async function isOver(ctx: Context, id: number): Promise<boolean> {
 }
 
 /**
- * @param joins files may join: the catalogue's lock is held, which comes before all others
+ * @param how.joins files may join: the catalogue's lock is held, which comes before all others
  * @returns false when they would have to, and nothing is changed
  */
 async function tryUpdate(
   ctx: Context,
   input: UpdateRequestInput,
-  given: ReturnType<typeof checkUpdate>,
-  joins: boolean,
+  { given, joins, note }: { given: ReturnType<typeof checkUpdate>; joins: boolean; note: Note },
 ): Promise<boolean> {
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
@@ -90,6 +97,7 @@ async function tryUpdate(
     if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
     else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
     else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
+    await tx.query(note());
     return true;
   });
 }

@@ -1,0 +1,93 @@
+/**
+ * The rows of `audit`: who asked for which change, and what came of it. A row of a change is written in the change's own
+ * transaction (operations/audit/audited.ts), one of a refusal beside it (refusals.ts).
+ */
+import type { Caller } from './caller.js';
+import { type Sql, sql } from './database/sql.js';
+
+/** What a change may be about. NONE: the service as a whole, or nobody knows. */
+export type AuditKind =
+  | 'REQUEST'
+  | 'QUOTA'
+  | 'USER'
+  | 'TOKEN'
+  | 'FILES'
+  | 'VOLUME'
+  | 'DRIVE'
+  | 'BACKEND'
+  | 'DISK'
+  | 'CATALOGUE'
+  | 'RULE'
+  | 'NONE';
+
+/** Something that a caller asks for. */
+export interface Deed {
+  /** By its name in the policy table; what is in none has a name of its own, such as `identify`. */
+  operation: string;
+  kind: AuditKind;
+  /** Its id or name; for files the match. Empty while it has none. */
+  object: string | number;
+  /** What was given, which is cut; nothing secret. */
+  given?: object | undefined;
+}
+
+/** DONE, BEGUN (what goes on, and is one transaction after another), or the code of an error. */
+export type AuditResult = string;
+
+/** Whoever asks: callers, and those who are known only by where they ask from. */
+export type Asker = Pick<Caller, 'name' | 'way' | 'tokenId' | 'address'>;
+
+/** The statement that writes a row. @param count refusals that it stands for */
+export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {
+  const object = sql`SELECT ${plain(String(deed.object))}::text`;
+  return insertRows(now, asker, deed, { objects: object, result, count });
+}
+
+/** The same with a row for each object that a query gives: of what a part of the same statement has changed. */
+export function auditRowOfEach(now: string, asker: Asker, deed: Omit<Deed, 'object'>, objects: Sql): Sql {
+  return insertRows(now, asker, deed, { objects, result: 'DONE', count: 1 });
+}
+
+function insertRows(
+  now: string,
+  { name, way, tokenId, address }: Asker,
+  { operation, kind, given = {} }: Omit<Deed, 'object'>,
+  { objects, result, count }: { objects: Sql; result: AuditResult; count: number },
+): Sql {
+  return sql`INSERT INTO audit (at, who, way, token_id, address, operation, kind, object, given, result, count)
+    SELECT ${now}::timestamp, ${plain(name)}::text, ${way}::text, ${tokenId ?? null}::int, ${address ?? null}::text, ${operation}::text,
+      ${kind}::text, o.object, ${formatGiven(given)}::jsonb, ${result}::text, ${count}::int FROM (${objects}) o (object)`;
+}
+
+const MAX_TEXT = 250;
+/** What an object is called must be found again: paths are the longest. */
+const MAX_OBJECT = 2100;
+const MAX_ITEMS = 10;
+const MAX_DEPTH = 4;
+const MAX_GIVEN = 8000;
+
+/** A text that PostgreSQL takes, whatever it was. */
+function plain(text: string, max = MAX_OBJECT): string {
+  const kept = text.length > max ? `${text.slice(0, max)}… (${text.length} characters)` : text;
+  return kept.replaceAll('\0', '\uFFFD').toWellFormed();
+}
+
+/** As JSON, cut: of a list the first ones and how many there are, of a text its beginning. What is undefined is left out. */
+function formatGiven(given: object): string {
+  const text = JSON.stringify(cut(given, MAX_DEPTH));
+  return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
+}
+
+function cut(value: unknown, depth: number): unknown {
+  if (typeof value === 'string') return plain(value, MAX_TEXT);
+  // integers of any size stay what they are
+  if (typeof value === 'bigint') return String(value);
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth === 0) return '…';
+  if (Array.isArray(value)) {
+    const first = value.slice(0, MAX_ITEMS).map((item) => cut(item, depth - 1));
+    return value.length > MAX_ITEMS ? { count: value.length, first } : first;
+  }
+  const entries = Object.entries(value).slice(0, 4 * MAX_ITEMS);
+  return Object.fromEntries(entries.map(([key, item]) => [plain(key, MAX_TEXT), cut(item, depth - 1)]));
+}

@@ -1,0 +1,67 @@
+/**
+ * Whatever changes something for a caller is audited: the row that says it is done is written in the transaction of the change,
+ * so that it is there if and only if the change is, wherever a process dies. What is refused is noted beside, since its transaction
+ * is taken back.
+ */
+import { auditRow, auditRowOfEach, type Deed } from '../../audit.js';
+import type { Context } from '../../context.js';
+import type { Sql } from '../../database/sql.js';
+import { UserError } from '../../errors.js';
+import { type Operation, policy } from '../policy.js';
+
+/** What the right to change something is asked for, and changes nothing. */
+const reading = ['estimateRequest', 'listTokens', 'listAudit'] as const satisfies readonly Operation[];
+
+type Reading = (typeof reading)[number];
+type Writing = {
+  [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
+}[Operation];
+
+/** The operations that are audited, of those that the policy has. */
+export type Changing = Exclude<Writing, Reading>;
+
+export function isChanging(operation: Operation): operation is Changing {
+  const isReading = (reading as readonly Operation[]).includes(operation);
+  return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
+}
+
+/**
+ * The statement for the transaction of the change, or a part of its one statement.
+ * @param more what is known only by then; `each` gives the objects, of a statement that may change nothing
+ */
+export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
+
+/**
+ * Runs an operation. Everything that may refuse it, `allow` first, is within `work`, which runs the statement of `note` once.
+ * @param deed given as it came: it is cut, and must be free of secrets
+ */
+export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
+  try {
+    return await work(({ each, ...more } = {}) =>
+      each
+        ? auditRowOfEach(ctx.now(), ctx.caller, { ...deed, ...more }, each)
+        : auditRow(ctx.now(), ctx.caller, { ...deed, ...more }),
+    );
+  } catch (error) {
+    if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
+    throw error;
+  }
+}
+
+/** @param code of the error that the caller is told */
+export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
+  ctx.refusals.note(ctx.caller, deed, code);
+}
+
+/** Of what is one transaction after another: before the first one, that it has begun, and after the last one, what came of it. */
+export async function auditedRun<T extends object>(
+  ctx: Context,
+  deed: Deed,
+  work: () => Promise<T>,
+  describe: (result: T) => object,
+): Promise<T> {
+  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, deed, 'BEGUN'));
+  const result = await work();
+  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, { ...deed, given: { ...deed.given, ...describe(result) } }));
+  return result;
+}

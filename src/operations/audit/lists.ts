@@ -1,0 +1,48 @@
+/** The audit as operators read it. */
+import type { AuditKind } from '../../audit.js';
+import type { Context } from '../../context.js';
+import { allOf, type Sql, sql } from '../../database/sql.js';
+import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { allow } from '../policy.js';
+
+/** What is not given, or empty, leaves nothing out. */
+export interface ListAuditInput {
+  who?: string | null | undefined;
+  operation?: string | null | undefined;
+  objectKind?: AuditKind | null | undefined;
+  /** An id or a name, whole. */
+  object?: string | null | undefined;
+  /** From this time on, and before that one. */
+  since?: string | null | undefined;
+  until?: string | null | undefined;
+}
+
+/** In the order in which it was written: counted, or by the page. */
+export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSignal) {
+  allow(ctx, 'listAudit');
+  const rows = sql`audit a WHERE ${allOf(conditionsOf(input))}`;
+  return {
+    count: () => countRows(ctx, { rows, reader }),
+    page: (page: KeyPage<bigint>, query: object) =>
+      readPageRows(ctx, { rows, reader, id: sql`a.id`, key: sql`a.id` }, page, (ids: bigint[]) => {
+        const where = { id: { in: ids } };
+        return ctx.db.prisma.audit.findMany({ ...query, where, orderBy: { id: 'asc' } });
+      }),
+  };
+}
+
+function conditionsOf({ who, operation, objectKind, object, since, until }: ListAuditInput): Sql[] {
+  const conditions: Sql[] = [sql`true`];
+  if (who) conditions.push(sql`a.who = ${storable(who)}`);
+  if (operation) conditions.push(sql`a.operation = ${storable(operation)}`);
+  if (objectKind) conditions.push(sql`a.kind = ${objectKind}`);
+  if (object) conditions.push(sql`a.object = ${storable(object)}`);
+  if (since) conditions.push(sql`a.at >= ${since}::timestamp`);
+  if (until) conditions.push(sql`a.at < ${until}::timestamp`);
+  return conditions;
+}
+
+/** What no row has, PostgreSQL need not take: a text is looked for as it would be stored. */
+function storable(text: string): string {
+  return text.replaceAll('\0', '\uFFFD').toWellFormed();
+}

@@ -1,0 +1,104 @@
+/**
+ * Refusals in the audit, bounded: the first one of a caller, an operation and an error's code within a minute is a row at once, and
+ * those that follow are a row with their number once the minute is over; beyond some callers a minute, they are counted together. So whoever
+ * asks in vain, however often and as whomever, fills no disk. A process that is killed takes the number of its last minute with it.
+ */
+import type { Logger } from 'pino';
+import { type Asker, auditRow, type Deed } from './audit.js';
+import type { Database } from './database/client.js';
+import type { Sql } from './database/sql.js';
+import { logFailure } from './errors.js';
+
+/** Rows of a minute that say who, beside those that count. */
+const MAX_ASKERS = 20;
+const MINUTE_MS = 60_000;
+
+interface Repeats {
+  asker: Asker;
+  deed: Deed;
+  code: string;
+  count: number;
+}
+
+export class Refusals {
+  private readonly db: Pick<Database, 'pool'>;
+  private readonly log: Logger;
+  private readonly now: () => string;
+  private minute = '';
+  private readonly repeats = new Map<string, Repeats>();
+  private askers = 0;
+  private timer: NodeJS.Timeout | undefined;
+  private turn: Promise<void> = Promise.resolve();
+
+  constructor(db: Pick<Database, 'pool'>, log: Logger, now: () => string) {
+    this.db = db;
+    this.log = log;
+    this.now = now;
+  }
+
+  /** Waits for nothing. @param code of the error */
+  note(asker: Asker, deed: Deed, code: string): void {
+    const now = this.now();
+    const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
+    if (minute !== this.minute) this.flush();
+    this.minute = minute;
+    const { name, way, tokenId } = asker;
+    // whoever is known is the same from wherever it asks
+    const key = JSON.stringify([deed.operation, code, way, name, tokenId, name === '' ? asker.address : '']);
+    const known = this.repeats.get(key);
+    if (known) {
+      known.count++;
+      return;
+    }
+    if (this.askers >= MAX_ASKERS) {
+      this.noteOther(deed, code);
+      return;
+    }
+    this.askers++;
+    this.repeats.set(key, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
+    this.write(auditRow(now, asker, deed, code));
+  }
+
+  /** Writes what was counted. @returns when all of it is written */
+  async settle(): Promise<void> {
+    this.flush();
+    clearTimeout(this.timer);
+    await this.turn;
+  }
+
+  private noteOther({ operation }: Deed, code: string): void {
+    const key = JSON.stringify([operation, code]);
+    const known = this.repeats.get(key);
+    if (known) known.count++;
+    else {
+      const asker: Asker = { name: '', way: 'open', tokenId: undefined, address: undefined };
+      this.repeats.set(key, { asker, deed: { operation, kind: 'NONE', object: '' }, code, count: 1 });
+      this.wait();
+    }
+  }
+
+  private flush(): void {
+    const counted = [...this.repeats.values()].filter(({ count }) => count > 0);
+    this.repeats.clear();
+    this.askers = 0;
+    for (const { asker, deed, code, count } of counted) this.write(auditRow(this.now(), asker, deed, code, count));
+  }
+
+  private write(row: Sql): void {
+    this.turn = this.turn
+      .then(() => this.db.pool.query(row))
+      .then(
+        () => {},
+        (error) => logFailure(this.log, error, 'a refusal is not in the audit'),
+      );
+    this.wait();
+  }
+
+  /** For the end of the minute, where nobody is refused any more. */
+  private wait(): void {
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      this.flush();
+    }, MINUTE_MS).unref();
+  }
+}

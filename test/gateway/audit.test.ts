@@ -1,0 +1,325 @@
+/** Who asked for which change: each one that is made has its row, in the same transaction, and what is refused is counted. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Context } from '../../src/context.js';
+import { removeMember, setMember } from '../../src/operations/access/members.js';
+import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
+import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
+import { type Changing, isChanging } from '../../src/operations/audit/audited.js';
+import { pruneAudit } from '../../src/operations/audit/prune.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { setMedium } from '../../src/operations/catalogue/media.js';
+import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { holdDisk } from '../../src/operations/disks/failing.js';
+import { forgetDisk } from '../../src/operations/disks/remove.js';
+import { type Operation, policy } from '../../src/operations/policy.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { removeQuota } from '../../src/operations/quotas/remove.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { setPriority } from '../../src/operations/requests/priorities.js';
+import { releaseFiles } from '../../src/operations/requests/releases.js';
+import { retryRequest } from '../../src/operations/requests/retries.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
+import { holdFailing, resume, suspend } from '../../src/operations/suspensions.js';
+import { addSeconds } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota, buildRow } from '../support/factories.js';
+import { ask, askData, type Connection } from '../support/graphql.js';
+import { call } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
+
+let app: TestApp;
+let now: string | undefined;
+let alice: { url: string; token: string; headers: { Authorization: string } };
+
+beforeAll(async () => {
+  app = await startApp({
+    config: { access: { auth: new Set(['token']) } },
+    now: () => now ?? app.ctx.db.clock.now(),
+  });
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a/2' }]);
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  alice = { url: app.url, token: secret, headers: { Authorization: `Bearer ${secret}` } };
+});
+afterAll(() => app.close());
+
+interface Row {
+  id: bigint;
+  who: string;
+  way: string;
+  tokenId: number | null;
+  address: string | null;
+  operation: string;
+  kind: string;
+  object: string;
+  given: string;
+  result: string;
+  count: number;
+}
+
+/** What was written since, oldest first; what is counted is written first. */
+async function rowsAfter(id: bigint): Promise<Row[]> {
+  await app.ctx.refusals.settle();
+  const { rows } = await app.ctx.db.pool.query<Row>(
+    'SELECT id, who, way, token_id AS "tokenId", address, operation, kind, object, given::text AS given, result, count FROM audit WHERE id > $1 ORDER BY id',
+    [id],
+  );
+  return rows;
+}
+
+async function newestId(): Promise<bigint> {
+  await app.ctx.refusals.settle();
+  const { rows } = await app.ctx.db.pool.query<{ id: bigint }>('SELECT coalesce(max(id), 0) AS id FROM audit');
+  return rows[0]?.id ?? 0n;
+}
+
+const make = () => createRequest(app.ctx, { quota: 'alice', pattern: '/a/' });
+let serial = 0;
+const unique = (word: string) => `${word}${++serial}`;
+
+/** How each operation is prepared, and called with what that gives. */
+interface Try<Given = never> {
+  prepare?: () => Promise<Given>;
+  run: (ctx: Context, given: Given) => Promise<unknown>;
+}
+const attempt = <Given>(it: Try<Given>) => it as unknown as Try;
+
+const changes: Record<Changing, Try> & Record<string, Try> = {
+  createRequest: attempt({ run: (ctx) => createRequest(ctx, { quota: 'alice', pattern: '/a/' }) }),
+  updateRequest: attempt({ prepare: make, run: (ctx, id) => updateRequest(ctx, { id, label: 'x' }) }),
+  cancelRequest: attempt({ prepare: make, run: (ctx, id) => cancelRequest(ctx, id) }),
+  releaseFiles: attempt({ prepare: make, run: (ctx, id) => releaseFiles(ctx, { id, match: '/a/1' }) }),
+  retryRequest: attempt({ prepare: make, run: (ctx, id) => retryRequest(ctx, { id }) }),
+  setPriority: attempt({ prepare: make, run: (ctx, id) => setPriority(ctx, { id, priority: 7 }) }),
+  suspend: attempt({ run: (ctx) => suspend(ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: 'worn' }) }),
+  resume: attempt({
+    prepare: async () => {
+      await suspend(app.ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: 'worn' });
+    },
+    run: (ctx) => resume(ctx, { kind: 'VOLUME', name: 'V00001' }),
+  }),
+  verifyAgain: attempt({
+    prepare: async () => {
+      const path = `/bad/${unique('file')}`;
+      await addFiles(app.ctx, [{ path, stage: 'UNVERIFIED', verified: null }]);
+      await app.ctx.db.pool.query(
+        `INSERT INTO verification (file_id, attempts, error_class, error, at) SELECT id, 1, 'MEDIA', 'bad', now() FROM tape_file WHERE path = $1`,
+        [path],
+      );
+      return path;
+    },
+    run: (ctx, match) => verifyAgain(ctx, { match }),
+  }),
+  createToken: attempt({ run: (ctx) => createToken(ctx, { name: 'bob', role: 'USER' }) }),
+  revokeToken: attempt({
+    prepare: async () => (await createToken(app.ctx, { name: 'bob', role: 'USER' })).token.id,
+    run: (ctx, id) => revokeToken(ctx, id),
+  }),
+  setMember: attempt({
+    run: (ctx) => setMember(ctx, { quota: 'alice', kind: 'USER', name: unique('member'), isManager: false }),
+  }),
+  removeMember: attempt({
+    prepare: async () => {
+      const name = unique('member');
+      await setMember(app.ctx, { quota: 'alice', kind: 'USER', name, isManager: true });
+      return name;
+    },
+    run: (ctx, name) => removeMember(ctx, { quota: 'alice', kind: 'USER', name }),
+  }),
+  setPathRule: attempt({
+    run: (ctx) => setPathRule(ctx, { prefix: `/${unique('rule')}`, action: 'LIST', kind: 'EVERYBODY' }),
+  }),
+  removePathRule: attempt({
+    prepare: async () => {
+      const prefix = `/${unique('rule')}`;
+      await setPathRule(app.ctx, { prefix, action: 'LIST', kind: 'EVERYBODY' });
+      return prefix;
+    },
+    run: (ctx, prefix) => removePathRule(ctx, { prefix, action: 'LIST', kind: 'EVERYBODY' }),
+  }),
+  // what operators do with the database opened
+  setQuota: attempt({ run: (ctx) => setQuota(ctx, { user: unique('user'), size: 5n }) }),
+  removeQuota: attempt({
+    prepare: async () => (await setQuota(app.ctx, { user: unique('user'), size: 5n })).user,
+    run: (ctx, user) => removeQuota(ctx, user),
+  }),
+  setDisk: attempt({ run: (ctx) => setDisk(ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n }) }),
+  forgetDisk: attempt({
+    prepare: async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })).mountpoint,
+    run: (ctx, mountpoint) => forgetDisk(ctx, mountpoint),
+  }),
+  setMedium: attempt({
+    run: (ctx) => setMedium(ctx, { medium: serial++ % 2 ? 'linear' : 'lto-8', names: ['V00001'] }),
+  }),
+  importRows: attempt({ run: (ctx) => importRows(ctx, [buildRow({ path: `/i/${unique('file')}` })]) }),
+};
+
+test('every operation that changes something is tried here', () => {
+  const known = Object.keys(policy).filter((operation) => isChanging(operation as Operation));
+  expect(known.filter((operation) => !(operation in changes))).toEqual([]);
+  expect(known.length).toBeGreaterThan(10);
+});
+
+describe.each(Object.entries(changes))('%s', (operation, { prepare, run }) => {
+  test('what is done has one row, which says who asked', async () => {
+    const given = (await prepare?.()) as never;
+    const before = await newestId();
+    const caller = { ...app.ctx.caller, name: 'carol', way: 'token' as const, tokenId: 17, address: '192.0.2.7' };
+    await run({ ...app.ctx, caller }, given);
+    const rows = await rowsAfter(before);
+    expect(rows.map(({ operation: name, result }) => [name, result])).toEqual([[operation, 'DONE']]);
+    expect(rows[0]).toMatchObject({ who: 'carol', way: 'token', tokenId: 17, address: '192.0.2.7', count: 1 });
+    expect(rows[0]?.object === '').toBe(operation === 'importRows');
+  });
+
+  test('what cannot be audited is not done', async () => {
+    const given = (await prepare?.()) as never;
+    const { pool } = app.ctx.db;
+    await pool.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;
+      CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION refuse()`);
+    try {
+      const before = await dumpTables(app.ctx);
+      const tokens = async () => (await pool.query('SELECT * FROM api_token ORDER BY id')).rows;
+      const known = await tokens();
+      await expect(run(app.ctx, given)).rejects.toThrow('no room');
+      expect(await dumpTables(app.ctx)).toEqual(before);
+      expect(await tokens()).toEqual(known);
+    } finally {
+      await pool.query('DROP TRIGGER refuse ON audit; DROP FUNCTION refuse');
+    }
+  });
+});
+
+test.each(Object.keys(policy).filter((operation) => isChanging(operation as Operation)))(
+  '%s: who may not is in the audit, once and with the number of the repeats',
+  async (operation) => {
+    const { prepare, run } = changes[operation as Changing];
+    const given = (await prepare?.()) as never;
+    const before = await newestId();
+    const caller = { ...app.ctx.caller, name: 'mallory', roles: new Set<never>(), address: '192.0.2.9' };
+    for (let n = 0; n < 5; n++) {
+      await expect(run({ ...app.ctx, caller }, given)).rejects.toMatchObject({ code: 'FORBIDDEN' });
+    }
+    const rows = await rowsAfter(before);
+    expect(rows).toMatchObject([
+      { who: 'mallory', address: '192.0.2.9', operation, result: 'FORBIDDEN', count: 1 },
+      { who: 'mallory', operation, object: '', result: 'FORBIDDEN', count: 4 },
+    ]);
+  },
+);
+
+test('what is asked over both protocols says who, from where, what and with what result', async () => {
+  const before = await newestId();
+  const body = { quota: 'alice', patterns: '/a/', label: 'mine' };
+  const { body: made } = await call(alice, 'POST', '/requests', { headers: alice.headers, body });
+  const id = (made as [{ req_id: number }])[0].req_id;
+  await askData(alice, `mutation { cancelRequest(id: ${id}) { __typename } }`);
+  await call(alice, 'POST', '/requests', { headers: alice.headers, body: { ...body, quota: 'bob' } });
+  await ask(alice, 'mutation { suspend(input: { kind: VOLUME, name: "V00001", mode: HELD }) { __typename } }');
+  const rows = await rowsAfter(before);
+  const who = { who: 'alice', way: 'token', tokenId: expect.any(Number), address: '127.0.0.1', count: 1 };
+  expect(rows).toMatchObject([
+    { ...who, operation: 'createRequest', kind: 'REQUEST', object: String(id), result: 'DONE' },
+    { ...who, operation: 'cancelRequest', kind: 'REQUEST', object: String(id), result: 'DONE' },
+    { ...who, operation: 'createRequest', object: '', result: 'FORBIDDEN' },
+    { ...who, operation: 'suspend', result: 'FORBIDDEN' },
+  ]);
+  expect(JSON.parse(rows[0]?.given ?? '')).toMatchObject({ quota: 'alice', pattern: '/a/', label: 'mine' });
+});
+
+test('who is not known is counted by where it asks from, and nothing of what it shows is kept', async () => {
+  const before = await newestId();
+  for (let n = 0; n < 50; n++) {
+    const headers = { Authorization: `Bearer tapegate_guess${n}` };
+    expect((await call(app, 'GET', '/quota/alice', { headers })).status).toBe(401);
+  }
+  const rows = await rowsAfter(before);
+  expect(rows.map(({ operation, result, address, count }) => [operation, result, address, count])).toEqual([
+    ['identify', 'UNAUTHENTICATED', '127.0.0.1', 1],
+    ['identify', 'UNAUTHENTICATED', '127.0.0.1', 49],
+  ]);
+  expect(JSON.stringify(rows.map(({ given }) => given))).not.toContain('guess');
+});
+
+test('refusals of a thousand callers within a minute are few rows, and none is lost from their number', async () => {
+  const before = await newestId();
+  for (let n = 0; n < 1000; n++) {
+    const caller = { ...app.ctx.caller, name: `caller${n}`, roles: new Set<never>() };
+    await expect(cancelRequest({ ...app.ctx, caller }, 1)).rejects.toThrow();
+  }
+  const rows = await rowsAfter(before);
+  expect(rows.length).toBeLessThan(50);
+  expect(rows.reduce((sum, { count }) => sum + count, 0)).toBe(1000);
+});
+
+test('what was given is cut, and takes no text that a database refuses', async () => {
+  const before = await newestId();
+  const files = Array.from({ length: 50_000 }, (_, n) => `/long/${'x'.repeat(200)}${n}`);
+  await createRequest(app.ctx, { quota: 'alice', files, label: 'many' });
+  await expect(createRequest(app.ctx, { quota: 'alice', pattern: 'a\0b\ud800' })).rejects.toThrow();
+  const rows = await rowsAfter(before);
+  expect(rows.map(({ result }) => result)).toEqual(['DONE', 'INVALID_INPUT']);
+  expect(rows[0]?.given.length).toBeLessThan(10_000);
+  expect(JSON.parse(rows[0]?.given ?? '')).toMatchObject({ label: 'many', files: { count: 50_000 } });
+});
+
+test('what the engine takes out of service is audited once, and what it finds held already is not', async () => {
+  const { mountpoint } = await setDisk(app.ctx, { mountpoint: '/mnt/failing', size: 10n });
+  const before = await newestId();
+  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, 'torn');
+  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, 'torn again');
+  await holdDisk(app.ctx, mountpoint, 'gone');
+  await holdDisk(app.ctx, mountpoint, 'gone');
+  const held = { who: 'system', way: 'system', operation: 'suspend', result: 'DONE' };
+  expect(await rowsAfter(before)).toMatchObject([
+    { ...held, kind: 'VOLUME', object: 'V00009' },
+    { ...held, kind: 'DISK', object: mountpoint },
+  ]);
+});
+
+test('the audit is append-only', async () => {
+  const { pool } = app.ctx.db;
+  for (const statement of ["UPDATE audit SET who = 'x'", 'DELETE FROM audit', 'TRUNCATE audit']) {
+    await expect(pool.query(statement)).rejects.toThrow('audit is append-only');
+  }
+});
+
+test('what is older than AUDIT_DAYS goes, in steps, and nothing else', async () => {
+  const at = app.ctx.db.clock.now();
+  now = addSeconds(at, -401 * 86_400);
+  for (let n = 0; n < 3; n++) await setQuota(app.ctx, { user: 'old', size: 1n });
+  now = addSeconds(at, -399 * 86_400);
+  await setQuota(app.ctx, { user: 'young', size: 1n });
+  now = undefined;
+  await pruneAudit(app.ctx, new AbortController().signal);
+  const { rows } = await app.ctx.db.pool.query(`SELECT object FROM audit WHERE at < now() - interval '398 days'`);
+  expect(rows).toEqual([{ object: 'young' }]);
+});
+
+test('operators read it by GraphQL, page by page, of whom and what they ask for', async () => {
+  const before = await newestId();
+  const since = app.ctx.db.clock.now();
+  const id = await make();
+  for (let n = 0; n < 5; n++)
+    await setPriority({ ...app.ctx, caller: { ...app.ctx.caller, name: 'dave' } }, { id, priority: n });
+  const mine = `objectKind: REQUEST, object: "${id}", who: "dave", operation: "setPriority", since: "${since}Z"`;
+  const read = async (page: string) => {
+    const query = `{ audit(${mine}, ${page}) { totalCount edges { node { who object given result } } pageInfo { hasNextPage endCursor } } }`;
+    return (await askData<{ audit: Connection<{ given: string }> }>(app, query)).audit;
+  };
+  const first = await read('first: 3');
+  const second = await read(`first: 3, after: "${first.pageInfo.endCursor}"`);
+  expect([first.totalCount, first.pageInfo.hasNextPage, second.pageInfo.hasNextPage]).toEqual([5, true, false]);
+  const given = [...first.edges, ...second.edges].map(({ node }) => JSON.parse(node.given).priority);
+  expect(given).toEqual([0, 1, 2, 3, 4]);
+  const none = await askData<{ audit: Connection<object> }>(
+    app,
+    `{ audit(until: "2000-01-01", object: "${id}") { totalCount } }`,
+  );
+  expect(none.audit.totalCount).toBe(0);
+  expect((await ask(alice, '{ audit { totalCount } }')).errors?.[0]?.extensions?.code).toBe('FORBIDDEN');
+  // who reads is not what is audited, but who may not is
+  expect((await rowsAfter(before)).at(-1)).toMatchObject({ who: 'alice', operation: 'listAudit', result: 'FORBIDDEN' });
+});

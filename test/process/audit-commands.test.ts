@@ -1,0 +1,79 @@
+/** Commands that open the database are audited by the operating system's user, and `audit` exports all of it. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { hostname, userInfo } from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { runCli } from '../support/process.js';
+
+let app: TestApp;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp({});
+  env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
+});
+afterAll(() => app.close());
+
+test('what commands do with the database opened has the user and the host of whoever ran them', async () => {
+  const rows = path.join(app.dataDir, 'rows.csv');
+  const tree = path.join(app.dataDir, 'tree');
+  writeFileSync(rows, 'path,size,stage\n/c/1,1000,T\n');
+  mkdirSync(tree);
+  writeFileSync(path.join(tree, 'one'), 'bytes');
+  const commands = [
+    ['quota', 'set', 'carol', '--size', '1T'],
+    ['quota', 'remove', 'carol'],
+    ['disk', 'add', path.join(app.dataDir, 'restore2'), '--size', '1G', '--create'],
+    ['import', rows],
+    ['archive', tree, '--prefix', '/arch'],
+    ['doctor', '--repair'],
+  ];
+  for (const command of commands)
+    expect([command[0], (await runCli(command, { env })).stderr]).toEqual([command[0], expect.any(String)]);
+  const { rows: found } = await app.ctx.db.pool.query(
+    `SELECT operation, result FROM audit WHERE who = $1 AND way = 'system' AND address = $2 ORDER BY id`,
+    [userInfo().username, hostname()],
+  );
+  expect(found.map(({ operation, result }) => `${operation} ${result}`)).toEqual([
+    'setQuota DONE',
+    'removeQuota DONE',
+    'setDisk DONE',
+    'importRows DONE',
+    'archive BEGUN',
+    'archive DONE',
+    'repair BEGUN',
+    'repair DONE',
+  ]);
+});
+
+test('an import that is refused is told with its faults', async () => {
+  const rows = path.join(app.dataDir, 'bad.csv');
+  writeFileSync(rows, 'path,size\nrelative,1000\n');
+  expect((await runCli(['import', rows], { env })).code).toBe(1);
+  const { stdout } = await runCli(['audit', '--operation', 'importRows', '--json'], { env });
+  const last = JSON.parse(stdout.trim().split('\n').at(-1) ?? '');
+  expect(last).toMatchObject({ who: userInfo().username, result: 'INVALID_INPUT', count: 1 });
+  expect(last.given.faults[0]).toContain('relative');
+});
+
+test('all of it is exported, page by page, as JSON lines and as CSV', async () => {
+  const caller = { ...app.ctx.caller, name: '=cmd,"x"' };
+  for (let n = 0; n < 1100; n++) await setQuota({ ...app.ctx, caller }, { user: 'many', size: BigInt(n) });
+  const json = await runCli(['audit', '--who', caller.name, '--json'], { env });
+  const sizes = json.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line).given.size);
+  expect(sizes).toEqual(Array.from({ length: 1100 }, (_, n) => String(n)));
+  const csv = await runCli(['audit', '--who', caller.name, '--csv', '--limit', '2'], { env });
+  const [header, first] = csv.stdout.split('\n');
+  expect(header).toBe('at,who,way,tokenId,address,operation,objectKind,object,given,result,count');
+  expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",system,,,setQuota,QUOTA,many,"\{""size"": ?""0""\}",DONE,1$/);
+  expect(csv.stderr).toContain('there is more');
+  expect((await runCli(['audit', '--until', '2000-01-01'], { env })).stdout.trim()).toBe(
+    'AT  WHO  FROM  WHAT  OF  RESULT',
+  );
+  expect((await runCli(['audit', '--since', 'soon'], { env })).code).toBe(2);
+});
