@@ -121,11 +121,44 @@ test('a request takes what its maker may request; the rest is as what the catalo
   ]);
 });
 
+test('what may not be listed may be neither requested nor fetched, and releasing its path tells nothing of it', async () => {
+  await close('LIST');
+  const { id, files } = await requested('alice', { files: ALL });
+  expect(files).toBe(3);
+  expect((await requested('alice', { pattern: '/' })).files).toBe(3);
+  const estimate =
+    '{ e: estimateRequest(input: { quota: "alice", pattern: "/closed/" }) { ... on Estimate { files } } }';
+  expect(await askData(gatewayOf('alice'), estimate)).toEqual({ e: { files: 1 } });
+  const release = `mutation { r: releaseFiles(input: { id: ${id}, match: "/closed/1" }) { ... on Request { filesReleased holds { edges { node { file { path } } } } } } }`;
+  const { r } = await askData<{ r: { filesReleased: number; holds: { edges: object[] } } }>(
+    gatewayOf('alice'),
+    release,
+  );
+  expect([r.filesReleased, r.holds.edges.length]).toEqual([0, 3]);
+});
+
+test('whose quotas there are, no change of a request tells', async () => {
+  const { id } = await requested('alice', { files: ['/not/yet'] });
+  for (const change of ['updateRequest', 'retryRequest']) {
+    const outcomes = ['bob', 'nobody'].map(async (quota) => {
+      const query = `mutation { r: ${change}(input: { id: ${id}, quota: "${quota}" }) { ... on Failure { code message } } }`;
+      return JSON.stringify(await askData(gatewayOf('alice'), query)).replace(quota, 'nobody');
+    });
+    const [known, unknown] = await Promise.all(outcomes);
+    expect([change, known]).toEqual([change, unknown]);
+  }
+});
+
 test('where a copy is, is told to those who may fetch it', async () => {
   await close('FETCH');
-  const query = '{ tapeFile(path: "/closed/1") { restoredPath disk { mountpoint } } }';
-  const nothing = { tapeFile: { restoredPath: null, disk: null } };
-  const place = { tapeFile: { restoredPath: '/mnt/r/closed/1', disk: { mountpoint: '/mnt/r' } } };
+  const { id } = await requested('bob', { files: ['/closed/1'] });
+  await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+  const query = `{ tapeFile(path: "/closed/1") { restoredPath disk { mountpoint } } request(id: ${id}) { restoredBelow } }`;
+  const nothing = { tapeFile: { restoredPath: null, disk: null }, request: { restoredBelow: [] } };
+  const place = {
+    tapeFile: { restoredPath: '/mnt/r/closed/1', disk: { mountpoint: '/mnt/r' } },
+    request: { restoredBelow: ['/mnt/r'] },
+  };
   const told = await Promise.all(['alice', 'bob', 'viewer'].map((caller) => askData(gatewayOf(caller), query)));
   expect(told).toEqual([nothing, place, place]);
 });
@@ -134,7 +167,7 @@ test('whoever is a member no longer sees nothing of the quota from then on', asy
   const id = await createRequest(app.ctx, { quota: 'bob', pattern: '/open/' });
   const headers = { Authorization: `Bearer ${tokens.alice}` };
   const status = async () => (await call(app, 'GET', `/requests/${id}`, { headers })).status;
-  expect(await status()).toBe(404);
+  await waitFor('what was known before to be forgotten', async () => (await status()) === 404);
   await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
   await waitFor('alice to be a member', async () => (await status()) === 200);
   const remove = 'mutation { r: removeMember(input: { quota: "bob", kind: USER, name: "alice" }) { __typename } }';

@@ -17,7 +17,7 @@ CREATE UNIQUE INDEX "path_rule_prefix_action_kind_name_key" ON "path_rule"("pref
 -- Groups of whoever has made a request, by which rules hold for what joins it later; null: no rule holds for it.
 ALTER TABLE "request" ADD COLUMN "ruled_groups" TEXT[];
 
-CREATE FUNCTION path_allowed(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE FUNCTION path_ruled(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE sql STABLE AS $$
   SELECT coalesce((
     SELECT bool_or(CASE r.kind WHEN 'EVERYBODY' THEN true WHEN 'USER' THEN r.name = who ELSE r.name = ANY(groups) END)
     FROM path_rule r WHERE r.action = wanted AND r.prefix = (
@@ -25,4 +25,9 @@ CREATE FUNCTION path_allowed(path text, wanted "PathAction", who text, groups te
       WHERE s.action = wanted AND (path = s.prefix OR starts_with(path, s.prefix || '/'))
       ORDER BY length(s.prefix) DESC LIMIT 1)
   ), true)
+$$;
+
+-- What nobody may see, nobody may have.
+CREATE FUNCTION path_allowed(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT path_ruled(path, 'LIST', who, groups) AND (wanted = 'LIST' OR path_ruled(path, wanted, who, groups))
 $$;

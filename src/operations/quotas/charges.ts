@@ -2,10 +2,12 @@
  * What a quota is charged. The check and the charge are one statement, so that of two requests that race for the last
  * bytes exactly what fits is taken. Equal to the size still fits.
  */
+import { hasQuota } from '../../caller.js';
+import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { QuotaExceededError, UnknownUserError } from '../../errors.js';
+import { QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../errors.js';
 
 export interface QuotaRow {
   id: number;
@@ -20,6 +22,24 @@ export async function findQuota(tx: Transaction, user: string): Promise<QuotaRow
   );
   if (!row) throw new UnknownUserError(user);
   return row;
+}
+
+/**
+ * The quota of a request that is changed. One that the caller may not see is as if it were not there.
+ * @param given what the caller says whose it is
+ * @throws UnknownUserError, WrongQuotaError
+ */
+export async function findQuotaOf(
+  ctx: Context,
+  tx: Transaction,
+  request: { id: number; user: string; quotaId: number },
+  given: string | undefined,
+): Promise<QuotaRow> {
+  const user = given ?? request.user;
+  if (!hasQuota(ctx.caller.reads, user)) throw new UnknownUserError(user);
+  const quota = await findQuota(tx, user);
+  if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
+  return quota;
 }
 
 /** @throws QuotaExceededError with the figures of the refusal */

@@ -2,6 +2,7 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { mayPath } from '../access/paths.js';
 import { diskOfCopy, isAtPrimaryPlace } from '../conditions.js';
 
 export interface AwaitedCounts {
@@ -48,7 +49,7 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
         FROM any_hold h JOIN tape_file f ON f.id = h.file_id
           JOIN restore_disk k ON k.id = ${diskOfCopy}
-        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK'
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${mayPath(ctx, 'FETCH')}
         GROUP BY h.request_id`,
   );
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));

@@ -3,11 +3,11 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { InvalidInputError, WrongQuotaError } from '../../errors.js';
+import { InvalidInputError } from '../../errors.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkText } from '../input.js';
-import { findQuota } from '../quotas/charges.js';
+import { findQuotaOf } from '../quotas/charges.js';
 import { settleRequests } from './holds.js';
 import { isEnded, lockOwnRequest } from './rows.js';
 
@@ -36,8 +36,7 @@ async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promis
   const user = input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota);
   await transaction(ctx.db.pool, 'retryRequest', async (tx) => {
     const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
-    const quota = await findQuota(tx, user ?? request.user);
-    if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
+    await findQuotaOf(ctx, tx, request, user);
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
       throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
     }

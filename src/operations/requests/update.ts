@@ -1,16 +1,14 @@
 /** Requests are changed, and revived after their end. */
-import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockQuotaKept } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { UnknownUserError, WrongQuotaError } from '../../errors.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
-import { charge, findQuota, type QuotaRow, refund } from '../quotas/charges.js';
+import { charge, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { unpackRequest } from './compaction.js';
 import { endOverdue, endRequests } from './ends.js';
@@ -80,10 +78,7 @@ async function tryUpdate(
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
     // a request that lives on keeps its quota
     if (given.retention !== undefined) await lockQuotaKept(tx, sql`q.id = ${request.quotaId}`);
-    const user = given.user ?? request.user;
-    if (!hasQuota(ctx.caller.reads, user)) throw new UnknownUserError(user);
-    const quota = await findQuota(tx, user);
-    if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
+    const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
     const isEnding = !isBefore(now, changed.retention);
     const wasOver = isEnded(request.state) || !isBefore(now, request.retention);
