@@ -7,6 +7,7 @@ import './releases.js';
 import './retries.js';
 import './quotas.js';
 import './rights.js';
+import './legacy-uses.js';
 import './tapes.js';
 import './disks.js';
 import './plan.js';

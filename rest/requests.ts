@@ -65,6 +65,7 @@ function presentSummary(request: RequestRow) {
 
 export async function post(ctx: Context, req: Request, res: Response): Promise<void> {
   const fields = await readFields(req);
+  res.locals.quota = quotaField(fields);
   const input = {
     quota: quotaField(fields),
     pattern: stringField(fields, 'patterns'),
@@ -78,6 +79,7 @@ export async function post(ctx: Context, req: Request, res: Response): Promise<v
 export async function put(ctx: Context, req: Request, res: Response): Promise<void> {
   const id = parseRequestId(String(req.params.id));
   const fields = await readFields(req);
+  res.locals.quota = quotaField(fields);
   const input = { id, quota: quotaField(fields), ...commonFields(fields) };
   await withContractNames(() => updateRequest(ctx, input));
   send(res, 200, { req_id: id });

@@ -101,6 +101,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
       server.closeAllConnections();
       limits.close();
       await closed;
+      await identifier.finish();
     },
   };
 }

@@ -9,6 +9,7 @@ import { registerDisk } from './commands/disk.js';
 import { registerDoctor } from './commands/doctor.js';
 import { CommandError, exitCodes } from './commands/failure.js';
 import { registerImport } from './commands/import.js';
+import { registerLegacy } from './commands/legacy.js';
 import { registerLs } from './commands/ls.js';
 import { registerMember } from './commands/member.js';
 import { registerMigrate } from './commands/migrate.js';
@@ -58,6 +59,7 @@ const commands = [
   registerCancel,
   registerShow,
   registerSuspensions,
+  registerLegacy,
   registerPriority,
   registerMember,
   registerRule,

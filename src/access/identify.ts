@@ -1,12 +1,13 @@
 /** Who asks: for each request of REST and GraphQL, by the ways that are configured, or it is refused. */
 import type { IncomingMessage } from 'node:http';
-import type { RequestHandler } from 'express';
+import type { Request, RequestHandler, Response } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
 import { HttpError } from '../http-body.js';
 import { addressOf, findForwarded } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
+import { LegacyCallers } from './legacy.js';
 import { OidcCallers } from './oidc.js';
 import { OpenAnswers } from './open-answers.js';
 import { readCertificateUser, readProxyUser } from './proxy.js';
@@ -29,17 +30,21 @@ export function contextOf(ctx: Context, req: IncomingMessage): Context {
 export interface Identifier {
   /** Before everything that serves. @throws HttpError 401 */
   handler: RequestHandler;
+  /** Answers are followed no longer. */
   close(): void;
+  /** When all have gone out: what is still to be written down of them. */
+  finish(): Promise<void>;
 }
 
 export function createIdentifier(ctx: Context): Identifier {
   const tokens = new TokenCallers(ctx);
   const answers = new OpenAnswers(ctx);
   const oidc = new OidcCallers(ctx);
+  const legacy = new LegacyCallers(ctx);
   const callersKnown = new KnownCallers(ctx);
   const { access } = ctx.config;
   const { auth } = access;
-  const identify = async (req: IncomingMessage): Promise<Caller> => {
+  const identify = async (req: Request, res: Response): Promise<Caller> => {
     const address = addressOf(req);
     const shown = readCredentials(req);
     const known = shown && auth.has('token') ? await tokens.find(req, shown, address) : undefined;
@@ -49,6 +54,8 @@ export function createIdentifier(ctx: Context): Identifier {
       (auth.has('proxy') ? readProxyUser(access, req) : undefined) ??
       (auth.has('certificate') ? readCertificateUser(access, req) : undefined);
     if (identity) return await callersKnown.get(identity, address);
+    const unknown = !shown && auth.has('legacy') ? await legacy.find(req, res) : undefined;
+    if (unknown) return unknown;
     // what no way knows is passed over, as if nothing were shown (the REST contract, 1.4)
     if (auth.has('open')) {
       checkDirect(req);
@@ -61,7 +68,7 @@ export function createIdentifier(ctx: Context): Identifier {
   };
   return {
     handler: async (req, res, next) => {
-      const caller = await identify(req).catch((error) => {
+      const caller = await identify(req, res).catch((error) => {
         noteUnknown(ctx, req, error);
         throw error;
       });
@@ -70,6 +77,7 @@ export function createIdentifier(ctx: Context): Identifier {
       next();
     },
     close: () => answers.close(),
+    finish: () => legacy.close(),
   };
 }
 

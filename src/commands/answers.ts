@@ -21,6 +21,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'reserved',
   'size',
   'used',
+  'uses',
 ]);
 
 /** Makes bigints of the integers that an answer has as decimal strings, in place. */

@@ -47,6 +47,7 @@ export const policy = {
   removeMember: 'manage',
   listVerifications: 'look',
   listPathRules: 'look',
+  listLegacyUses: 'look',
   setPathRule: 'operate',
   removePathRule: 'operate',
   setPriority: 'operate',

@@ -116,6 +116,7 @@ const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
 const common: Partial<Record<Operation, string>> = {
   getFile: '{ result: tapeFile(path: "/a/1") { path } }',
   listFiles: '{ result: tapeFiles { totalCount } }',
+  listLegacyUses: '{ result: legacyUses { edges { cursor } } }',
   listVolumes: '{ result: volumes { totalCount } }',
   listDrives: '{ result: drives { totalCount } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',

@@ -95,6 +95,7 @@ const commands = {
   drain: ['--json', '--reason'],
   resume: ['--json'],
   suspensions: ['--json'],
+  legacy: ['--json', '--limit'],
   priority: ['--json'],
   'member set': ['--group', '--manager', '--json'],
   'member remove': ['--group', '--json'],

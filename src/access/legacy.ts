@@ -1,0 +1,136 @@
+/** Callers who show nothing, as the scripts do that were there before there was anything to show: some endpoints are left to them. */
+import type { Request, Response } from 'express';
+import { createRangeTest } from '../address-ranges.js';
+import type { Caller } from '../caller.js';
+import type { Endpoint } from '../config-ways.js';
+import type { Context } from '../context.js';
+import { logFailure } from '../errors.js';
+import { addLegacyUses, type CountedUses } from '../operations/access/legacy-uses.js';
+import { addressOf, findForwarded, isProxied } from './address.js';
+import { toCaller } from './callers.js';
+import { unauthenticated } from './credentials.js';
+
+/** Counts are written after so long, not with each use; a process that is killed loses those of its last seconds. */
+const WRITE_MS = 5000;
+
+/** So many are told apart in a day; all others are counted together, so that nobody fills the table. */
+const MAX_KINDS = 10_000;
+
+const paths: [Endpoint, RegExp][] = [
+  ['GET /requests', /^GET \/requests\/?$/],
+  ['GET /requests/{id}', /^GET \/requests\/[^/]+\/?$/],
+  ['GET /files', /^GET \/files\/?$/],
+  ['GET /quota/{user}', /^GET \/quota\/[^/]+\/?$/],
+  ['POST /requests', /^POST \/requests\/?$/],
+  ['PUT /requests/{id}', /^PUT \/requests\/[^/]+\/?$/],
+];
+
+export class LegacyCallers {
+  private readonly ctx: Context;
+  private readonly rules: { endpoint: Endpoint; isOpenTo: (address: string) => boolean }[];
+  private counted = new Map<string, CountedUses>();
+  private kinds = new Set<string>();
+  private kindsDay = '';
+  private timer: NodeJS.Timeout | undefined;
+  private writing: Promise<void> = Promise.resolve();
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    this.rules = ctx.config.access.legacy.map(({ endpoint, ranges }) => ({
+      endpoint,
+      isOpenTo: ranges === undefined ? () => true : createRangeTest(ranges),
+    }));
+  }
+
+  /**
+   * @returns undefined where the endpoint is not open to whoever asks
+   * @throws HttpError 401 for who hides behind a proxy that nobody has listed
+   */
+  async find(req: Request, res: Response): Promise<Caller | undefined> {
+    const endpoint = endpointOf(req);
+    const address = addressOf(req);
+    const isOpen = this.rules.some((rule) => rule.endpoint === endpoint && rule.isOpenTo(address ?? ''));
+    if (endpoint === undefined || !isOpen) return undefined;
+    const forwarded = findForwarded(req);
+    if (forwarded !== undefined && !isProxied(req)) {
+      throw unauthenticated(`who comes through a proxy (${forwarded}) that is not listed must show a token`);
+    }
+    // what a body names is known at the end
+    res.once('close', () => this.count(endpoint, address ?? '', nameUser(req, res)));
+    return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
+  }
+
+  /** Writes down what is counted. */
+  async close(): Promise<void> {
+    clearTimeout(this.timer);
+    this.write();
+    await this.writing;
+  }
+
+  private count(endpoint: Endpoint, address: string, user: string): void {
+    this.ctx.log.debug({ endpoint, address, user }, 'a caller has shown nothing');
+    const lastAt = this.ctx.now();
+    const isToldApart = this.isToldApart(lastAt.slice(0, 10), JSON.stringify([endpoint, address, user]));
+    const use = isToldApart ? { endpoint, address, user } : { endpoint, address: '', user: '' };
+    const key = JSON.stringify([use.endpoint, use.address, use.user, lastAt.slice(0, 10)]);
+    const uses = (this.counted.get(key)?.uses ?? 0) + 1;
+    this.counted.set(key, { ...use, uses, lastAt });
+    this.timer ??= setTimeout(() => this.write(), WRITE_MS).unref();
+  }
+
+  private isToldApart(day: string, kind: string): boolean {
+    if (day !== this.kindsDay) this.kinds.clear();
+    this.kindsDay = day;
+    if (this.kinds.size < MAX_KINDS) this.kinds.add(kind);
+    return this.kinds.has(kind);
+  }
+
+  private write(): void {
+    this.timer = undefined;
+    this.writing = this.writing.then(async () => {
+      const counted = this.counted;
+      if (counted.size === 0) return;
+      this.counted = new Map();
+      try {
+        await addLegacyUses(this.ctx, [...counted.values()]);
+        this.ctx.log.info(
+          { uses: [...counted.values()].slice(0, 20), kinds: counted.size },
+          'callers have shown nothing',
+        );
+      } catch (error) {
+        logFailure(this.ctx.log, error, 'what callers without credentials do is not counted');
+        this.putBack(counted);
+      }
+    });
+  }
+
+  private putBack(counted: ReadonlyMap<string, CountedUses>): void {
+    for (const [key, use] of counted) {
+      const since = this.counted.get(key);
+      this.counted.set(key, { ...use, ...since, uses: use.uses + (since?.uses ?? 0) });
+    }
+    this.timer ??= setTimeout(() => this.write(), WRITE_MS).unref();
+  }
+}
+
+function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
+  if (!/^\/tape_control\//i.test(baseUrl)) return undefined;
+  const asked = `${method === 'HEAD' ? 'GET' : method} ${path}`;
+  return paths.find(([, pattern]) => pattern.test(asked))?.[0];
+}
+
+/** The user whose quota the path or the body has named. */
+function nameUser({ path }: Request, res: Response): string {
+  const [, inPath] = /^\/quota\/([^/]+)/.exec(path) ?? [];
+  if (inPath === undefined) return typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '';
+  try {
+    return clean(decodeURIComponent(inPath));
+  } catch {
+    return ''; // percent signs that mean nothing
+  }
+}
+
+/** What the database takes; nobody with a longer name has a quota. */
+function clean(user: string): string {
+  return user.length <= 1000 && !user.includes('\0') ? user.toWellFormed() : '';
+}

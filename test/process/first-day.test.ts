@@ -1,0 +1,167 @@
+/** The first day: a script that shows nothing goes on, is counted, is cut off, and comes back with a line in ~/.netrc. */
+import { chmodSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { type Endpoint, endpoints } from '../../src/config-ways.js';
+import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { backendNames } from '../../src/tape/index.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { ask, askData, type Edges } from '../support/graphql.js';
+import { sendAsIs } from '../support/http.js';
+import { takePort } from '../support/ports.js';
+import { cleanUp, makeDataDir, runCli, startProcess, startServer, stop } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
+
+afterAll(cleanUp);
+
+const startWith = (settings: Record<string, string>) =>
+  startApp({ config: { access: readConfig(settings, backendNames).access } });
+
+test('a script without a header runs, is counted, is cut off, and runs again by a line in ~/.netrc', async () => {
+  const app = await startApp();
+  await addQuota(app.ctx, 'alice', 1000n);
+  const home = makeDataDir();
+  const { port, letGo } = await takePort();
+  await letGo();
+  const api = `http://127.0.0.1:${port}/tape_control/api/v1`;
+  const script = path.join(home, 'ask-for-files');
+  writeFileSync(
+    script,
+    `#!/bin/sh
+curl -sSn -w ' %{http_code}\\n' -d '{"quota": "alice", "files": "/a/1"}' ${api}/requests
+curl -sSn -o ${home}/list -w '%{http_code}\\n' ${api}/requests
+`,
+  );
+  chmodSync(script, 0o755);
+  const run = async () => (await startProcess(script, [], { env: { HOME: home } }).ended).stdout;
+  const start = (LEGACY: string) =>
+    startServer('serve', {
+      env: { AUTH: 'token,legacy', LEGACY, PORT: String(port), DATABASE_URL: app.databaseUrl, DATA_DIR: home },
+    });
+
+  let server = await start('all');
+  expect(await run()).toBe('[{"req_id":1}] 200\n200\n');
+  await stop(server);
+
+  server = await start('none');
+  expect(await run()).toMatch(/^\[\{"error":"say who you are: [^\n]* 401\n401\n$/);
+  const env = { TAPEGATE_URL: server.url, TAPEGATE_TOKEN: app.token };
+  const counted = await runCli(['legacy', '--json'], { env });
+  const uses = counted.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(uses.map(({ endpoint, address, user, uses: count }) => [endpoint, address, user, count]).sort()).toEqual([
+    ['GET /requests', '127.0.0.1', '', 1],
+    ['POST /requests', '127.0.0.1', 'alice', 1],
+  ]);
+  expect((await runCli(['legacy'], { env })).stdout).toMatch(/^DAY +ENDPOINT +FROM +USER +USES +LAST\n.*\/requests/);
+
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  writeFileSync(path.join(home, '.netrc'), `machine 127.0.0.1 login alice password ${secret}\n`, { mode: 0o600 });
+  expect(await run()).toBe('[{"req_id":2}] 200\n200\n');
+  await stop(server);
+  await app.close();
+});
+
+const asked: Record<Endpoint, [method: string, path: string, body?: string]> = {
+  'GET /requests': ['GET', '/requests'],
+  'GET /requests/{id}': ['GET', '/requests/1'],
+  'GET /files': ['GET', '/files'],
+  'GET /quota/{user}': ['GET', '/quota/alice'],
+  'POST /requests': ['POST', '/requests', '[{"quota":"alice","files":"/a/2"}]'],
+  'PUT /requests/{id}': ['PUT', '/requests/1', '[{"quota":"alice","label":"x"}]'],
+};
+
+describe('of the endpoints', () => {
+  let app: TestApp;
+  afterAll(() => app.close());
+  beforeAll(async () => {
+    const LEGACY =
+      'GET /requests/{id} from 198.51.100.0/24 203.0.113.9, GET /quota/{user}, PUT /requests/{id} from ::1';
+    app = await startWith({ AUTH: 'token,legacy', PROXY_ADDRESSES: '127.0.0.1', LEGACY });
+    await addQuota(app.ctx, 'alice', 1000n);
+  });
+
+  const openFrom = async (address?: string) => {
+    const open: string[] = [];
+    for (const endpoint of endpoints) {
+      const [method, target, body] = asked[endpoint];
+      const headers = { Host: 'localhost', ...(address && { 'X-Forwarded-For': address }) };
+      const answer = await sendAsIs(app, `/tape_control/api/v1${target}`, { method, headers, ...(body && { body }) });
+      if (answer.status !== 401) open.push(endpoint);
+    }
+    return open;
+  };
+
+  test('each is open to whom the setting says, and no other', async () => {
+    expect(await openFrom()).toEqual(['GET /quota/{user}']);
+    expect(await openFrom('198.51.100.7')).toEqual(['GET /requests/{id}', 'GET /quota/{user}']);
+    expect(await openFrom('203.0.113.9')).toEqual(['GET /requests/{id}', 'GET /quota/{user}']);
+    expect(await openFrom('203.0.113.10')).toEqual(['GET /quota/{user}']);
+    expect(await openFrom('::1')).toEqual(['GET /quota/{user}', 'PUT /requests/{id}']);
+  });
+
+  test('nothing else is, and a token that is not known is not passed over', async () => {
+    const { status } = await sendAsIs(app, '/graphql?query={drives{totalCount}}', { headers: { Host: 'localhost' } });
+    expect(status).toBe(401);
+    for (const [method, target] of [
+      ['DELETE', '/quota/alice'],
+      ['GET', '/quota'],
+      ['GET', '/quota/alice/more'],
+    ] as const) {
+      const answer = await sendAsIs(app, `/tape_control/api/v1${target}`, { method, headers: { Host: 'localhost' } });
+      expect([method, target, answer.status]).toEqual([method, target, 401]);
+    }
+    const headers = { Host: 'localhost', Authorization: 'Bearer tapegate_none' };
+    expect((await sendAsIs(app, '/tape_control/api/v1/quota/alice', { headers })).status).toBe(401);
+  });
+
+  test('what was asked is counted with the address and a user that there is', async () => {
+    const from = (address: string, user: string) =>
+      sendAsIs(app, `/tape_control/api/v1/quota/${user}`, {
+        headers: { Host: 'localhost', 'X-Forwarded-For': address },
+      });
+    for (let n = 0; n < 3; n++) await from('192.0.2.77', 'alice');
+    await from('192.0.2.77', 'nobody');
+    const query = '{ legacyUses(first: 1000) { edges { node { address user uses } } } }';
+    const found = async () => {
+      const { legacyUses } = await askData<{ legacyUses: Edges<{ address: string }> }>(app, query);
+      const own = legacyUses.edges.filter(({ node }) => node.address === '192.0.2.77');
+      return own.length === 2 ? own.map(({ node }) => node) : undefined;
+    };
+    const uses = await waitFor('the uses to be written down', found);
+    expect(uses).toEqual(
+      expect.arrayContaining([
+        { address: '192.0.2.77', user: 'alice', uses: '3' },
+        { address: '192.0.2.77', user: '', uses: '1' },
+      ]),
+    );
+    const { secret: token } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+    const { errors } = await ask({ ...app, token }, query);
+    expect(errors?.map(({ extensions }) => extensions?.code)).toEqual(['FORBIDDEN']);
+  });
+
+  test('counts add up, over gateways, and go after 90 days', async () => {
+    const use = { endpoint: 'GET /files', address: '192.0.2.88', user: '', uses: 2, lastAt: app.ctx.now() };
+    const old = { ...use, lastAt: '2020-01-01T00:00:00' };
+    await Promise.all([addLegacyUses(app.ctx, [use, old]), addLegacyUses(app.ctx, [use])]);
+    await addLegacyUses(app.ctx, [use]);
+    const where = { address: '192.0.2.88' };
+    const rows = await app.ctx.db.prisma.legacyUse.findMany({ where });
+    expect(rows.map(({ uses, lastAt }) => [uses, lastAt])).toEqual([[6n, use.lastAt]]);
+  });
+});
+
+test('a proxy that is not listed hides nobody', async () => {
+  const app = await startWith({ AUTH: 'token,legacy', LEGACY: 'all' });
+  const get = (headers: Record<string, string>) =>
+    sendAsIs(app, '/tape_control/api/v1/requests', { headers: { Host: 'localhost', ...headers } });
+  expect((await get({})).status).toBe(200);
+  const { status, text } = await get({ 'X-Forwarded-For': '10.0.0.1' });
+  expect([status, text]).toEqual([401, expect.stringContaining('a proxy (x-forwarded-for) that is not listed')]);
+  await app.close();
+});
