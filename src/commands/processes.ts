@@ -159,6 +159,8 @@ async function listen(ctx: Context): Promise<Gateway> {
   }
 }
 
+const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes the door, see src/access/README.md';
+
 /** How a demo is tried is told until somebody has asked for files: the start that made it may have failed after that. */
 function announce(config: Config, url: string, demo: Demo | undefined): void {
   const dataDir = path.resolve(config.dataDir);
@@ -171,6 +173,7 @@ function announce(config: Config, url: string, demo: Demo | undefined): void {
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
+    ...(config.access.auth.has('open') ? [OPEN_DOOR] : []),
     '',
   ];
   if (demo) {

@@ -1,11 +1,12 @@
 /** The first day: a script that shows nothing goes on, is counted, is cut off, and comes back with a line in ~/.netrc. */
-import { chmodSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { type Endpoint, endpoints } from '../../src/config-ways.js';
 import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { packageRoot } from '../../src/package-root.js';
 import { backendNames } from '../../src/tape/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
@@ -163,5 +164,20 @@ test('a proxy that is not listed hides nobody', async () => {
   expect((await get({})).status).toBe(200);
   const { status, text } = await get({ 'X-Forwarded-For': '10.0.0.1' });
   expect([status, text]).toEqual([401, expect.stringContaining('a proxy (x-forwarded-for) that is not listed')]);
+  await app.close();
+});
+
+test('a start with an open door says how to close it, as the README shows it', async () => {
+  const [line = ''] = /^ {2}access .*\n/m.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
+  const app = await startApp();
+  const says = async (env: Record<string, string>) => {
+    const server = await startServer('serve', {
+      env: { ...env, DATABASE_URL: app.databaseUrl, DATA_DIR: makeDataDir() },
+    });
+    await stop(server);
+    return server.stdout().includes(line);
+  };
+  expect(line).toContain('AUTH=token');
+  expect([await says({}), await says({ AUTH: 'token' })]).toEqual([true, false]);
   await app.close();
 });
