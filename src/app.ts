@@ -10,6 +10,7 @@ import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { createAddressHandler } from './access/address.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
+import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { openTls } from './access/tls.js';
@@ -54,6 +55,7 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
     REST,
     createRestRouter((req) => contextOf(ctx, req), ctx.log),
   );
+  app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered

@@ -7,6 +7,7 @@ import { HttpError } from '../http-body.js';
 import { addressOf, findForwarded } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
+import { pointToIssuers } from './discovery.js';
 import { LegacyCallers } from './legacy.js';
 import { OidcCallers } from './oidc.js';
 import { OpenAnswers } from './open-answers.js';
@@ -70,7 +71,7 @@ export function createIdentifier(ctx: Context): Identifier {
     handler: async (req, res, next) => {
       const caller = await identify(req, res).catch((error) => {
         noteUnknown(ctx, req, error);
-        throw error;
+        throw pointToIssuers(error, req, ctx.config);
       });
       callers.set(req, caller);
       answers.follow(req, res, caller);

@@ -42,7 +42,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   TLS_CERT, TLS_KEY                          files of its certificate and its key: it speaks https then
   GRAPHIQL, INTROSPECTION                    off for no GraphiQL, and for no questions about the schema
   AUTH                                       how callers are known: token, oidc, proxy, certificate, legacy, open
-  OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID an identity provider, what its tokens are for, and the client of "login"
+  OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID an identity provider, what its tokens are for, and a client of it
   OIDC_USER_CLAIM, OIDC_GROUPS_CLAIM         where a token has the user and the groups
   OIDC_ROLES, OIDC_CLOCK_SKEW                who is more than a user, and how far the provider's clock may be off
   PROXY_ADDRESSES, PROXY_ROLES               reverse proxies whose word is taken, and who is more than a user

@@ -22,6 +22,7 @@ const env = () => ({
   OIDC_ISSUER: `${provider.url},${other.url}`,
   OIDC_AUDIENCE: AUDIENCE,
   OIDC_CLOCK_SKEW: '30',
+  OIDC_CLIENT_ID: 'tapegate-cli',
   OIDC_ROLES: 'operator=/tapes/ops,viewer=user:eve',
 });
 
@@ -164,6 +165,27 @@ test('what is for others, of others, of nobody or without an end is refused', as
     expect((await get('/quota/alice', await provider.sign({ ...hour, sub }))).status).toBe(401);
   }
   expect((await get('/quota/alice', 'opaque')).status).toBe(401);
+});
+
+test('a client that is refused is told where the issuers are named', async () => {
+  const { status, headers } = await send(app, '/tape_control/api/v1/requests');
+  const [, place = ''] = /Bearer [^,]*, resource_metadata="([^"]*)"$/.exec(headers.get('www-authenticate') ?? '') ?? [];
+  expect([status, place]).toEqual([401, `${app.url}/.well-known/oauth-protected-resource`]);
+  expect(await (await fetch(place)).json()).toEqual({
+    resource: app.url,
+    authorization_servers: [provider.url, other.url],
+    bearer_methods_supported: ['header'],
+    scopes_supported: ['storage.read:/', 'storage.stage:/'],
+    resource_name: 'Tapegate',
+    tapegate_audience: AUDIENCE,
+    tapegate_client_id: 'tapegate-cli',
+  });
+  const without = await startWith({ AUTH: 'token' });
+  expect((await send(without, '/.well-known/oauth-protected-resource')).status).toBe(404);
+  expect((await send(without, '/tape_control/api/v1/requests')).headers.get('www-authenticate')).not.toContain(
+    'metadata',
+  );
+  await without.close();
 });
 
 test('a list that goes on ends when its token does', async () => {
