@@ -71,7 +71,7 @@ const RuleKindType = builder.enumType('RuleKind', {
   description: 'For whom a rule holds.',
   values: {
     [RuleKind.EVERYBODY]: { description: 'Any caller.' },
-    [RuleKind.USER]: { description: 'One user, or what a service is called.' },
+    [RuleKind.USER]: { description: 'One user; `service:` and its name for a service.' },
     [RuleKind.GROUP]: { description: 'Every user of a group.' },
   },
 });

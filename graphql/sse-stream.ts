@@ -48,6 +48,7 @@ export class EventStream {
 
   open(res: Response): void {
     this.res = res;
+    res.locals.isStream = true; // whoever follows callers ends it when they may see something else (access/open-answers.ts)
     res.writeHead(200, HEADERS);
     res.write(PING);
     this.ping = setInterval(() => {
@@ -57,6 +58,7 @@ export class EventStream {
     res.on('drain', () => this.wake());
     res.on('error', () => {}); // a write to a client that went away; 'close' follows
     res.once('close', () => this.end());
+    if (res.locals.isStale) res.destroy();
     if (res.closed) this.end();
     this.wake();
   }

@@ -65,3 +65,14 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
 export function describeCaller({ way, name, tokenId }: Caller): string {
   return JSON.stringify([way, name, tokenId]);
 }
+
+/**
+ * By which a caller is told from all others in what it has made: a user by its name, whatever it was known by; a service or an
+ * operator of the same name is somebody else. No way gives a user without a colon the name of one of those.
+ */
+export function ownerOf(caller: Caller): string {
+  const { name, way } = caller;
+  if (way === 'open' || way === 'system' || way === 'legacy') return `${way}:`;
+  if (hasRole(caller, 'user')) return name.includes(':') ? `user:${name}` : name;
+  return `${hasRole(caller, 'service') ? 'service' : 'operator'}:${name}`;
+}

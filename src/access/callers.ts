@@ -29,7 +29,7 @@ export class KnownCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    ctx.events.onRing('access', () => this.recent.clear());
+    for (const bell of ['access', 'rights']) ctx.events.onRing(bell, () => this.recent.clear());
   }
 
   async get(identity: Identity, address: string | undefined): Promise<Caller> {

@@ -74,7 +74,7 @@ export function createIdentifier(ctx: Context): Identifier {
         throw pointToIssuers(error, req, ctx.config);
       });
       callers.set(req, caller);
-      answers.follow(req, res, caller);
+      answers.follow(res, caller);
       next();
     },
     close: () => answers.close(),

@@ -1,5 +1,5 @@
 /** Answers that go on: lists and streams end when their caller is known no longer. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Response } from 'express';
 import { type Caller, hasRole } from '../caller.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
@@ -11,7 +11,7 @@ const LOOK_MS = 2000;
 
 export class OpenAnswers {
   private readonly ctx: Context;
-  private readonly open = new Map<ServerResponse, { caller: Caller; isStream: boolean }>();
+  private readonly open = new Map<Response, Caller>();
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
@@ -25,9 +25,8 @@ export class OpenAnswers {
     };
   }
 
-  follow(req: IncomingMessage, res: ServerResponse, caller: Caller): void {
-    const isStream = req.headers.accept?.includes('text/event-stream') ?? false;
-    this.open.set(res, { caller, isStream });
+  follow(res: Response, caller: Caller): void {
+    this.open.set(res, caller);
     res.once('close', () => this.open.delete(res));
     if (res.closed) this.open.delete(res);
   }
@@ -39,7 +38,12 @@ export class OpenAnswers {
 
   /** Who may see or do what has changed: those for whom that is of account come back, and begin with what is right by now. */
   private endRuled(): void {
-    for (const [res, { caller, isStream }] of this.open) if (isStream && !hasRole(caller, 'operator')) res.destroy();
+    for (const [res, caller] of this.open) {
+      if (hasRole(caller, 'operator')) continue;
+      // what is no stream yet ends as soon as it is one; an answer that is not goes out as it was asked for
+      if (res.locals.isStream) res.destroy();
+      else res.locals.isStale = true;
+    }
   }
 
   private look(): void {
@@ -51,10 +55,9 @@ export class OpenAnswers {
 
   private async endUnknown(): Promise<void> {
     const now = this.ctx.now();
-    const ids = new Set([...this.open.values()].flatMap(({ caller }) => caller.tokenId ?? []));
+    const ids = new Set([...this.open.values()].flatMap(({ tokenId }) => tokenId ?? []));
     const ended = ids.size > 0 ? await findEnded(this.ctx, [...ids]) : new Set<number>();
-    for (const [res, { caller }] of this.open) {
-      const { tokenId, expiresAt } = caller;
+    for (const [res, { tokenId, expiresAt }] of this.open) {
       const isOver = expiresAt !== undefined && !isBefore(now, expiresAt);
       // whoever reads sees that it is not whole, and is told why when it comes back
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();

@@ -16,7 +16,7 @@ const KNOWN_MS = 2000;
 
 export class TokenCallers {
   private readonly ctx: Context;
-  private readonly recent = new Recent<{ token: Token; caller: Caller } | undefined>(KNOWN_MS);
+  private readonly recent = new Recent<{ token: Token; caller: Caller }>(KNOWN_MS);
 
   constructor(ctx: Context) {
     this.ctx = ctx;
@@ -30,7 +30,6 @@ export class TokenCallers {
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
     if (!isToken(shown.secret)) return undefined;
     const found = await this.recent.get(shown.secret, () => this.load(shown.secret));
-    if (!found) throw unauthenticated('the token is not known here, has expired or was revoked');
     if (shown.scheme === 'basic') {
       if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
       if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');
@@ -38,9 +37,10 @@ export class TokenCallers {
     return { ...found.caller, address };
   }
 
-  private async load(secret: string): Promise<{ token: Token; caller: Caller } | undefined> {
+  /** What is not good is not kept. */
+  private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
-    if (!token) return undefined;
+    if (!token) throw unauthenticated('the token is not known here, has expired or was revoked');
     const { id, name, role, quotas, isReadOnly, expiresAt } = token;
     const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
     return { token, caller: await toCaller(this.ctx, { ...identity, expiresAt: expiresAt?.toString() }) };

@@ -15,7 +15,7 @@ export function registerRule(program: Command): void {
       .description(description)
       .addArgument(new Argument('<action>', 'what is done').choices(['list', 'request', 'fetch']))
       .argument('<folder>', 'absolute; / is everything')
-      .option('--user <name>', 'a user, or what a service is called')
+      .option('--user <name>', 'a user; service:<name> for a service')
       .option('--group <name>', 'every user of a group')
       .option('--everybody', 'any caller')
       .option(...jsonOption)

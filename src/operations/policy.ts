@@ -5,7 +5,7 @@
  * What a caller may not know of is answered as what does not exist, to the letter: lists, counts and pages leave it out, and
  * a single one is not found. What it may know of and not do is refused by name.
  */
-import { type Caller, hasQuota, hasRole, type Role } from '../caller.js';
+import { type Caller, hasQuota, hasRole, ownerOf, type Role } from '../caller.js';
 import type { Context } from '../context.js';
 import { type Sql, sql } from '../database/sql.js';
 import { ForbiddenError, NotFoundError, quote } from '../errors.js';
@@ -70,7 +70,8 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'ask for files: it has no quota to ask for them with',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
-  manage: { roles: ['user', 'operator', 'service'], what: 'say who uses quotas: it may read only' },
+  // a service acts with quotas, and gives none of them away
+  manage: { roles: ['user', 'operator'], what: 'say who uses quotas: it may read only' },
   look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
   operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
 };
@@ -110,7 +111,7 @@ interface OwnedRequest {
  */
 export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Operation, request: OwnedRequest): void {
   allow({ caller }, operation);
-  const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === caller.name;
+  const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === ownerOf(caller);
   if (isOwn || hasQuota(caller.manages, request.user)) return;
   throw new ForbiddenError(
     caller.name,

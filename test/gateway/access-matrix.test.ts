@@ -26,14 +26,15 @@ interface Facts {
 }
 
 const ofUser: readonly Right[] = ['read', 'ask', 'change', 'manage'];
+const ofService: readonly Right[] = ['read', 'ask', 'change'];
 const callers: Record<string, Facts> = {
   alice: { sees: ['alice', 'lab'], asks: ['alice', 'lab'], manages: ['alice'], rights: ofUser },
   bob: { sees: ['bob'], asks: ['bob'], manages: ['bob'], rights: ofUser },
   // of the group work space, but not who has asked
   dora: { sees: ['dora', 'lab'], asks: ['dora', 'lab'], manages: ['dora'], rights: ofUser },
   erin: { sees: ['erin', 'lab'], asks: ['erin', 'lab'], manages: ['erin', 'lab'], rights: ofUser },
-  pipeline: { sees: ['alice'], asks: ['alice'], manages: ['alice'], rights: ofUser },
-  foreign: { sees: ['bob'], asks: ['bob'], manages: ['bob'], rights: ofUser },
+  pipeline: { sees: ['alice'], asks: ['alice'], manages: ['alice'], rights: ofService },
+  foreign: { sees: ['bob'], asks: ['bob'], manages: ['bob'], rights: ofService },
   auditor: { sees: 'all', asks: [], manages: [], rights: ['read', 'look'] },
   carol: { sees: 'all', asks: 'all', manages: 'all', rights: ['read', 'ask', 'change', 'manage', 'look', 'operate'] },
 };
@@ -68,7 +69,7 @@ const bearerOf = (caller: string) => ({ headers: { Authorization: `Bearer ${toke
 
 /** A request that alice has made; with the quota of the group where she is told to. */
 async function makeTarget(quota: string): Promise<number> {
-  const caller = { ...app.ctx.caller, name: 'alice' };
+  const caller = { ...app.ctx.caller, name: 'alice', way: 'token', roles: new Set(['user'] as const) } as const;
   return await createRequest({ ...app.ctx, caller }, { quota, pattern: '/a/' });
 }
 

@@ -1,5 +1,6 @@
 /** Callers that are known no longer: what they read ends with them, wherever it goes on. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
@@ -9,6 +10,7 @@ import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request, send } from '../support/http.js';
 import { call } from '../support/rest.js';
+import { recordStatements } from '../support/statements.js';
 import { PROGRESS, type Progress, postOperation, take, waitForReaders } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
 
@@ -110,4 +112,34 @@ test('changes of stage are told of what may be listed, and streams begin anew wh
   ]);
   await setPathRule(app.ctx, { prefix: '/open', action: 'LIST', kind: 'USER', name: 'bob' });
   await waitFor('the streams to end', async () => app.ctx.events.readers === 0);
+});
+
+test.each(['*/*', 'text/*', 'Text/Event-Stream', undefined])(
+  'a stream that was asked for by Accept: %s begins anew, too',
+  async (accept) => {
+    const { secret } = await makeToken();
+    const headers: Record<string, string> = { 'Content-Type': 'application/json', ...(accept && { Accept: accept }) };
+    const answer = await request({ url: app.url, token: secret }, '/graphql', { headers, body: STAGES });
+    const ended = answer.text().then(
+      () => 'complete',
+      () => 'broken off',
+    );
+    await waitForReaders(app, 1);
+    await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: `friend of ${accept}`, isManager: false });
+    expect(await ended).toBe('broken off');
+  },
+);
+
+test('what looks like a token and is none is not looked for', async () => {
+  const bearers = ['tapegate_', `tapegate_${'x'.repeat(42)}`, `tapegate_${'x'.repeat(15_000)}`];
+  const statements = await recordStatements(
+    async () => {
+      for (const bearer of bearers) {
+        const { status } = await call(app, 'GET', '/files', { headers: { Authorization: `Bearer ${bearer}` } });
+        expect(status).toBe(401);
+      }
+    },
+    { isFeedToo: true },
+  );
+  expect(statements.filter(({ text }) => text.includes('api_token'))).toEqual([]);
 });

@@ -4,6 +4,7 @@ import type { PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { removeQuota } from '../../src/operations/quotas/remove.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -147,6 +148,52 @@ test('whose quotas there are, no change of a request tells', async () => {
     const [known, unknown] = await Promise.all(outcomes);
     expect([change, known]).toEqual([change, unknown]);
   }
+});
+
+test('whoever lets a request live longer lets it take what it may request itself', async () => {
+  await close('REQUEST');
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/closed' });
+  const update =
+    'mutation ($input: UpdateRequestInput!) { r: updateRequest(input: $input) { ... on Request { filesTotal } ... on Failure { message } } }';
+  const later = { id, retention: '2098-01-01T00:00:00Z' };
+  expect(await askData(gatewayOf('alice'), update, { input: later })).toEqual({ r: { filesTotal: 3 } });
+  await addFiles(app.ctx, [{ path: '/closed/2' }, { path: '/closedly/2' }]);
+  const filesOf = async () =>
+    (await askData<{ request: { filesTotal: number } }>(gatewayOf('alice'), `{ request(id: ${id}) { filesTotal } }`))
+      .request.filesTotal;
+  expect(await filesOf()).toBe(4);
+});
+
+test('a service of the name of a user is somebody else, and so is what it has asked for', async () => {
+  await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
+  const service = (await createToken(app.ctx, { name: 'alice', role: 'SERVICE', quotas: ['bob'] })).secret;
+  const make =
+    'mutation { r: createRequest(input: { quota: "bob", pattern: "/open/" }) { ... on Request { requestId } ... on Failure { message } } }';
+  const makeAs = async (token: string | undefined) =>
+    (await askData<{ r: { requestId: number } }>({ url: app.url, token }, make)).r.requestId;
+  await waitFor(
+    'alice to be a member',
+    async () =>
+      (await askData<{ quota: object | null }>(gatewayOf('alice'), '{ quota(user: "bob") { user } }')).quota !== null,
+  );
+  const [own, others] = [await makeAs(tokens.alice), await makeAs(service)];
+  const cancelled = [own, others].map((id) =>
+    ask(gatewayOf('alice'), `mutation { r: cancelRequest(id: ${id}) { __typename } }`),
+  );
+  expect(await Promise.all(cancelled)).toEqual([
+    { data: { r: { __typename: 'Request' } } },
+    { data: { r: { __typename: 'Forbidden' } } },
+  ]);
+});
+
+test('a quota that is made anew has no members of before', async () => {
+  await addQuota(app.ctx, 'erin', 10n);
+  await setMember(app.ctx, { quota: 'erin', kind: 'USER', name: 'bob', isManager: true });
+  await removeQuota(app.ctx, 'erin');
+  await addQuota(app.ctx, 'erin', 10n);
+  expect(await askData({ url: app.url, token: tokens.viewer }, '{ quota(user: "erin") { members { name } } }')).toEqual(
+    { quota: { members: [] } },
+  );
 });
 
 test('where a copy is, is told to those who may fetch it', async () => {

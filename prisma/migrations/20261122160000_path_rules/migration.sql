@@ -14,7 +14,9 @@ CREATE TABLE "path_rule" (
 );
 CREATE UNIQUE INDEX "path_rule_prefix_action_kind_name_key" ON "path_rule"("prefix", "action", "kind", "name");
 
--- Groups of whoever has made a request, by which rules hold for what joins it later; null: no rule holds for it.
+-- Who has made a request, or let it take more since, and the groups of that caller: rules hold by them for what joins it later; where
+-- the groups are null no rule does.
+ALTER TABLE "request" ADD COLUMN "ruled_by" TEXT;
 ALTER TABLE "request" ADD COLUMN "ruled_groups" TEXT[];
 
 CREATE FUNCTION path_ruled(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE sql STABLE AS $$

@@ -118,7 +118,7 @@ export interface Memberships {
 export async function readMemberships(ctx: Context, user: string, groups: readonly string[]): Promise<Memberships> {
   const { rows } = await ctx.db.pool.query<{ user: string; isManager: boolean }>(
     sql`SELECT q."user", bool_or(m.is_manager) AS "isManager"
-        FROM quota_member m JOIN quota q ON q.id = m.quota_id
+        FROM quota_member m JOIN quota q ON q.id = m.quota_id AND q.removed_at IS NULL
         WHERE (m.kind = 'USER' AND m.name = ${user}) OR (m.kind = 'GROUP' AND m.name = ANY(${groups}::text[]))
         GROUP BY q."user"`,
   );

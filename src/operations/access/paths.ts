@@ -1,5 +1,5 @@
 /** What rules by folders let a caller do with files; where a folder has none, everybody may everything. */
-import { type Caller, hasRole } from '../../caller.js';
+import { type Caller, hasRole, ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { PathAction } from '../../generated/prisma/enums.js';
@@ -10,19 +10,19 @@ export function isRuled(caller: Caller): boolean {
 }
 
 /** By which rules hold for what joins a request of this caller later; null: none do. */
-export function ruledGroupsOf({ caller }: Context): readonly string[] | null {
-  return isRuled(caller) ? caller.groups : null;
+export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
+  return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
 /** A condition on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
-  return sql`(NOT EXISTS (SELECT FROM path_rule) OR path_allowed(f.path, ${action}, ${caller.name}, ${caller.groups}::text[]))`;
+  return sql`(NOT EXISTS (SELECT FROM path_rule) OR path_allowed(f.path, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
 /** The same for what joins a request `r` later, whoever asks then. */
 export const isAllowedFor = sql`(r.ruled_groups IS NULL OR NOT EXISTS (SELECT FROM path_rule)
-  OR path_allowed(f.path, 'REQUEST', r.made_by, r.ruled_groups))`;
+  OR path_allowed(f.path, 'REQUEST', r.ruled_by, r.ruled_groups))`;
 
 /** Of some files, those with which the caller may do that. */
 export async function readAllowed(
@@ -47,7 +47,7 @@ export async function readPathFilter(
 ): Promise<((path: string) => boolean) | undefined> {
   if (!isRuled(caller)) return undefined;
   const { rows } = await db.pool.query<{ prefix: string; isAllowed: boolean }>(
-    sql`SELECT r.prefix, path_allowed(r.prefix, ${action}, ${caller.name}, ${caller.groups}::text[]) AS "isAllowed"
+    sql`SELECT r.prefix, path_allowed(r.prefix, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]) AS "isAllowed"
         FROM path_rule r WHERE r.action = ${action} GROUP BY r.prefix ORDER BY length(r.prefix) DESC`,
   );
   if (rows.length === 0) return undefined;

@@ -13,6 +13,7 @@ import { allow } from '../policy.js';
 /** By which a token is known where it turns up, in a log or in a repository. */
 const PREFIX = 'tapegate_';
 const SECRET_BYTES = 32;
+const TOKEN = /^tapegate_[\w-]{43}$/;
 
 export interface CreateTokenInput {
   /** The user whom it stands for; or what the service, viewer or operator is called. */
@@ -108,8 +109,9 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
 }
 
+/** Has it the form of one? What begins like one and is none would be looked for in vain. */
 export function isToken(text: string): boolean {
-  return text.startsWith(PREFIX);
+  return TOKEN.test(text);
 }
 
 function hashOf(secret: string): Buffer<ArrayBuffer> {

@@ -11,7 +11,7 @@ import { findQuota, type QuotaRow } from './charges.js';
 
 /**
  * Takes a user's allowance away: it is in no list any more, and no request is charged to it, until `setQuota` makes it
- * anew. Requests that have ended are still told by their ids.
+ * anew; nobody is a member of it any more. Requests that have ended are still told by their ids.
  * @throws UnknownUserError; InUseError with the figures, while requests of the user live
  */
 export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow> {
@@ -32,6 +32,11 @@ export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow
           `the quota of user ${quote(user)} has ${live.count} live requests with ${live.files} files of ${live.bytes} bytes: cancel them first`,
         );
       }
+      // whoever has the quota anew says anew who else uses it
+      await tx.query(
+        sql`WITH gone AS (DELETE FROM quota_member WHERE quota_id = ${quota.id} RETURNING quota_id)
+            SELECT pg_notify('tapegate', 'rights') FROM gone LIMIT 1`,
+      );
       await tx.query(note());
       return quota;
     });

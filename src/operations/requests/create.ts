@@ -1,11 +1,12 @@
 /** Requests are made. How they are changed is in update.ts, how they end in ends.ts, how they are read in lists.ts. */
+import { ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { lockCatalogue } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { addSeconds, isBefore } from '../../time.js';
-import { mayPath, ruledGroupsOf } from '../access/paths.js';
+import { mayPath, rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
@@ -55,11 +56,12 @@ async function create(ctx: Context, input: CreateRequestInput, note: Note): Prom
     await lockCatalogue(tx, 'shared');
     const first = addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first });
     const last = addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last });
+    const rules = rulesFor(ctx);
     const [row] = await tx.query<{ id: number }>(
       sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
-            notify_on_last_file, max_files, max_bytes, made_by, ruled_groups)
+            notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups)
           VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
-            ${limits.maxFiles}, ${limits.maxBytes}, ${ctx.caller.name}, ${ruledGroupsOf(ctx)}) RETURNING id`,
+            ${limits.maxFiles}, ${limits.maxBytes}, ${ownerOf(ctx.caller)}, ${rules.ruledBy}, ${rules.ruledGroups}) RETURNING id`,
     );
     const id = (row as { id: number }).id;
     const made = { id, limits, isAllowed: mayPath(ctx, 'REQUEST') };

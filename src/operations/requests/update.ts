@@ -1,9 +1,10 @@
 /** Requests are changed, and revived after their end. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockQuotaKept } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { empty, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { isBefore } from '../../time.js';
+import { rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
@@ -87,7 +88,7 @@ async function tryUpdate(
     await tx.query(
       sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
             notify_on_first_file = ${changed.first}, notify_on_last_file = ${changed.last},
-            max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes} WHERE id = ${request.id}`,
+            max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes}${followRules(ctx, given)} WHERE id = ${request.id}`,
     );
     if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
     else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
@@ -95,6 +96,13 @@ async function tryUpdate(
     await tx.query(note());
     return true;
   });
+}
+
+/** Whoever lets a request take more, or live longer, lets it take what the caller itself may request; under no rule, what it could before. */
+function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>): Sql {
+  const { ruledBy, ruledGroups } = rulesFor(ctx);
+  if (ruledGroups === null || (given.retention === undefined && !given.hasLimits)) return empty;
+  return sql`, ruled_by = ${ruledBy}, ruled_groups = ${ruledGroups}`;
 }
 
 /** All fields as they are to be. @throws InvalidInputError */
