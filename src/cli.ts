@@ -28,6 +28,7 @@ import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
 import { registerSuspensions } from './commands/suspensions.js';
 import { registerUpdate } from './commands/update.js';
+import { registerUser } from './commands/user.js';
 import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
@@ -44,6 +45,7 @@ const commands = [
   registerImport,
   registerArchive,
   registerQuota,
+  registerUser,
   registerDisk,
   registerVolume,
   registerDoctor,

@@ -62,6 +62,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   // quotas
   setQuota: ['quota'],
   removeQuota: ['quota'],
+  forgetUser: ['request', 'quota', 'letter'],
   // who comes in
   createToken: [],
   revokeToken: [],
@@ -81,6 +82,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   returnMissing: ['request', 'file', 'recall', 'disk'],
   adoptCopies: ['request', 'file', 'recall', 'disk'],
   repairUsed: ['quota'],
+  repairForgotten: ['request', 'quota', 'letter'],
   repairDisk: ['disk'],
   repairCounts: ['request'],
   repairState: ['request'],

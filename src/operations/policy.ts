@@ -58,6 +58,7 @@ export const policy = {
   listTokens: 'operate',
   revokeToken: 'operate',
   listAudit: 'operate',
+  forgetUser: 'operate',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -22,6 +22,7 @@ import { releaseFiles } from '../../src/operations/requests/releases.js';
 import { retryRequest } from '../../src/operations/requests/retries.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
 import { holdFailing, resume, suspend } from '../../src/operations/suspensions.js';
+import { forgetUser } from '../../src/operations/users/forget.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
@@ -138,6 +139,10 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
       return prefix;
     },
     run: (ctx, prefix) => removePathRule(ctx, { prefix, action: 'LIST', kind: 'EVERYBODY' }),
+  }),
+  forgetUser: attempt({
+    prepare: async () => (await setQuota(app.ctx, { user: unique('user'), size: 5n })).user,
+    run: (ctx, user) => forgetUser(ctx, user),
   }),
   // what operators do with the database opened
   setQuota: attempt({ run: (ctx) => setQuota(ctx, { user: unique('user'), size: 5n }) }),

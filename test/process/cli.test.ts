@@ -85,6 +85,7 @@ const commands = {
   ],
   plan: ['--json', '--limit'],
   verify: ['--json', '--again', '--limit'],
+  'user forget': ['--json'],
   audit: ['--json', '--csv', '--since', '--until', '--who', '--operation', '--limit'],
   requests: ['--json', '--quota', '--all'],
   watch: ['--json', '--print-paths', '--null'],

@@ -191,6 +191,7 @@ const rooms = {
     ['quotas'],
     ['mail'],
     ['requests'],
+    ['users'],
     ['catalogue'],
     ['disks'],
     ['recalls', 'doctor'],

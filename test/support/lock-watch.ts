@@ -25,6 +25,8 @@ const lockOfAlias: Record<string, Lock> = {
 
 /** Locks of rows that the transaction is known to have already; anywhere else a second lock would be of other rows. */
 const lockedAgain: Record<string, readonly Lock[]> = {
+  forgetUser: ['request', 'quota'], // all of the user's and those with the addresses are locked first
+  repairForgotten: ['request', 'quota'],
   updateRequest: ['request', 'quota'], // its own, when files join it
   importRows: ['file'], // when the requests are settled
   returnOrphans: ['request', 'file'], // when they are settled: the one case in which the files may be others

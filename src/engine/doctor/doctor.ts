@@ -12,6 +12,7 @@ import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
 import { counterFaults } from '../../operations/doctor/counters.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/queue.js';
+import { userFaults } from '../../operations/doctor/users.js';
 import { volumeFaults } from '../../operations/doctor/volumes.js';
 import { findOpenMount } from '../disk/exposure.js';
 import { FailingDisks } from '../disk/failures.js';
@@ -65,7 +66,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
     if (away instanceof Error) yield tellAway(exam, disk, away);
     else yield* examineMount(ctx, disk);
   }
-  for (const fault of [...counterFaults, holdUnserved]) yield* findFaults(ctx, fault, exam);
+  for (const fault of [...counterFaults, ...userFaults, holdUnserved]) yield* findFaults(ctx, fault, exam);
   yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
   for (const fault of [...queueFaults, ...volumeFaults]) yield* findFaults(ctx, fault, exam);
   yield* examineCopies(ctx, exam);

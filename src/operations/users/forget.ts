@@ -1,0 +1,172 @@
+/**
+ * A user is forgotten: a pseudonym stands in place of the name wherever it was, and the addresses and free texts go. What is left
+ * are figures that belong to nobody. All of it is one transaction, so that none is half forgotten.
+ */
+import { randomBytes } from 'node:crypto';
+import type { Context } from '../../context.js';
+import { lockQuotaAlone, lockRequests } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { audited, type Note } from '../audit/audited.js';
+import { isLive } from '../conditions.js';
+import { checkText } from '../input.js';
+import { allow } from '../policy.js';
+
+/** By which the doctor knows a user that was forgotten. */
+export const FORGOTTEN = 'forgotten-';
+
+export interface ForgetResult {
+  pseudonym: string;
+  /** That were the user's, or are told of the user. */
+  requests: number;
+  letters: number;
+  tokens: number;
+  auditRows: number;
+}
+
+/** Nobody else's, so that it is in place of one person only. */
+interface Person {
+  user: string;
+  addresses: readonly string[];
+  pseudonym: string;
+}
+
+/**
+ * The pseudonym is drawn, and noted nowhere with the name. Tokens of the user are revoked, and streams that they have opened end.
+ * @throws NotFoundError where there is nothing of the user, as there is not after the first time; InUseError with the figures,
+ *   while requests of the user live
+ */
+export async function forgetUser(ctx: Context, given: string): Promise<ForgetResult> {
+  // the row of the audit, done or refused, does not bring the name back
+  const pseudonym = `${FORGOTTEN}${randomBytes(4).toString('hex')}`;
+  return await audited(ctx, { operation: 'forgetUser', kind: 'USER', object: '' }, async (note) => {
+    allow(ctx, 'forgetUser');
+    const user = checkText('user', given);
+    if (user === '') throw new InvalidInputError('user', 'must not be empty');
+    await ctx.refusals.settle(); // what is counted has the name as well
+    return await transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, { user, pseudonym, note }));
+  });
+}
+
+async function forgetPerson(
+  ctx: Context,
+  tx: Transaction,
+  { user, pseudonym, note }: { user: string; pseudonym: string; note: Note },
+): Promise<ForgetResult> {
+  const person: Person = { user, pseudonym, addresses: await readAddresses(tx, user) };
+  await lockRequests(tx, ofPerson(person));
+  await lockQuotaAlone(tx, sql`q."user" = ${user}`);
+  await refuseLive(ctx, tx, user);
+  const requests = await forgetRequests(tx, person);
+  const quotas = await forgetQuota(ctx, tx, person);
+  const letters = await forgetLetters(tx, person);
+  const tokens = await forgetTokens(ctx, tx, person);
+  const others = await forgetSuspensions(tx, person);
+  const [audit] = await tx.query<{ count: number }>(
+    sql`SELECT forget_in_audit(${user}, ${person.addresses}::text[], ${pseudonym}) AS count`,
+  );
+  const auditRows = audit?.count ?? 0;
+  if (quotas + requests + letters + tokens + others + auditRows === 0) {
+    throw new NotFoundError(`there is nothing of user ${quote(user)}`);
+  }
+  await tx.query(note({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
+  return { pseudonym, requests, letters, tokens, auditRows };
+}
+
+async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<void> {
+  const [live] = await tx.query<{ count: number }>(
+    sql`SELECT count(*)::int AS count FROM request r JOIN quota q ON q.id = r.quota_id
+        WHERE (q."user" = ${user} OR r.made_by = ${user}) AND ${isLive} AND r.retention > ${ctx.now()}`,
+  );
+  if (!live || live.count === 0) return;
+  throw new InUseError(`user ${quote(user)} has ${live.count} live requests: cancel them first`);
+}
+
+/** Of the quota, and of the requests that are charged to it, where no other user has the same. */
+async function readAddresses(tx: Transaction, user: string): Promise<string[]> {
+  const rows = await tx.query<{ address: string }>(
+    sql`SELECT DISTINCT a.address FROM quota q LEFT JOIN request r ON r.quota_id = q.id
+          CROSS JOIN LATERAL unnest(ARRAY[q.email, r.notify_on_first_file, r.notify_on_last_file]) AS a (address)
+        WHERE q."user" = ${user} AND a.address <> ''
+          AND NOT EXISTS (SELECT FROM quota o WHERE o.email = a.address AND o.id <> q.id)`,
+  );
+  return rows.map(({ address }) => address);
+}
+
+/** The requests `r` that are told of the user, of whichever quota. */
+function ofPerson({ user, addresses }: Person): Sql {
+  return sql`(r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user}) OR r.made_by = ${user}
+    OR r.notify_on_first_file = ANY(${addresses}::text[]) OR r.notify_on_last_file = ANY(${addresses}::text[]))`;
+}
+
+/** Patterns and paths stay, which are the archive's; labels are free text, and those of the user's own requests go. */
+async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
+  const { user, pseudonym, addresses } = person;
+  const own = sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+  const rows = await tx.query(
+    sql`UPDATE request r SET label = CASE WHEN ${own} OR r.made_by = ${user} THEN ${pseudonym} ELSE r.label END,
+          made_by = CASE WHEN r.made_by = ${user} THEN ${pseudonym} ELSE r.made_by END,
+          ruled_groups = CASE WHEN (${own} OR r.made_by = ${user}) AND r.ruled_groups IS NOT NULL THEN '{}' ELSE r.ruled_groups END,
+          notify_on_first_file = CASE WHEN ${own} OR r.notify_on_first_file = ANY(${addresses}::text[]) THEN NULL ELSE r.notify_on_first_file END,
+          notify_on_last_file = CASE WHEN ${own} OR r.notify_on_last_file = ANY(${addresses}::text[]) THEN NULL ELSE r.notify_on_last_file END
+        WHERE ${ofPerson(person)} RETURNING r.id`,
+  );
+  return rows.length;
+}
+
+/** Its row stays for its requests, as that of a quota which was removed. */
+async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+  const rows = await tx.query<{ id: number }>(
+    sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
+          removed_at = coalesce(q.removed_at, ${ctx.now()}) WHERE q."user" = ${user} RETURNING q.id`,
+  );
+  const ids = rows.map(({ id }) => id);
+  const members = await tx.query(
+    sql`DELETE FROM quota_member m WHERE m.quota_id = ANY(${ids}::int[]) OR (m.kind = 'USER' AND m.name = ${user})
+        RETURNING m.quota_id`,
+  );
+  const rules = await tx.query(sql`DELETE FROM path_rule p WHERE p.kind = 'USER' AND p.name = ${user} RETURNING p.id`);
+  const uses = await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`);
+  return rows.length + members.length + rules.length + uses.length;
+}
+
+/** Mail that was not sent by then is not sent any more. */
+async function forgetLetters(tx: Transaction, { pseudonym, addresses }: Person): Promise<number> {
+  const rows = await tx.query(
+    sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
+          state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
+        WHERE n.recipient = ANY(${addresses}::text[])
+          OR n.request_id IN (SELECT r.id FROM request r JOIN quota q ON q.id = r.quota_id WHERE q."user" = ${pseudonym})
+        RETURNING n.id`,
+  );
+  return rows.length;
+}
+
+/** A service that acted for the user acts for nobody in its place. */
+async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+  const rows = await tx.query(
+    sql`UPDATE api_token t SET
+          revoked_at = CASE WHEN t.name = ${user} AND t.role IN ('USER', 'SERVICE') THEN coalesce(t.revoked_at, ${ctx.now()}) ELSE t.revoked_at END,
+          note = CASE WHEN t.name = ${user} THEN '' ELSE t.note END,
+          name = CASE WHEN t.name = ${user} THEN ${pseudonym} ELSE t.name END,
+          quotas = array_replace(t.quotas, ${user}, ${pseudonym}),
+          made_by = CASE WHEN t.made_by = ${user} THEN ${pseudonym} ELSE t.made_by END
+        WHERE t.name = ${user} OR t.made_by = ${user} OR ${user} = ANY(t.quotas) RETURNING t.id`,
+  );
+  if (rows.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
+  return rows.length;
+}
+
+/** That the user is held goes with the quota; in the reasons of others only the addresses are known to be a person's. */
+async function forgetSuspensions(tx: Transaction, { user, pseudonym, addresses }: Person): Promise<number> {
+  const gone = await tx.query(
+    sql`DELETE FROM suspension s WHERE s.kind = 'USER' AND s.name = ${user} RETURNING s.name`,
+  );
+  for (const address of addresses) {
+    await tx.query(
+      sql`UPDATE suspension s SET reason = replace(s.reason, ${address}, ${pseudonym}) WHERE strpos(s.reason, ${address}) > 0`,
+    );
+  }
+  return gone.length;
+}

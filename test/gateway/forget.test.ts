@@ -1,0 +1,160 @@
+/** A user is forgotten: nothing of the person is left anywhere, and what is left are figures. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { setMember } from '../../src/operations/access/members.js';
+import { setPathRule } from '../../src/operations/access/path-rules.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { suspend } from '../../src/operations/suspensions.js';
+import { forgetUser } from '../../src/operations/users/forget.js';
+import { personalData } from '../../src/operations/users/personal-data.js';
+import { packageRoot } from '../../src/package-root.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { call } from '../support/rest.js';
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp({});
+  await addFiles(app.ctx, [{ path: '/a/1' }]);
+  await addQuota(app.ctx, 'lab', 10n ** 9n);
+});
+afterAll(() => app.close());
+
+/** Every row of every table, tokens and the audit included. */
+async function readAll(): Promise<string[]> {
+  await app.ctx.refusals.settle();
+  const { rows: tables } = await app.ctx.db.pool.query<{ name: string }>(
+    `SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' AND tablename <> '_prisma_migrations'`,
+  );
+  const all: string[] = [];
+  for (const { name } of tables) {
+    const { rows } = await app.ctx.db.pool.query<{ row: string }>(
+      `SELECT row_to_json(t)::text AS row FROM "${name}" t`,
+    );
+    all.push(...rows.map(({ row }) => `${name} ${row}`));
+  }
+  return all;
+}
+
+/** Puts a person wherever one may be. */
+async function leaveTraces(user: string, email: string): Promise<{ id: number; secret: string }> {
+  const { ctx } = app;
+  await setQuota(ctx, { user, size: 10n ** 9n, email, notes: `call ${user} at ${email}` });
+  const caller = { ...ctx.caller, name: user, way: 'token' as const, address: '192.0.2.44' };
+  const own = { quota: user, pattern: '/a/', label: `of ${user}`, notifyOnLastFile: email, notifyOnFirstFile: '' };
+  const id = await createRequest({ ...ctx, caller }, own);
+  const other = await createRequest(
+    { ...ctx, caller },
+    { quota: 'lab', pattern: '/a/', label: 'ours', notifyOnLastFile: email },
+  );
+  for (const each of [id, other]) await cancelRequest({ ...ctx, caller }, each);
+  await expect(createRequest({ ...ctx, caller }, { ...own, retention: '2000-01-01' })).rejects.toThrow();
+  await setMember(ctx, { quota: 'lab', kind: 'USER', name: user, isManager: true });
+  await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: user });
+  await suspend(ctx, { kind: 'USER', name: user, mode: 'HELD', reason: 'away' });
+  await suspend(ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: `ask ${email}` });
+  const { secret } = await createToken({ ...ctx, caller }, { name: user, role: 'USER', note: `of ${user}` });
+  await createToken(ctx, { name: 'portal', role: 'SERVICE', quotas: [user, 'lab'] });
+  await ctx.db.pool.query(
+    `INSERT INTO legacy_use (day, endpoint, address, "user", uses, last_at) VALUES (now(), 'GET /files', '192.0.2.44', $1, 3, now())`,
+    [user],
+  );
+  await ctx.db.pool.query(
+    `INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, state, next_try_at, last_error, created_at)
+     SELECT r.id, 'LAST_FILE', $1, 'for ' || $2, 'dear ' || $2, 'm' || r.id, 'PENDING', now(), '550 ' || $1, now() FROM request r WHERE r.id = ANY($3)`,
+    [email, user, [id, other]],
+  );
+  return { id, secret };
+}
+
+test('nothing of the person is left in any row of any table, and the token is good no longer', async () => {
+  const user = 'zaphodia';
+  const { id, secret } = await leaveTraces(user, 'zaphodia@beeble.example');
+  const isOfUser = (row: string) => row.includes('zaphodia') || row.includes('beeble') || row.includes('192.0.2.44');
+  const before = (await readAll()).filter(isOfUser).map((row) => row.split(' ')[0]);
+  const tables = [
+    'api_token',
+    'audit',
+    'legacy_use',
+    'notification',
+    'path_rule',
+    'quota',
+    'quota_member',
+    'request',
+    'suspension',
+  ];
+  expect([...new Set(before)].sort()).toEqual(tables);
+  const { pseudonym } = await forgetUser(app.ctx, user);
+  expect(pseudonym).toMatch(/^forgotten-[0-9a-f]{8}$/);
+  expect((await readAll()).filter(isOfUser)).toEqual([]);
+  const [request] = (await call(app, 'GET', `/requests/${id}`)).body as { quota: string; label: string }[];
+  expect(request).toMatchObject({ quota: pseudonym, label: pseudonym });
+  const asked = await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } });
+  expect(asked.status).toBe(401);
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT operation, who, object FROM audit WHERE who = $1 OR object = $1 ORDER BY id`,
+    [pseudonym],
+  );
+  expect(rows).toContainEqual({ operation: 'createRequest', who: pseudonym, object: String(id) });
+  expect(rows.at(-1)).toEqual({ operation: 'forgetUser', who: 'system', object: pseudonym });
+  const { rows: letters } = await app.ctx.db.pool.query(`SELECT FROM notification WHERE state = 'PENDING'`);
+  expect(letters).toHaveLength(0);
+});
+
+test('a second time is told, and does not bring the name back', async () => {
+  await setQuota(app.ctx, { user: 'trillian', size: 1n });
+  await forgetUser(app.ctx, 'trillian');
+  await expect(forgetUser(app.ctx, 'trillian')).rejects.toThrow('there is nothing of user "trillian"');
+  expect((await readAll()).filter((row) => row.includes('trillian'))).toEqual([]);
+});
+
+test('a user with live requests is not forgotten, and nothing is changed', async () => {
+  await addQuota(app.ctx, 'arthur', 10n ** 9n);
+  const id = await createRequest(app.ctx, { quota: 'arthur', pattern: '/a/' });
+  await expect(forgetUser(app.ctx, 'arthur')).rejects.toMatchObject({ code: 'IN_USE' });
+  const [quota] = (await call(app, 'GET', '/quota/arthur')).body as { email: string }[];
+  expect(quota).toMatchObject({ email: 'arthur@example.org' });
+  await cancelRequest(app.ctx, id);
+  await forgetUser(app.ctx, 'arthur');
+});
+
+test('an address that another user has as well stays with that one', async () => {
+  await setQuota(app.ctx, { user: 'ford', size: 1n, email: 'group@example.org' });
+  await setQuota(app.ctx, { user: 'prefect', size: 1n, email: 'group@example.org' });
+  await forgetUser(app.ctx, 'ford');
+  const [quota] = (await call(app, 'GET', '/quota/prefect')).body as object[];
+  expect(quota).toMatchObject({ email: 'group@example.org' });
+});
+
+test('the doctor finds what was written of a person afterwards, and takes it away', async () => {
+  await addQuota(app.ctx, 'marvin', 10n ** 9n);
+  const id = await createRequest(app.ctx, { quota: 'marvin', pattern: '/a/' });
+  await cancelRequest(app.ctx, id);
+  const { pseudonym } = await forgetUser(app.ctx, 'marvin');
+  await app.ctx.db.pool.query(`UPDATE request SET notify_on_last_file = 'marvin@example.org' WHERE id = $1`, [id]);
+  const find = async (repair: boolean) => {
+    const found: string[] = [];
+    await examine(app.ctx, { repair, checksums: false, adopt: false }, ({ kind, thing }) =>
+      found.push(`${kind} ${thing}`),
+    );
+    return found.filter((fault) => fault.startsWith('user-remains'));
+  };
+  const fault = `user-remains user ${pseudonym}`;
+  expect([await find(false), await find(true), await find(false)]).toEqual([[fault], [fault], []]);
+  expect((await readAll()).filter((row) => row.includes('marvin'))).toEqual([]);
+});
+
+test('every text of the schema says whether it may hold something of a person', () => {
+  const schema = readFileSync(path.join(packageRoot, 'prisma/schema.prisma'), 'utf8');
+  const texts = [...schema.matchAll(/^model (\w+) \{\n(.*?)^\}/gms)].flatMap(([, model, body = '']) =>
+    [...body.matchAll(/^ {2}(\w+) +(String|Json)\b/gm)].map(([, field]) => `${model}.${field}`),
+  );
+  expect(texts.length).toBeGreaterThan(40);
+  expect(Object.keys(personalData).sort()).toEqual(texts.sort());
+});
