@@ -75,6 +75,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       sources: new Map(archive.map(({ path, bytes, sha256 }) => [path, { size: BigInt(bytes.length), sha256 }])),
       mails: mail.mails,
       touched: new Set(),
+      asked: new Map(),
       acknowledged: session.known.acknowledged,
       revivals: new Map(),
       watches: [],

@@ -1,6 +1,7 @@
 /** What users and operators do with requests that are there. */
 import { addSeconds } from '../../src/time.js';
 import { currentTime } from '../support/clock.js';
+import { nameDeed } from './facts.js';
 import { graphql, rest } from './gateway.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
@@ -21,7 +22,21 @@ export async function changeSomehow(world: World, random: Random, request: Known
 }
 
 export async function cancel(world: World, { id }: Known): Promise<void> {
-  await graphql(world, CANCEL, { id });
+  await noteDeed(world, 'cancelRequest', id, () => change(world, CANCEL, { id }));
+}
+
+/** Before it is sent: the answer may be lost, and the change not. @param send gives whether it was confirmed */
+async function noteDeed(world: World, operation: string, id: number, send: () => Promise<boolean>): Promise<void> {
+  const name = nameDeed(operation, id);
+  const deed = world.asked.get(name) ?? { times: 0, confirmed: 0 };
+  world.asked.set(name, deed);
+  deed.times++;
+  if (await send()) deed.confirmed++;
+}
+
+/** @returns false for what is refused with a reason */
+async function change(world: World, mutation: string, variables: object): Promise<boolean> {
+  return (await graphql<{ __typename: string }>(world, mutation, variables)).__typename === 'Request';
 }
 
 type Change = (world: World, random: Random, request: Known) => Promise<unknown>;
@@ -48,7 +63,7 @@ async function releaseSome(world: World, random: Random, { id, files }: Known): 
   const choice = files
     ? { paths: random.sample(files, random.integer(1, 3)) }
     : { match: `/g00${random.integer(0, 9)}/` };
-  await graphql(world, RELEASE, { input: { id, ...choice } });
+  await noteDeed(world, 'releaseFiles', id, () => change(world, RELEASE, { input: { id, ...choice } }));
 }
 
 /** Extends, shortens, ends or revives a request, whatever it is now. */
@@ -56,6 +71,8 @@ async function retain(world: World, random: Random, { id, user }: Known, seconds
   const retention = addSeconds(currentTime(), seconds);
   // before it is sent: the answer may be lost, and the change not
   if (seconds > 0) world.revivals.set(id, (world.revivals.get(id) ?? 0) + 1);
-  if (random.chance(0.5)) await rest(world, 'PUT', `/requests/${id}`, { quota: user, retention });
-  else await graphql(world, UPDATE, { input: { id, retention } });
+  const send = random.chance(0.5)
+    ? async () => (await rest(world, 'PUT', `/requests/${id}`, { quota: user, retention })) !== undefined
+    : () => change(world, UPDATE, { input: { id, retention } });
+  await noteDeed(world, 'updateRequest', id, send);
 }

@@ -14,7 +14,7 @@ import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 import { check } from './checker.js';
-import { type Outside, readFacts } from './facts.js';
+import { nameDeed, type Outside, readFacts } from './facts.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { createRandom } from './random.js';
 import { type ViolationKind, violationKinds } from './violations.js';
@@ -107,6 +107,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       touched: new Set(),
       acknowledged: new Set(),
       revivals: new Map(),
+      asked: new Map(),
       watches: [],
       miswritten: new Set(),
       versions: new Map(),
@@ -349,6 +350,30 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'request-unreleased',
     'an ended request is not released',
     ({ run }) => run(`UPDATE request SET is_released = false WHERE id = ${ids.cancelled}`),
+  ],
+  [
+    'audit-missing',
+    'a request that nobody has made',
+    async ({ run }) => {
+      await run('ALTER TABLE audit DISABLE TRIGGER audit_guard_rows');
+      await run(`DELETE FROM audit WHERE operation = 'createRequest' AND object = '${ids.complete}'`);
+    },
+  ],
+  [
+    'audit-missing',
+    'a change that was confirmed twice and has one row',
+    async ({ outside }) => {
+      outside.asked = new Map([[nameDeed('cancelRequest', ids.cancelled), { times: 2, confirmed: 2 }]]);
+    },
+  ],
+  [
+    'audit-twice',
+    'a change that was asked for once and has two rows',
+    async ({ run, outside }) => {
+      outside.asked = new Map([[nameDeed('cancelRequest', ids.cancelled), { times: 1, confirmed: 1 }]]);
+      const columns = 'at, who, way, operation, kind, object, result';
+      await run(`INSERT INTO audit (${columns}) SELECT ${columns} FROM audit WHERE operation = 'cancelRequest'`);
+    },
   ],
   [
     'quota-used',

@@ -3,6 +3,7 @@
  *
  * Settled means that no fault goes on, that an engine runs, and that whatever was to be tried again has been.
  */
+import { checkAudit } from './check-audit.js';
 import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
 import { checkMail } from './check-mail.js';
@@ -23,5 +24,6 @@ export function check(facts: Facts): Violation[] {
   checkEvents(facts, index, report);
   checkWatches(facts, report);
   checkVerifications(facts, report);
+  checkAudit(facts, report);
   return violations;
 }

@@ -122,6 +122,8 @@ export interface Stored {
   notifications: NotificationFact[];
   stageEvents: StageEventFact[];
   progressEvents: ProgressEventFact[];
+  /** How often the audit says that something was done with a request. */
+  deeds: { operation: string; requestId: number; rows: number }[];
   /** Ids of committed events that nobody is told of. */
   unnumbered: { id: bigint }[];
 }
@@ -138,12 +140,17 @@ export interface Outside {
   acknowledged: ReadonlySet<number>;
   /** How often a request may have been revived: the retentions that users have sent for it. */
   revivals: ReadonlyMap<number, number>;
+  /** How often users asked for a change of a request, and how often they were told that it is done: by `nameDeed`. */
+  asked: ReadonlyMap<string, { times: number; confirmed: number }>;
   watches: readonly Watch[];
   /** Paths of tape copies that were registered with a checksum that they do not have. */
   miswritten: ReadonlySet<string>;
   /** Of files that were moved or replaced, by path: what stands at each of the places they have had since. */
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
 }
+
+/** `cancelRequest 17` */
+export const nameDeed = (operation: string, requestId: number): string => `${operation} ${requestId}`;
 
 export interface Facts extends Stored {
   copies: Copy[];
@@ -204,6 +211,10 @@ async function readStored(query: Query): Promise<Stored> {
       `SELECT number AS id, request_id AS "requestId", state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk",
          files_failed AS "filesFailed", bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk"
        FROM numbered_event WHERE request_id IS NOT NULL ORDER BY 1`,
+    ),
+    deeds: await query(
+      `SELECT operation, object::int AS "requestId", count(*)::int AS rows FROM audit
+       WHERE kind = 'REQUEST' AND result = 'DONE' GROUP BY 1, 2 ORDER BY 2, 1`,
     ),
     unnumbered: await query(
       'SELECT e.id FROM event e WHERE NOT EXISTS (SELECT FROM numbered_event n WHERE n.id = e.id) ORDER BY 1',

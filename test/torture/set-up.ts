@@ -102,6 +102,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       touched: new Set(),
       acknowledged: new Set(),
       revivals: new Map(),
+      asked: new Map(),
       watches: [],
       miswritten: new Set(),
       versions: new Map(),

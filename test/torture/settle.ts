@@ -98,13 +98,14 @@ async function readWorld(world: World): Promise<Facts> {
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
-    const { sources, mail, touched, acknowledged, revivals, watches, miswritten, versions } = world;
+    const { sources, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } = world;
     return await readFacts(query, {
       sources,
       mails: mail.mails,
       touched,
       acknowledged,
       revivals,
+      asked,
       watches,
       miswritten,
       versions,

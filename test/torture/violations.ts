@@ -16,6 +16,8 @@ export const violationKinds = {
   'request-early': 'a request has expired before its retention',
   'request-times': 'the times of a request contradict each other or its state',
   'request-unreleased': 'an ended request has not let go of its files',
+  'audit-missing': 'a change of a request that was confirmed, or a request that is there, has no row in the audit',
+  'audit-twice': 'a change of a request has more rows in the audit than it was asked for',
   'quota-used': 'a quota is charged another sum than its live requests hold',
   'copy-missing': 'a restored file is not at its place',
   'copy-bytes': 'a restored file has other bytes than were archived',

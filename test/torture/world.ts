@@ -68,6 +68,7 @@ export interface World {
   touched: Set<string>;
   acknowledged: Set<number>;
   revivals: Map<number, number>;
+  asked: Map<string, { times: number; confirmed: number }>;
   watches: Watch[];
   miswritten: Set<string>;
   versions: Map<string, Version[]>;
