@@ -87,7 +87,7 @@ test('all connections together are bounded, idle ones make way, and one too many
 test('descriptors for the database and for each drive are not given to connections', () => {
   const config = { drives: 2, limits: { connections: 10_000, callerConnections: 1000 } };
   const most = (drives: number, descriptors?: number) =>
-    new Connections({ ...config, drives } as never, descriptors).most;
+    new Connections({ ...config, drives, access: { proxyAddresses: [] } } as never, descriptors).most;
   expect([most(2, 320), most(20, 320), most(2, 1024), most(2, 100_000), most(2, 50)]).toEqual([
     180, 108, 884, 10_000, 16,
   ]);
@@ -193,4 +193,17 @@ test('a stream in single connection mode carries a bounded number of operations'
   });
   await send(narrow, '/graphql/stream?operationId=a', { method: 'DELETE', headers });
   expect((await begin('c')).status).toBe(202);
+});
+
+test('behind a listed proxy each client counts by its own address, and the connections of the proxy are of all', async () => {
+  const legacy = [{ endpoint: 'GET /requests' }] as const;
+  const access = { auth: new Set(['token', 'legacy'] as const), legacy, proxyAddresses: ['127.0.0.1'] };
+  app = await startApp({ limits: { rateLimit: 1, callerConnections: 2 }, config: { access } });
+  const from = async (client: string) => {
+    const headers = { 'X-Forwarded-For': client };
+    return (await send({ url: app?.url ?? '' }, '/tape_control/api/v1/requests', { headers })).status;
+  };
+  expect([await from('192.0.2.1'), await from('192.0.2.1'), await from('192.0.2.2')]).toEqual([200, 429, 200]);
+  for (let n = 0; n < 5; n++) await connect(app, '127.0.0.1');
+  expect(await from('192.0.2.3')).toBe(200);
 });

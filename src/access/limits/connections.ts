@@ -6,6 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, Server } from 'node:http';
 import type { Socket } from 'node:net';
+import { createRangeTest, normalAddress } from '../../address-ranges.js';
 import type { Config } from '../../config.js';
 import { HttpError } from '../../http-body.js';
 import { addressKey } from './key.js';
@@ -26,17 +27,19 @@ export class Connections {
   /** What may be open at once. */
   readonly most: number;
   private readonly mostOfOne: number;
+  private readonly isProxy: (address: string) => boolean;
   private readonly seconds: Config['limits'];
   private readonly open = new Map<string, number>();
   private count = 0;
   private readonly refused = new WeakMap<Socket, HttpError>();
 
   /** @param descriptors what the process may have open; undefined where nothing is known of that */
-  constructor({ limits, drives }: Config, descriptors = readDescriptorLimit()) {
+  constructor({ limits, drives, access }: Config, descriptors = readDescriptorLimit()) {
     const free = (descriptors ?? Number.POSITIVE_INFINITY) - KEPT_DESCRIPTORS - KEPT_FOR_DRIVE * drives - SURPLUS;
     this.most = Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
     this.mostOfOne = Math.min(limits.callerConnections, this.most);
     this.seconds = limits;
+    this.isProxy = createRangeTest(access.proxyAddresses);
   }
 
   watch(server: Server): void {
@@ -56,8 +59,10 @@ export class Connections {
 
   private enter(socket: Socket, { server, isPlain }: { server: Server; isPlain: boolean }): void {
     const key = addressKey(socket.remoteAddress);
-    const own = (this.open.get(key) ?? 0) + 1;
-    this.open.set(key, own);
+    const shared = (this.open.get(key) ?? 0) + 1;
+    this.open.set(key, shared);
+    // those of a proxy that is listed are of all whom it speaks for
+    const own = this.isProxy(normalAddress(socket.remoteAddress ?? '')) ? 1 : shared;
     this.count++;
     socket.once('close', () => {
       this.count--;

@@ -2,6 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { ipKeyGenerator } from 'express-rate-limit';
 import { type Caller, describeCaller } from '../../caller.js';
+import { addressOf } from '../address.js';
 import { callerOf } from '../identify.js';
 
 /** Who has an IPv6 address mostly has all of its network: those count together. */
@@ -12,7 +13,7 @@ const LOOPBACK_6 = '::/56';
 /** Who is known counts alone, wherever it asks from; of the others, those of an address count together. */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);
-  return isKnown(caller) ? describeCaller(caller) : addressKey(req.socket.remoteAddress);
+  return isKnown(caller) ? describeCaller(caller) : addressKey(addressOf(req));
 }
 
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
@@ -29,6 +30,6 @@ export function addressKey(address: string | undefined): string {
  */
 export function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
-  const address = addressKey(req.socket.remoteAddress);
+  const address = addressKey(addressOf(req));
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
