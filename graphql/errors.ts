@@ -3,6 +3,7 @@ import { GraphQLError } from 'graphql';
 import type { Logger } from 'pino';
 import {
   ForbiddenError,
+  InUseError,
   InvalidInputError,
   logFailure,
   NotFoundError,
@@ -72,6 +73,12 @@ builder.objectType(ForbiddenError, {
 builder.objectType(NotFoundError, {
   name: 'NotFound',
   description: 'There is no such thing.',
+  interfaces: [Failure],
+});
+
+builder.objectType(InUseError, {
+  name: 'InUse',
+  description: 'Something else still needs it.',
   interfaces: [Failure],
 });
 

@@ -1,13 +1,15 @@
 /** Users and their quotas. */
+import { ForbiddenError, InUseError, InvalidInputError, UnknownUserError } from '../src/errors.js';
 import type { Request } from '../src/generated/prisma/client.js';
 import { visibleQuotas } from '../src/operations/policy.js';
-import { getQuota, listQuotasByPage } from '../src/operations/quotas/quotas.js';
+import { getQuota, listQuotasByPage, setQuota } from '../src/operations/quotas/quotas.js';
+import { removeQuota } from '../src/operations/quotas/remove.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
 import { readUsedOf } from '../src/operations/quotas/used.js';
 import { countRequestsOf } from '../src/operations/requests/figures.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
-import { orNull } from './errors.js';
+import { orNull, readBack } from './errors.js';
 import { type InnerList, isText, readListPage, resolveInnerPage } from './pages.js';
 import { RequestConnection, RequestType } from './requests.js';
 
@@ -81,5 +83,44 @@ builder.queryFields((t) => ({
     totalCount: (_root, _args, ctx) => listQuotasByPage(ctx).count(),
     resolve: (query, _root, _args, ctx) =>
       readListPage(query, { name: 'user', isKey: isText }, listQuotasByPage(ctx).page),
+  }),
+}));
+
+const SetQuotaInput = builder.inputType('SetQuotaInput', {
+  description: 'Whose quota it is, and what of it is set; the rest stays as it is.',
+  fields: (t) => ({
+    user: t.string({ required: true, description: 'Its name.' }),
+    size: t.field({ type: 'BigInt', description: 'Bytes that it may hold at a time; a new quota needs it.' }),
+    email: t.string({ description: 'Where mail goes that names no address of its own; empty: nowhere.' }),
+    notes: t.string({ description: 'For operators.' }),
+    weight: t.float({ description: 'Who has twice the weight may have twice the drive time; 1 unless it is set.' }),
+  }),
+});
+
+const RemovedQuota = builder.objectRef<{ user: string }>('RemovedQuota').implement({
+  description: 'A quota that is no more. The requests that it had are history.',
+  fields: (t) => ({ user: t.exposeString('user', { description: 'Whose it was.' }) }),
+});
+
+builder.mutationFields((t) => ({
+  setQuota: t.prismaField({
+    authScopes: { operation: 'setQuota' },
+    type: 'Quota',
+    description:
+      'Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only.',
+    errors: { types: [InvalidInputError, ForbiddenError], union: { name: 'SetQuotaResult' } },
+    args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'Which one, and what of it.' }) },
+    resolve: async (query, _root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user, query)),
+  }),
+  removeQuota: t.field({
+    authScopes: { operation: 'removeQuota' },
+    type: RemovedQuota,
+    description: 'Takes the quota of a user away who has no live requests.',
+    errors: {
+      types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError],
+      union: { name: 'RemoveQuotaResult' },
+    },
+    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
+    resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
   }),
 }));

@@ -14,6 +14,7 @@ import './plan.js';
 import './verifications.js';
 import './audit.js';
 import './suspensions.js';
+import './tokens.js';
 import './tries.js';
 import { builder } from './builder.js';
 

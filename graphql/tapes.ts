@@ -1,11 +1,21 @@
 /** Volumes and drives. */
-import { listVolumes } from '../src/operations/catalogue/volumes.js';
+import type { Context } from '../src/context.js';
+import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
+import { setMedium } from '../src/operations/catalogue/media.js';
+import { listVolumes, readVolumeFiguresOf } from '../src/operations/catalogue/volumes.js';
 import { listDrives, readClaimed } from '../src/operations/recalls/drives.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { isInt, isText, readListPage } from './pages.js';
+import { type Answer, readerOf } from './reader.js';
 
 const claimed = createBatch(readClaimed);
+const figures = createBatch((ctx: Context & { res?: Answer }, ids: number[]) =>
+  readVolumeFiguresOf(ctx, ids, readerOf(ctx)),
+);
+
+/** Each of the files on a volume is looked at. */
+const FIGURES_COMPLEXITY = 10;
 
 builder.prismaNode('Volume', {
   id: { field: 'id' },
@@ -20,6 +30,21 @@ builder.prismaNode('Volume', {
     filesWaiting: t.relationCount('recalls', {
       where: { state: 'WAITING' },
       description: 'Files that are still to be read from it.',
+    }),
+    files: t.int({
+      authScopes: { operation: 'readVolumeFiguresOf' },
+      description: 'Files that are on it, by the catalogue; for viewers and operators.',
+      complexity: FIGURES_COMPLEXITY,
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
+    }),
+    bytes: t.field({
+      authScopes: { operation: 'readVolumeFiguresOf' },
+      type: 'BigInt',
+      description: 'Bytes of these files together; for viewers and operators.',
+      complexity: FIGURES_COMPLEXITY,
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
   }),
 });
@@ -61,5 +86,38 @@ builder.queryFields((t) => ({
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),
+  }),
+}));
+
+const SetVolumeInput = builder.inputType('SetVolumeInput', {
+  description: 'Which volumes are meant, and what is said of them. Exactly one of names and all is given.',
+  fields: (t) => ({
+    names: t.stringList({ description: 'As the labels of the cartridges say; all are known, or nothing is changed.' }),
+    all: t.boolean({ description: 'All volumes.' }),
+    medium: t.string({ required: true, description: '`lto-8`, `lto-9` or `linear`.' }),
+  }),
+});
+
+const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('ChangedVolumes').implement({
+  description: 'What `setVolume` has done.',
+  fields: (t) => ({
+    volumes: t.exposeInt('volumes', { description: 'How many are as was said now.' }),
+    medium: t.exposeString('medium', { description: 'What they are.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  setVolume: t.field({
+    authScopes: { operation: 'setMedium' },
+    type: ChangedVolumes,
+    description: 'Says of which medium volumes are, which the planner goes by.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetVolumeResult' } },
+    args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'Which volumes, and what.' }) },
+    resolve: async (_root, { input: { names, all, medium } }, ctx) => {
+      if ((names?.length ?? 0) > 0 === (all === true)) {
+        throw new InvalidInputError('names', 'must be given, or else all be true');
+      }
+      return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
+    },
   }),
 }));

@@ -10,6 +10,7 @@ import { registerDoctor } from './commands/doctor.js';
 import { CommandError, exitCodes } from './commands/failure.js';
 import { registerImport } from './commands/import.js';
 import { registerLegacy } from './commands/legacy.js';
+import { registerLogin } from './commands/login.js';
 import { registerLs } from './commands/ls.js';
 import { registerMember } from './commands/member.js';
 import { registerMigrate } from './commands/migrate.js';
@@ -27,6 +28,7 @@ import { registerRule } from './commands/rule.js';
 import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
 import { registerSuspensions } from './commands/suspensions.js';
+import { registerToken } from './commands/token.js';
 import { registerUpdate } from './commands/update.js';
 import { registerUser } from './commands/user.js';
 import { registerVerify } from './commands/verify.js';
@@ -67,6 +69,8 @@ const commands = [
   registerRule,
   registerRelease,
   registerRetry,
+  registerToken,
+  registerLogin,
 ];
 
 /** What is set here, the commands take over. */

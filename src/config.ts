@@ -150,6 +150,11 @@ export function readDataDir(env: Environment): string {
   return env.DATA_DIR || './data';
 }
 
+/** Where a user's own configuration is (XDG Base Directory Specification): a path that is not absolute counts as unset. */
+export function readConfigDir(env: Environment, home: string): string {
+  return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
+}
+
 function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }

@@ -11,7 +11,7 @@ export async function ensureOperatorToken(ctx: Context): Promise<void> {
   const { dataDir } = ctx.config;
   const file = operatorTokenFile(dataDir);
   const known = await readOperatorToken(dataDir);
-  if (known !== undefined && (await findToken(ctx, known))?.role === 'OPERATOR') return;
+  if (known !== undefined && (await findToken(ctx, known.secret))?.role === 'OPERATOR') return;
   const note = `made at a start, in ${path.resolve(file)}`;
   const { secret } = await createToken(ctx, { name: 'operator', role: 'OPERATOR', note });
   await mkdir(dataDir, { recursive: true });

@@ -29,9 +29,18 @@ export function readUrl(): string {
  * @throws CommandError in one line, whatever went wrong
  */
 export async function ask<Answer>(url: string, query: string, variables: object = {}): Promise<Answer> {
+  return await askAs<Answer>({ url, headers: await readCredentialHeaders(url, environment) }, query, variables);
+}
+
+/** The same with headers that say who asks. */
+export async function askAs<Answer>(
+  { url, headers }: { url: string; headers: Record<string, string> },
+  query: string,
+  variables: object = {},
+): Promise<Answer> {
   const { ClientError, GraphQLClient } = await import('graphql-request');
   const client = new GraphQLClient(`${url}/graphql`, {
-    headers: await readCredentialHeaders(url, environment),
+    headers,
     jsonSerializer: { parse: JSON.parse, stringify: JSON.stringify },
   });
   try {
@@ -49,7 +58,8 @@ export async function ask<Answer>(url: string, query: string, variables: object 
   }
 }
 
-const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
+/** What is said where nobody knows. */
+export const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
 
 /** Of a connection that was not made. */
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
@@ -165,7 +175,8 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
 /** Of a certificate whose authority nobody knows here. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
-function formatNetworkError(url: string, error: unknown): string {
+/** Why a server cannot be reached. */
+export function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
   if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;

@@ -1,18 +1,33 @@
 /** What a command shows of its caller: a token, which is never an argument. */
-
+import { isListenerOf } from '../access/listeners.js';
 import { readOperatorToken } from '../access/operator-token-file.js';
 import { isLoopback } from '../address-ranges.js';
 import { type Environment, readDataDir } from '../config.js';
+import { readKeptToken } from './kept-tokens.js';
 
 /**
- * TAPEGATE_TOKEN; else, of a server on this host, the operator's token of DATA_DIR, where this user may read it.
+ * TAPEGATE_TOKEN; else what `login` has kept for the server; else, of a server on this host, the operator's token of DATA_DIR,
+ * where this user may read it.
  * @returns the header to send, or none
+ * @throws CommandError where kept tokens cannot be read
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
-  const token = env.TAPEGATE_TOKEN || (isOfThisHost(url) ? await readOperatorToken(readDataDir(env)) : undefined);
+  const token = env.TAPEGATE_TOKEN || (await readKeptToken(url, env)) || (await findOperatorToken(url, env));
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-function isOfThisHost(url: string): boolean {
-  return isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''));
+/**
+ * It is shown to a server of this very host only, and not to whoever happens to listen on its port: while the server does not
+ * run, that may be any user. Root may read the token, we may, and so may its owner, as whom the server runs: nobody else gets
+ * it. A caller without it is an ordinary one.
+ */
+async function findOperatorToken(url: string, env: Environment): Promise<string | undefined> {
+  const { protocol, hostname, port } = new URL(url);
+  const host = hostname.replace(/^\[|\]$/g, '');
+  if (!isLoopback(host)) return undefined;
+  const known = await readOperatorToken(readDataDir(env));
+  if (!known) return undefined;
+  const number = Number(port || (protocol === 'https:' ? 443 : 80));
+  const users = [known.owner, ...(process.getuid ? [process.getuid()] : [])];
+  return (await isListenerOf(host, number, users)) ? known.secret : undefined;
 }

@@ -1,12 +1,12 @@
 /** `quota set`, `quota list`, `quota show`, `quota remove`: users and their quotas. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import type { Config } from '../config.js';
-import type { getQuota } from '../operations/quotas/quotas.js';
+import { quote } from '../errors.js';
 import { readSize } from './arguments.js';
-import { readEnvironment, withContext } from './context.js';
-import { UsageError } from './failure.js';
+import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
+import { CommandError, UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { operate, serialOf, unwrapOperated } from './where.js';
 
 export function registerQuota(program: Command): void {
   const quota = program.command('quota').description('users and quotas');
@@ -18,22 +18,22 @@ export function registerQuota(program: Command): void {
     .option('--email <address>')
     .option('--notes <text>')
     .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1')
-    .action((user, options) => setQuota(readEnvironment(), user, options));
+    .action((user, options) => setQuota(user, options));
   quota
     .command('list')
     .description('all quotas')
     .option(...jsonOption)
-    .action((options) => listQuotas(readEnvironment(), options));
+    .action((options) => listQuotas(options));
   quota
     .command('show <user>')
     .description('one quota')
     .option(...jsonOption)
-    .action((user, options) => showQuota(readEnvironment(), user, options));
+    .action((user, options) => showQuota(user, options));
   quota
     .command('remove <user>')
     .description('take away the quota of a user without live requests')
     .option(...jsonOption)
-    .action((user, options) => removeQuota(readEnvironment(), user, options));
+    .action((user, options) => removeQuota(user, options));
 }
 
 interface QuotaOptions extends OutputOptions {
@@ -43,18 +43,55 @@ interface QuotaOptions extends OutputOptions {
   weight?: string;
 }
 
-async function setQuota(config: Config, user: string, options: QuotaOptions): Promise<void> {
+interface QuotaRow {
+  id: number;
+  user: string;
+  size: bigint;
+  used: bigint;
+  email: string;
+  notes: string;
+  weight: number;
+}
+
+/** The same of GraphQL. */
+type QuotaNode = Omit<QuotaRow, 'id'> & { id: string };
+
+const FIELDS = 'id user size used email notes weight';
+
+const SET = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ... on Quota { ${FIELDS} } ${FAILURE} } }`;
+
+async function setQuota(user: string, options: QuotaOptions): Promise<void> {
   const size = options.size === undefined ? undefined : readSize('--size', options.size);
   const weight = options.weight === undefined ? undefined : readWeight(options.weight);
   if ([size, options.email, options.notes, weight].every((change) => change === undefined)) {
     throw new UsageError('give what is to be set: --size, --email, --notes or --weight');
   }
-  const quotas = await import('../operations/quotas/quotas.js');
-  const quota = await withContext(config, (ctx) =>
-    quotas.setQuota(ctx, { user, size, email: options.email, notes: options.notes, weight }),
-  );
+  const input = { user, size, email: options.email, notes: options.notes, weight };
+  const quota = await operate({
+    here: async (ctx) => {
+      const quotas = await import('../operations/quotas/quotas.js');
+      const { readUsed } = await import('../operations/quotas/used.js');
+      const set = await quotas.setQuota(ctx, input);
+      return { ...set, used: await readUsed(ctx, set) };
+    },
+    afar: async (url) => {
+      const answer = await ask<{ setQuota: Result<QuotaNode> }>(url, SET, { input: await checkCarried(input) });
+      return readNode(unwrapOperated(answer.setQuota));
+    },
+  });
   if (options.json) printJson(presentQuota(quota));
   else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
+}
+
+/** What GraphQL would not carry, as a number that is none of JSON, is refused in the words of the operation. */
+async function checkCarried<Input extends { size: bigint | undefined; weight: number | undefined }>(
+  input: Input,
+): Promise<Input> {
+  const { checkWeight } = await import('../operations/quotas/quotas.js');
+  const { checkBytes } = await import('../operations/input.js');
+  if (input.size !== undefined) checkBytes('size', input.size);
+  if (input.weight !== undefined) checkWeight(input.weight);
+  return input;
 }
 
 /** Which ones there are, the operation says. */
@@ -64,14 +101,30 @@ function readWeight(text: string): number {
   throw new UsageError(`--weight must be a number, not ${JSON.stringify(text)}`);
 }
 
-async function listQuotas(config: Config, options: OutputOptions): Promise<void> {
-  const quotas = await import('../operations/quotas/quotas.js');
-  const { readUsedOf } = await import('../operations/quotas/used.js');
-  const rows = await withContext(config, async (ctx) => {
-    const all = await quotas.listQuotas(ctx);
-    const ids = all.map((quota) => quota.id);
-    const used = await readUsedOf(ctx, ids);
-    return all.map((quota): QuotaRow => ({ ...quota, used: used.get(quota.id) ?? 0n }));
+const QUOTAS = `query ($first: Int, $after: String) {
+  quotas(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+}`;
+
+async function listQuotas(options: OutputOptions): Promise<void> {
+  const rows = await operate({
+    here: async (ctx): Promise<QuotaRow[]> => {
+      const quotas = await import('../operations/quotas/quotas.js');
+      const { readUsedOf } = await import('../operations/quotas/used.js');
+      const all = await quotas.listQuotas(ctx);
+      const used = await readUsedOf(
+        ctx,
+        all.map((quota) => quota.id),
+      );
+      return all.map((quota) => ({ ...quota, used: used.get(quota.id) ?? 0n }));
+    },
+    afar: async (url) => {
+      const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+        return (await ask<{ quotas: Page<QuotaNode> }>(url, QUOTAS, page)).quotas;
+      });
+      const found: QuotaRow[] = [];
+      for await (const { edges } of pages) found.push(...edges.map(({ node }) => readNode(node)));
+      return found;
+    },
   });
   if (options.json) for (const quota of rows) printJson(presentQuota(quota));
   else {
@@ -82,12 +135,21 @@ async function listQuotas(config: Config, options: OutputOptions): Promise<void>
   }
 }
 
-async function showQuota(config: Config, user: string, options: OutputOptions): Promise<void> {
-  const quotas = await import('../operations/quotas/quotas.js');
-  const { readUsed } = await import('../operations/quotas/used.js');
-  const quota = await withContext(config, async (ctx) => {
-    const found = await quotas.getQuota(ctx, user);
-    return { ...found, used: await readUsed(ctx, found) };
+const QUOTA = `query ($user: String!) { quota(user: $user) { ${FIELDS} } }`;
+
+async function showQuota(user: string, options: OutputOptions): Promise<void> {
+  const quota = await operate({
+    here: async (ctx): Promise<QuotaRow> => {
+      const quotas = await import('../operations/quotas/quotas.js');
+      const { readUsed } = await import('../operations/quotas/used.js');
+      const found = await quotas.getQuota(ctx, user);
+      return { ...found, used: await readUsed(ctx, found) };
+    },
+    afar: async (url) => {
+      const { quota: found } = await ask<{ quota: QuotaNode | null }>(url, QUOTA, { user });
+      if (!found) throw new CommandError(`there is no user ${quote(user)}`);
+      return readNode(found);
+    },
   });
   if (options.json) return printJson(presentQuota(quota));
   printTable(
@@ -102,14 +164,26 @@ async function showQuota(config: Config, user: string, options: OutputOptions): 
   );
 }
 
-async function removeQuota(config: Config, user: string, options: OutputOptions): Promise<void> {
-  const quotas = await import('../operations/quotas/remove.js');
-  const quota = await withContext(config, (ctx) => quotas.removeQuota(ctx, user));
+const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) { ... on RemovedQuota { user } ${FAILURE} } }`;
+
+async function removeQuota(user: string, options: OutputOptions): Promise<void> {
+  const quota = await operate({
+    here: async (ctx) => {
+      const quotas = await import('../operations/quotas/remove.js');
+      return await quotas.removeQuota(ctx, user);
+    },
+    afar: async (url) => {
+      const answer = await ask<{ removeQuota: Result<{ user: string }> }>(url, REMOVE, { user });
+      return unwrapOperated(answer.removeQuota);
+    },
+  });
   if (options.json) printJson({ user: quota.user });
   else printLine(`the quota of ${quota.user} is removed; the requests that it had are history`);
 }
 
-type QuotaRow = Awaited<ReturnType<typeof getQuota>>;
+function readNode(node: QuotaNode): QuotaRow {
+  return { ...node, id: serialOf(node.id) };
+}
 
 function presentQuota({ id, user, size, used, email, notes, weight }: QuotaRow) {
   return { id, user, size, used, email, notes, weight };

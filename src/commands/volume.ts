@@ -1,10 +1,11 @@
 /** `volume set`, `volume list`: what operators say of their cartridges. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import type { Config } from '../config.js';
-import { readEnvironment, withContext } from './context.js';
+import type { VolumeFigures } from '../operations/catalogue/volumes.js';
+import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { operate, unwrapOperated } from './where.js';
 
 export function registerVolume(program: Command): void {
   const volume = program.command('volume').description('volumes and their media');
@@ -14,12 +15,12 @@ export function registerVolume(program: Command): void {
     .option(...jsonOption)
     .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
     .option('--all', 'all volumes')
-    .action((names, options) => setMedium(readEnvironment(), names, options));
+    .action((names, options) => setMedium(names, options));
   volume
     .command('list')
     .description('all volumes')
     .option(...jsonOption)
-    .action((options) => listVolumes(readEnvironment(), options));
+    .action((options) => listVolumes(options));
 }
 
 interface MediumOptions extends OutputOptions {
@@ -27,20 +28,50 @@ interface MediumOptions extends OutputOptions {
   all?: boolean;
 }
 
-async function setMedium(config: Config, names: string[], options: MediumOptions): Promise<void> {
-  if (names.length > 0 === (options.all === true)) throw new UsageError('give names or --all');
+const SET = `mutation ($input: SetVolumeInput!) {
+  setVolume(input: $input) { ... on ChangedVolumes { volumes } ${FAILURE} }
+}`;
+
+async function setMedium(names: string[], options: MediumOptions): Promise<void> {
+  const all = options.all === true;
+  if (names.length > 0 === all) throw new UsageError('give names or --all');
   const { medium } = options;
-  const media = await import('../operations/catalogue/media.js');
-  const volumes = await withContext(config, (ctx) =>
-    media.setMedium(ctx, { medium, names: options.all ? undefined : names }),
-  );
+  const volumes = await operate({
+    here: async (ctx) => {
+      const media = await import('../operations/catalogue/media.js');
+      return await media.setMedium(ctx, { medium, names: all ? undefined : names });
+    },
+    afar: async (url) => {
+      const input = all ? { all, medium } : { names, medium };
+      const answer = await ask<{ setVolume: Result<{ volumes: number }> }>(url, SET, { input });
+      return unwrapOperated(answer.setVolume).volumes;
+    },
+  });
   if (options.json) printJson({ medium, volumes });
   else printLine(`${volumes} volumes are of the medium ${medium}`);
 }
 
-async function listVolumes(config: Config, options: OutputOptions): Promise<void> {
-  const { readVolumeFigures } = await import('../operations/catalogue/volumes.js');
-  const volumes = await withContext(config, readVolumeFigures);
+const VOLUMES = `query ($first: Int, $after: String) {
+  volumes(first: $first, after: $after) {
+    edges { node { name medium files bytes } } pageInfo { hasNextPage endCursor }
+  }
+}`;
+
+async function listVolumes(options: OutputOptions): Promise<void> {
+  const volumes = await operate({
+    here: async (ctx) => {
+      const { readVolumeFigures } = await import('../operations/catalogue/volumes.js');
+      return await readVolumeFigures(ctx);
+    },
+    afar: async (url) => {
+      const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+        return (await ask<{ volumes: Page<VolumeFigures> }>(url, VOLUMES, page)).volumes;
+      });
+      const found: VolumeFigures[] = [];
+      for await (const { edges } of pages) found.push(...edges.map(({ node }) => node));
+      return found;
+    },
+  });
   if (options.json) for (const volume of volumes) printJson(volume);
   else {
     printTable(

@@ -59,6 +59,10 @@ export const policy = {
   revokeToken: 'operate',
   listAudit: 'operate',
   forgetUser: 'operate',
+  setQuota: 'operate',
+  removeQuota: 'operate',
+  setMedium: 'operate',
+  readVolumeFiguresOf: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

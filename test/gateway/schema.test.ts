@@ -193,6 +193,11 @@ test.each([
   ['CancelRequestResult', ['Request', 'NotFound', 'Forbidden']],
   ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],
   ['ResumeResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],
+  ['CreateTokenResult', ['CreatedToken', 'InvalidInput', 'Forbidden']],
+  ['RevokeTokenResult', ['Token', 'NotFound', 'Forbidden']],
+  ['SetQuotaResult', ['Quota', 'InvalidInput', 'Forbidden']],
+  ['RemoveQuotaResult', ['RemovedQuota', 'InvalidInput', 'UnknownUser', 'InUse', 'Forbidden']],
+  ['SetVolumeResult', ['ChangedVolumes', 'InvalidInput', 'NotFound', 'Forbidden']],
   ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound', 'Forbidden']],
 ])('%s is a union of %s', (typeName, members) => {
   const type = schema.getType(typeName);

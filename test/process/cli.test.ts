@@ -105,6 +105,11 @@ const commands = {
   'rule remove': ['--user', '--group', '--everybody', '--json'],
   'rule list': ['--json'],
   release: ['--json', '--file', '--match'],
+  'token create': ['--json', '--role', '--quota', '--read-only', '--expires', '--note'],
+  'token list': ['--json'],
+  'token revoke': ['--json'],
+  login: [],
+  logout: [],
 };
 
 test('--help lists every command', async () => {

@@ -152,6 +152,90 @@ const wishes: BadInput[] = [
   ...writers('a retention in the past', 'retention', '2001-01-01', /^retention must be in the future/).slice(0, 2),
 ];
 
+const FAILED = '__typename ... on Failure { message }';
+const TOKEN = `mutation ($input: CreateTokenInput!) { createToken(input: $input) { ${FAILED} } }`;
+const QUOTA = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ${FAILED} } }`;
+const VOLUME = `mutation ($input: SetVolumeInput!) { setVolume(input: $input) { ${FAILED} } }`;
+const many = (count: number) => Array.from({ length: count }, (_, n) => `V${n}`);
+
+/** What operators alone may write. */
+const operators: BadInput[] = [
+  ...['', 'a:b', 'a\nb', 'a\0b', 'a\ud800b', 'x'.repeat(2001)].map((name) =>
+    ask(`createToken for ${JSON.stringify(name).slice(0, 20)}`, /^name must /, TOKEN, {
+      input: { name, role: 'USER' },
+    }),
+  ),
+  ask('createToken of no role', /TokenRole/, TOKEN, { input: { name: 'a', role: 'ROOT' } }, 400),
+  ask('createToken of a service for nobody', /^quotas must name the users/, TOKEN, {
+    input: { name: 'a', role: 'SERVICE' },
+  }),
+  ask('createToken of a user with quotas', /^quotas are for services only$/, TOKEN, {
+    input: { name: 'a', role: 'USER', quotas: ['alice'] },
+  }),
+  ask('createToken for 100,001 users', /^quotas must have at most 1000 users, not 100001$/, TOKEN, {
+    input: { name: 'a', role: 'SERVICE', quotas: many(100_001) },
+  }),
+  ask('createToken with an end in the past', /^expiresAt must be in the future/, TOKEN, {
+    input: { name: 'a', role: 'USER', expiresAt: '2001-01-01' },
+  }),
+  ask('createToken with a note of two lines', /^note must not hold control characters/, TOKEN, {
+    input: { name: 'a', role: 'USER', note: 'a\nb' },
+  }),
+  ...[0, -1, 2_000_000_000].map((id) =>
+    ask(`revokeToken ${id}`, /^there is no token with id -?\d+$/, `mutation { revokeToken(id: ${id}) { ${FAILED} } }`),
+  ),
+  ask('revokeToken beyond 32 bits', /Int cannot represent/, `mutation { revokeToken(id: 4294967296) { __typename } }`),
+  ...['x', 'Token:', 'VG9rZW46', 'VG9rZW46LTE=', 'VG9rZW46OTk5OTk5OTk5OTk5'].map((after) =>
+    ask(`tokens after ${after}`, /^Invalid cursor: /, `{ tokens(after: "${after}") { edges { cursor } } }`),
+  ),
+  ask('a new quota without a size', /^size must be given for a new quota/, QUOTA, { input: { user: 'new' } }),
+  ...['-1', '9223372036854775808'].map((size) =>
+    ask(`a quota of ${size} bytes`, /^size must be from 0 to 9223372036854775807 bytes, not /, QUOTA, {
+      input: { user: 'new', size },
+    }),
+  ),
+  ...[0, -1, 1e-7, 1e300].map((weight) =>
+    ask(`a weight of ${weight}`, /^weight must be a number from 0.000001 to 1000000, not /, QUOTA, {
+      input: { user: 'alice', weight },
+    }),
+  ),
+  ...['', 'a\nb', 'a\0b'].map((user) =>
+    ask(`a quota of ${JSON.stringify(user)}`, /^user must /, QUOTA, { input: { user, size: 1 } }),
+  ),
+  ask('a quota with an address that is none', /^email must be an e-mail address/, QUOTA, {
+    input: { user: 'alice', email: 'a\r\nBcc: b@example.org' },
+  }),
+  ask('notes of two lines', /^notes must not hold control characters/, QUOTA, {
+    input: { user: 'alice', notes: 'a\nb' },
+  }),
+  ask('removeQuota of nobody', /^there is no quota for user "x"$/, `mutation { removeQuota(user: "x") { ${FAILED} } }`),
+  ask(
+    'removeQuota of a lone surrogate',
+    /^user must be valid Unicode/,
+    `mutation ($u: String!) { removeQuota(user: $u) { ${FAILED} } }`,
+    {
+      u: '\ud800',
+    },
+  ),
+  ask(
+    'removeQuota of one with requests',
+    /has 1 live requests/,
+    `mutation { removeQuota(user: "alice") { ${FAILED} } }`,
+  ),
+  ask('a medium that is none', /^medium must be one of /, VOLUME, { input: { all: true, medium: '__proto__' } }),
+  ask('neither names nor all', /^names must be given, or else all/, VOLUME, { input: { medium: 'lto-8' } }),
+  ask('no names', /^names must be given, or else all/, VOLUME, { input: { names: [], medium: 'lto-8' } }),
+  ask('names and all', /^names must be given, or else all/, VOLUME, {
+    input: { names: ['V00001'], all: true, medium: 'lto-8' },
+  }),
+  ask('100,000 volumes that are not there', /^there is no volume "V0"$/, VOLUME, {
+    input: { names: many(100_000), medium: 'lto-8' },
+  }),
+  ask('a volume with a NUL in its name', /^names must not hold the character NUL/, VOLUME, {
+    input: { names: ['a\0'], medium: 'lto-8' },
+  }),
+];
+
 export const badWrites: BadInput[] = [
   ...bodies,
   ...types,
@@ -161,4 +245,5 @@ export const badWrites: BadInput[] = [
   ...addresses,
   ...paths,
   ...wishes,
+  ...operators,
 ];

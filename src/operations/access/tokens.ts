@@ -60,6 +60,9 @@ async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: 
   });
 }
 
+/** They are read with each of its requests. */
+const MAX_QUOTAS = 1000;
+
 /** @throws InvalidInputError */
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkText('name', input.name);
@@ -77,6 +80,9 @@ function checkToken(input: CreateTokenInput, now: string) {
       input.role === 'SERVICE' ? 'must name the users for whom the service acts' : 'are for services only';
     throw new InvalidInputError('quotas', problem);
   }
+  if (quotas.length > MAX_QUOTAS) {
+    throw new InvalidInputError('quotas', `must have at most ${MAX_QUOTAS} users, not ${quotas.length}`);
+  }
   const expiresAt = input.expiresAt ? checkTime('expiresAt', input.expiresAt) : null;
   if (expiresAt !== null && !isBefore(now, expiresAt)) {
     throw new InvalidInputError('expiresAt', `must be in the future: ${expiresAt} is not after ${now}`);
@@ -84,11 +90,22 @@ function checkToken(input: CreateTokenInput, now: string) {
   return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
 }
 
-/** All that were ever made, oldest first. */
-export async function listTokens(ctx: Context): Promise<Token[]> {
+/** All that were ever made, oldest first: a page of those with ids between two others. */
+export async function listTokens(
+  ctx: Context,
+  page: { after?: number | undefined; before?: number | undefined; limit: number; descending?: boolean },
+): Promise<Token[]> {
   allow(ctx, 'listTokens');
-  return await ctx.db.prisma.apiToken.findMany({ orderBy: { id: 'asc' }, omit: shown });
+  const { after = 0, before = MAX_ID, limit, descending = false } = page;
+  return await ctx.db.prisma.apiToken.findMany({
+    where: { id: { gt: after, lt: before } },
+    orderBy: { id: descending ? 'desc' : 'asc' },
+    take: limit,
+    omit: shown,
+  });
 }
+
+const MAX_ID = 2 ** 31 - 1;
 
 /**
  * Its bearer is known no longer, and streams that it has opened end. A second time changes nothing.

@@ -1,10 +1,11 @@
 /** Which medium a volume is: what the planner's cost model goes by. */
 import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
 import { media } from '../../planner/media.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkText } from '../input.js';
+import { allow } from '../policy.js';
 
 /**
  * Says of which medium volumes are, all of them or none.
@@ -28,22 +29,22 @@ async function changeMedium(
   input: { medium: string; names?: readonly string[] | undefined },
   note: Note,
 ): Promise<number> {
+  allow(ctx, 'setMedium');
   if (!Object.hasOwn(media, input.medium)) {
     throw new InvalidInputError(
       'medium',
       `must be one of ${Object.keys(media).join(', ')}, not ${quote(input.medium)}`,
     );
   }
-  const change = async (where: Prisma.VolumeWhereInput): Promise<number> => {
-    const { prisma } = ctx.db;
-    const changed = prisma.volume.updateMany({ where, data: { medium: input.medium } });
-    const [{ count }] = await prisma.$transaction([changed, prisma.$executeRaw(note())]);
-    return count;
-  };
-  if (!input.names) return await change({});
-  const names = [...new Set(input.names.map((name) => checkText('name', name)))];
-  const known = await ctx.db.prisma.volume.findMany({ where: { name: { in: names } }, select: { name: true } });
-  const unknown = names.find((name) => !known.some((volume) => volume.name === name));
-  if (unknown !== undefined) throw new NotFoundError(`there is no volume ${quote(unknown)}`);
-  return await change({ name: { in: names } });
+  const names = input.names && [...new Set(input.names.map((name) => checkText('names', name)))];
+  const isMeant = names ? sql`v.name = ANY(${names}::text[])` : sql`true`;
+  const { rows } = await ctx.db.pool.query<{ name: string }>(
+    sql`SELECT n.name FROM unnest(${names ?? []}::text[]) WITH ORDINALITY AS n (name, place)
+        WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name = n.name) ORDER BY n.place LIMIT 1`,
+  );
+  if (rows[0]) throw new NotFoundError(`there is no volume ${quote(rows[0].name)}`);
+  const { prisma } = ctx.db;
+  const changed = prisma.$executeRaw(sql`UPDATE volume v SET medium = ${input.medium} WHERE ${isMeant}`);
+  const [count] = await prisma.$transaction([changed, prisma.$executeRaw(note())]);
+  return count;
 }

@@ -1,6 +1,7 @@
 /** Volumes: listed, and as `archive` fills them. */
 import type { Context } from '../../context.js';
 import { lockPlaces } from '../../database/locks.js';
+import { readAtLength } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { Prisma } from '../../generated/prisma/client.js';
@@ -31,11 +32,26 @@ export interface VolumeFigures {
 
 /** Of all volumes, in order of their names. */
 export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> {
+  allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
     sql`SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes
         FROM volume v LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id ORDER BY v.name`,
   );
   return rows;
+}
+
+/** Of some volumes, by their ids. @param reader aborts when nobody waits for it any more */
+export async function readVolumeFiguresOf(
+  ctx: Context,
+  volumeIds: readonly number[],
+  reader?: AbortSignal,
+): Promise<Map<number, Pick<VolumeFigures, 'files' | 'bytes'>>> {
+  allow(ctx, 'readVolumeFiguresOf');
+  const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM tape_file f
+    WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
+  type Row = { id: number; files: number; bytes: bigint };
+  const rows = await readAtLength(ctx.db, ({ query }) => query<Row>(statement), reader);
+  return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 
 /** Does the catalogue know any, with files or without? */

@@ -14,17 +14,18 @@ import { allow, isVisibleQuota } from '../policy.js';
 export interface SetQuotaInput {
   user: string;
   /** Bytes; a new quota needs it. */
-  size?: bigint | undefined;
-  email?: string | undefined;
-  notes?: string | undefined;
+  size?: bigint | null | undefined;
+  email?: string | null | undefined;
+  notes?: string | null | undefined;
   /** Part of the drives, beside the other users' weights; 1 unless given. */
-  weight?: number | undefined;
+  weight?: number | null | undefined;
 }
 
 /** Far beyond what a site needs; what is divided by a weight stays a number. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
-function checkWeight(weight: number): number {
+/** @throws InvalidInputError */
+export function checkWeight(weight: number): number {
   if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
@@ -39,12 +40,13 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 async function changeQuota(ctx: Context, input: SetQuotaInput, note: Note): Promise<void> {
+  allow(ctx, 'setQuota');
   const user = checkText('user', input.user);
   if (user === '') throw new InvalidInputError('user', 'must not be empty');
-  const size = input.size === undefined ? undefined : checkBytes('size', input.size);
+  const size = input.size == null ? undefined : checkBytes('size', input.size);
   const email = input.email ? checkAddress('email', input.email) : (input.email ?? null);
-  const notes = input.notes === undefined ? null : checkText('notes', input.notes);
-  const weight = input.weight === undefined ? null : checkWeight(input.weight);
+  const notes = input.notes == null ? null : checkText('notes', input.notes);
+  const weight = input.weight == null ? null : checkWeight(input.weight);
   const changes = sql`email = coalesce(${email}::text, q.email), notes = coalesce(${notes}::text, q.notes),
     weight = coalesce(${weight}::float8, q.weight)`;
   await transaction(ctx.db.pool, 'setQuota', async (tx) => {

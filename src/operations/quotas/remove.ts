@@ -7,15 +7,17 @@ import { InUseError, quote } from '../../errors.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
+import { allow } from '../policy.js';
 import { findQuota, type QuotaRow } from './charges.js';
 
 /**
  * Takes a user's allowance away: it is in no list any more, and no request is charged to it, until `setQuota` makes it
  * anew; nobody is a member of it any more. Requests that have ended are still told by their ids.
- * @throws UnknownUserError; InUseError with the figures, while requests of the user live
+ * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user live
  */
 export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
+    allow(ctx, 'removeQuota');
     const user = checkText('user', given);
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotaAlone(tx, sql`q."user" = ${user}`);

@@ -1,0 +1,130 @@
+/** `token create`, `token list`, `token revoke`: API tokens. Always over GraphQL, so that none is made without a gateway's word. */
+import { type Command, Option } from 'commander';
+import { readNumber, readRetention } from './arguments.js';
+import { ask, askNow, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { formatTime } from './times.js';
+
+export function registerToken(program: Command): void {
+  const token = program.command('token').description('API tokens, by which callers are known');
+  token
+    .command('create <name>')
+    .description('make a token of a user, or of a service, viewer or operator that is called so')
+    .option(...jsonOption)
+    .addOption(
+      new Option('--role <role>', 'what its bearer is')
+        .choices(['user', 'viewer', 'operator', 'service'])
+        .default('user'),
+    )
+    .option('--quota <users...>', 'of a service: the users for whom it acts')
+    .option('--read-only', 'it changes nothing, whatever its role')
+    .option(
+      '--expires <time>',
+      'a UTC date or time, or how long from now, such as 90d; unless given, when it is revoked',
+    )
+    .option('--note <text>', 'what it is for')
+    .addHelpText('after', CREATE_HELP)
+    .action((name, options) => createToken(readUrl(), name, options));
+  token
+    .command('list')
+    .description('all tokens, without what proves them')
+    .option(...jsonOption)
+    .action((options) => listTokens(readUrl(), options));
+  token
+    .command('revoke <id>')
+    .description('end a token: its bearer is known no longer')
+    .option(...jsonOption)
+    .action((id, options) => revokeToken(readUrl(), readNumber('<id>', id), options));
+}
+
+const CREATE_HELP = `
+The token is all that goes to standard output, and is shown once: "tapegate token create ann > ann.token" keeps it, and
+"tapegate login < ann.token" has the commands of a user show it.`;
+
+interface TokenNode {
+  tokenId: number;
+  name: string;
+  role: string;
+  quotas: string[];
+  isReadOnly: boolean;
+  note: string;
+  madeAt: string;
+  madeBy: string;
+  expiresAt: string | null;
+  revokedAt: string | null;
+  usedAt: string | null;
+}
+
+const FIELDS = 'tokenId name role quotas isReadOnly note madeAt madeBy expiresAt revokedAt usedAt';
+
+const CREATE = `mutation ($input: CreateTokenInput!) {
+  createToken(input: $input) { ... on CreatedToken { secret token { ${FIELDS} } } ${FAILURE} }
+}`;
+
+interface CreateOptions extends OutputOptions {
+  role: string;
+  quota?: string[];
+  readOnly?: boolean;
+  expires?: string;
+  note?: string;
+}
+
+async function createToken(url: string, name: string, options: CreateOptions): Promise<void> {
+  const { role, quota: quotas, readOnly: isReadOnly, note, expires } = options;
+  const expiresAt = expires === undefined ? undefined : await readRetention('--expires', expires, () => askNow(url));
+  const input = { name, role: role.toUpperCase(), quotas, isReadOnly, note, expiresAt };
+  type Answer = { createToken: Result<{ secret: string; token: TokenNode }> };
+  const answer = await ask<Answer>(url, CREATE, { input });
+  const { secret, token } = unwrapResult(answer.createToken, { quotas: '--quota', expiresAt: '--expires' });
+  if (options.json) return printJson({ ...token, secret });
+  printLine(secret);
+  const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;
+  noteLine(
+    `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is good ${end}, and is not shown again`,
+  );
+}
+
+const TOKENS = `query ($first: Int, $after: String) {
+  tokens(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+}`;
+
+async function listTokens(url: string, options: OutputOptions): Promise<void> {
+  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+    return (await ask<{ tokens: Page<TokenNode> }>(url, TOKENS, page)).tokens;
+  });
+  const tokens: TokenNode[] = [];
+  for await (const { edges } of pages) tokens.push(...edges.map(({ node }) => node));
+  if (options.json) return tokens.forEach(printJson);
+  printTable(
+    ['ID', 'NAME', 'ROLE', 'MADE', 'BY', 'LAST USED', 'ENDS', 'NOTE'],
+    tokens.map((token) => [
+      String(token.tokenId),
+      token.name,
+      formatRole(token),
+      formatTime(token.madeAt),
+      token.madeBy,
+      token.usedAt === null ? 'never' : formatTime(token.usedAt),
+      formatEnd(token),
+      token.note,
+    ]),
+  );
+}
+
+function formatRole({ role, isReadOnly, quotas }: TokenNode): string {
+  const ofWhom = quotas.length > 0 ? ` for ${quotas.join(', ')}` : '';
+  return `${role.toLowerCase()}${ofWhom}${isReadOnly ? ', reads only' : ''}`;
+}
+
+function formatEnd({ revokedAt, expiresAt }: TokenNode): string {
+  if (revokedAt !== null) return `revoked ${formatTime(revokedAt)}`;
+  return expiresAt === null ? 'never' : formatTime(expiresAt);
+}
+
+const REVOKE = `mutation ($id: Int!) { revokeToken(id: $id) { ... on Token { ${FIELDS} } ${FAILURE} } }`;
+
+async function revokeToken(url: string, id: number, options: OutputOptions): Promise<void> {
+  const answer = await ask<{ revokeToken: Result<TokenNode> }>(url, REVOKE, { id });
+  const token = unwrapResult(answer.revokeToken);
+  if (options.json) printJson(token);
+  else printLine(`token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is revoked`);
+}

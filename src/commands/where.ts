@@ -1,0 +1,42 @@
+/** Where an operator's command works: on the database of this host, or by a gateway that may be anywhere. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { environment, readDataDir } from '../config.js';
+import type { Context } from '../context.js';
+import { InvalidInputError } from '../errors.js';
+import { type Result, readUrl, unwrapResult } from './client.js';
+import { readEnvironment, withContext } from './context.js';
+
+/**
+ * The one rule of all such commands: where a database is named (DATABASE_URL) or there is one in DATA_DIR they work on that, as
+ * where nothing at all is named; only where there is none and TAPEGATE_URL names a gateway do they ask that one.
+ * @returns the URL of the gateway; undefined: the database
+ * @throws ConfigError
+ */
+export function findGateway(): string | undefined {
+  if (!environment.TAPEGATE_URL || environment.DATABASE_URL) return undefined;
+  return existsSync(path.join(readDataDir(environment), 'postgres')) ? undefined : readUrl();
+}
+
+/** Does an operator's work in the one way or the other, which come to the same. */
+export async function operate<Done>(ways: {
+  here(ctx: Context): Promise<Done>;
+  afar(url: string): Promise<Done>;
+}): Promise<Done> {
+  const url = findGateway();
+  return url === undefined ? await withContext(readEnvironment(), ways.here) : await ways.afar(url);
+}
+
+/** As `unwrapResult`; a field that is at fault is told as it is where the command works on the database. */
+export function unwrapOperated<Node extends object>(result: Result<Node>): Node {
+  const { message, field } = result;
+  if (message !== undefined && field !== undefined && message.startsWith(`${field} `)) {
+    throw new InvalidInputError(field, message.slice(field.length + 1));
+  }
+  return unwrapResult(result);
+}
+
+/** The number that the id of a node stands for, as the database has it. */
+export function serialOf(id: string): number {
+  return Number(Buffer.from(id, 'base64').toString().split(':').at(-1));
+}

@@ -1,0 +1,207 @@
+/** Operators' commands on another host: all they have is TAPEGATE_URL and a token, neither a database nor its DATA_DIR. */
+import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+
+let app: TestApp;
+let dir: string;
+let afar: Record<string, string>;
+let here: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp();
+});
+beforeEach(() => {
+  dir = makeDataDir();
+  afar = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir };
+  here = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, HOME: dir };
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const run = (...args: string[]): Promise<Result> => runCli(args, { env: afar, cwd: dir });
+const runHere = (...args: string[]): Promise<Result> => runCli(args, { env: here, cwd: dir });
+const done = (stdout: string, stderr = ''): Result => ({ code: 0, stdout, stderr });
+const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
+const table = (stdout: string) => stdout.split('\n').map((line) => line.split(/ {2,}/));
+
+test('a command that finds neither a database nor a URL says where it looked', async () => {
+  const { TAPEGATE_URL: _, ...env } = afar;
+  const { code, stderr } = await runCli(['quota', 'list'], { env, cwd: dir });
+  expect([code, stderr]).toEqual([1, expect.stringContaining('there is no database: DATABASE_URL is not set')]);
+});
+
+test('a database that is named goes before a URL', async () => {
+  const env = { ...afar, TAPEGATE_URL: 'http://127.0.0.1:1', DATABASE_URL: app.databaseUrl };
+  expect(await runCli(['quota', 'list', '--json'], { env, cwd: dir })).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('quotas are set, listed, shown and removed, in the same words and with the same exit codes as beside the database', {
+  timeout: 180_000,
+}, async () => {
+  const refusals = [
+    ['quota', 'set', 'zoë', '--weight', '2'],
+    ['quota', 'set', 'zoë', '--size', '10000P'],
+    ['quota', 'set', 'zoë', '--size', '1', '--weight', 'Infinity'],
+    ['quota', 'set', 'a\nb', '--size', '1'],
+    ['quota', 'show', 'zoë'],
+    ['quota', 'remove', 'zoë'],
+  ];
+  for (const args of refusals) expect([args, await run(...args)]).toEqual([args, await runHere(...args)]);
+  expect(await run('quota', 'set', 'zoë', '--size', '16000000000000001', '--email', 'zoe@example.org')).toEqual(
+    done('quota of zoë: 16000000000000001 bytes\n'),
+  );
+  await addFiles(app.ctx, [{ path: '/quota/a', size: 1000n }]);
+  const id = await makeRequest(app, { quota: 'zoë', files: ['/quota/a'] });
+  for (const args of [
+    ['quota', 'set', 'zoë', '--notes', 'a note', '--weight', '2.5', '--json'],
+    ['quota', 'list'],
+    ['quota', 'list', '--json'],
+    ['quota', 'show', 'zoë'],
+    ['quota', 'show', 'zoë', '--json'],
+    ['quota', 'remove', 'zoë'],
+  ]) {
+    expect([args, await run(...args)]).toEqual([args, await runHere(...args)]);
+  }
+  expect(JSON.parse((await run('quota', 'show', 'zoë', '--json')).stdout)).toMatchObject({
+    notes: 'a note',
+    used: 1000,
+  });
+  await run('cancel', String(id));
+  expect(await run('quota', 'remove', 'zoë')).toEqual(
+    done('the quota of zoë is removed; the requests that it had are history\n'),
+  );
+  expect(await run('quota', 'show', 'zoë')).toEqual(refused(1, 'there is no user "zoë"'));
+});
+
+test('volumes are listed with their figures, and said to be of a medium, all that are named or none', async () => {
+  const volumeOf = (volume: string, n: number) => ({ path: `/volume/${volume}/${n}`, size: 2n ** 40n, volume });
+  await addFiles(app.ctx, [volumeOf('V1', 1), volumeOf('V1', 2), volumeOf('V2', 1)]);
+  expect(await run('volume', 'set', 'V1', '--medium', 'lto-9')).toEqual(done('1 volumes are of the medium lto-9\n'));
+  for (const args of [
+    ['volume', 'list'],
+    ['volume', 'list', '--json'],
+    ['volume', 'set', 'V2', 'V9', '--medium', 'lto-8'],
+    ['volume', 'set', 'V2', '--medium', 'stone'],
+    ['volume', 'set', '--medium', 'lto-8'],
+  ]) {
+    expect([args, await run(...args)]).toEqual([args, await runHere(...args)]);
+  }
+  const listed = (await run('volume', 'list', '--json')).stdout.split('\n').filter((line) => /"V[12]"/.test(line));
+  expect(listed).toEqual([
+    '{"name":"V1","medium":"lto-9","files":2,"bytes":2199023255552}',
+    '{"name":"V2","medium":"linear","files":1,"bytes":1099511627776}',
+  ]);
+  expect(await run('volume', 'set', '--all', '--medium', 'lto-8', '--json')).toMatchObject({
+    stdout: expect.stringMatching(/^\{"medium":"lto-8","volumes":\d+\}\n$/),
+  });
+});
+
+test('a token is made, with itself alone on standard output, and is good until it is revoked', async () => {
+  await addQuota(app.ctx, 'ann', 10n ** 9n);
+  const made = await run('token', 'create', 'ann', '--expires', '90d', '--note', 'her laptop');
+  const [secret, id] = [made.stdout.trimEnd(), /^token (\d+) /.exec(made.stderr)?.[1] ?? ''];
+  expect(secret).toMatch(/^tapegate_[\w-]{43}$/);
+  expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining(' of user ann is good until 20') });
+  const env = { ...afar, TAPEGATE_TOKEN: secret };
+  expect(await runCli(['quota', 'list', '--json'], { env, cwd: dir })).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(/^[^\n]*"user":"ann"[^\n]*\n$/),
+  });
+  const listed = await run('token', 'list');
+  expect(listed.stdout).not.toContain('tapegate_');
+  expect(table(listed.stdout).find(([first]) => first === id)).toEqual([
+    id,
+    'ann',
+    'user',
+    expect.any(String),
+    'operator',
+    expect.stringMatching(/^20/),
+    expect.stringMatching(/^20/),
+    'her laptop',
+  ]);
+  expect(await run('token', 'revoke', id)).toEqual(done(`token ${id} of user ann is revoked\n`));
+  expect(await runCli(['quota', 'list'], { env, cwd: dir })).toEqual(
+    refused(1, 'the token is not known here, has expired or was revoked'),
+  );
+  expect((await run('token', 'list')).stdout).toContain('revoked 20');
+  expect(await run('token', 'revoke', '999999')).toEqual(refused(1, 'there is no token with id 999999'));
+});
+
+test('what a token cannot be is told by its options', async () => {
+  expect(await run('token', 'create', 'robot', '--role', 'service')).toEqual(
+    refused(1, '--quota must name the users for whom the service acts'),
+  );
+  expect(await run('token', 'create', 'ann', '--expires', '2001-01-01')).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('tapegate: --expires must be in the future'),
+  });
+  expect(await run('token', 'create', 'ann', '--expires', 'soon')).toMatchObject({ code: 2 });
+  expect(await run('token', 'create', 'a:b')).toEqual(refused(1, 'name must be without a colon, not "a:b"'));
+});
+
+test('only an operator operates', async () => {
+  const { stdout } = await run('token', 'create', 'vera', '--role', 'operator', '--read-only');
+  const env = { ...afar, TAPEGATE_TOKEN: stdout.trimEnd() };
+  for (const args of [
+    ['quota', 'set', 'ann', '--size', '1'],
+    ['quota', 'remove', 'ann'],
+    ['volume', 'set', '--all', '--medium', 'lto-9'],
+    ['token', 'create', 'eve', '--role', 'operator'],
+    ['token', 'list'],
+    ['token', 'revoke', '1'],
+  ]) {
+    expect([args, await runCli(args, { env, cwd: dir })]).toEqual([
+      args,
+      refused(1, `"vera" may not do that: it takes an operator's token`),
+    ]);
+  }
+});
+
+test('login keeps a token for its server, for nobody else to read, and logout forgets it', async () => {
+  const { TAPEGATE_TOKEN, ...env } = afar;
+  const file = path.join(dir, '.config/tapegate/tokens.json');
+  const list = () => runCli(['token', 'list', '--json'], { env, cwd: dir });
+  expect((await list()).code).toBe(1);
+  expect(await runCli(['login'], { env, cwd: dir, stdin: `${TAPEGATE_TOKEN}\n` })).toEqual(
+    done(`the token for ${app.url} is kept in ${file}\n`),
+  );
+  expect([statSync(file).mode & 0o777, statSync(path.dirname(file)).mode & 0o777]).toEqual([0o600, 0o700]);
+  expect((await list()).code).toBe(0);
+  // it is the server's, and no other one is shown it; TAPEGATE_TOKEN goes before it
+  expect(Object.keys(JSON.parse(readFileSync(file, 'utf8')))).toEqual([app.url]);
+  const bad = { ...env, TAPEGATE_TOKEN: 'tapegate_nobody' };
+  expect((await runCli(['token', 'list'], { env: bad, cwd: dir })).stderr).toContain('the token is not known here');
+  chmodSync(file, 0o640);
+  expect(await list()).toEqual(
+    refused(1, `${file} must be yours, and for nobody else to read: chmod 600, and make new tokens`),
+  );
+  chmodSync(file, 0o600);
+  expect(await runCli(['logout'], { env, cwd: dir })).toEqual(done(`no token is kept for ${app.url} any more\n`));
+  expect(await runCli(['logout'], { env, cwd: dir })).toEqual(done(`no token was kept for ${app.url}\n`));
+  expect((await list()).code).toBe(1);
+});
+
+test('login keeps nothing that is no token, or is not known to the server', async () => {
+  const { TAPEGATE_TOKEN: _, ...env } = afar;
+  const logIn = (stdin: string) => runCli(['login'], { env, cwd: dir, stdin });
+  expect(await logIn('')).toEqual(refused(1, 'no token was given'));
+  expect(await logIn('two words\n')).toEqual(refused(1, 'that is no token: one is a single word'));
+  expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is not known here, has expired or was revoked'));
+  expect(await runCli(['logout'], { env, cwd: dir })).toEqual(done(`no token was kept for ${app.url}\n`));
+  const xdg = { ...env, XDG_CONFIG_HOME: path.join(dir, 'own') };
+  expect(await runCli(['login'], { env: xdg, cwd: dir, stdin: app.token })).toMatchObject({
+    stdout: expect.stringContaining(path.join(dir, 'own/tapegate/tokens.json')),
+  });
+  writeFileSync(path.join(dir, 'own/tapegate/tokens.json'), 'no JSON');
+  expect(await runCli(['quota', 'list'], { env: xdg, cwd: dir })).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('is damaged: remove it, and log in again'),
+  });
+});
