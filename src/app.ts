@@ -1,6 +1,13 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
 
-import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  maxHeaderSize,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -18,6 +25,7 @@ import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkHost, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
+import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
 
 export interface Gateway {
   /** `http://host:port`, or https where it speaks TLS, with the port it was given. */
@@ -50,7 +58,7 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
     next();
   });
   app.use(createBrowserGuard(ctx.config));
-  app.use([REST, GRAPHQL], identifier.handler, limits.before);
+  app.use([REST, GRAPHQL, IMPORT_PATH], identifier.handler, limits.before);
   app.use(
     REST,
     createRestRouter((req) => contextOf(ctx, req), ctx.log),
@@ -62,6 +70,8 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
     res.status(isReady ? 200 : 503).json({ status: isReady ? 'ready' : 'the database does not answer' });
   });
   app.use(GRAPHQL, graphql.handler);
+  const takeImport = createImportHandler((req) => contextOf(ctx, req), ctx.log);
+  app.use(IMPORT_PATH, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next()));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
@@ -175,6 +185,28 @@ const CHECK_MS = 1000;
 const createPlainServer = (listener: RequestListener) =>
   createServer({ connectionsCheckingInterval: CHECK_MS }, listener);
 
+/** A body of 32 MB may come over a slow line. */
+const BODY_MS = 300_000;
+
+/** An import has more time, and its sender is told to go on once it is known. */
+function awaitBody(server: Server, req: IncomingMessage, res: ServerResponse): void {
+  if (isImport(req)) return;
+  if (CONTINUE.test(req.headers.expect ?? '')) res.writeContinue();
+  const late = setTimeout(() => {
+    // as Node would say it
+    server.emit(
+      'clientError',
+      Object.assign(new Error('request timeout'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }),
+      req.socket,
+    );
+  }, BODY_MS).unref();
+  const stop = () => clearTimeout(late);
+  req.once('end', stop);
+  res.once('close', stop);
+}
+
+const CONTINUE = /^\s*100-continue\s*$/i;
+
 async function listen(
   app: Express,
   { port, host, publicUrl }: Context['config'],
@@ -185,6 +217,7 @@ async function listen(
     const server = create((req, res) => {
       toOriginForm(req);
       dropPrefix(req, prefix);
+      awaitBody(server, req, res);
       app(req, res);
     });
     server.once('error', reject).listen(port, host, () => {
@@ -194,7 +227,7 @@ async function listen(
     server.on('clientError', refuseMalformed);
     // what a client expects beside 100-continue may be passed over (RFC 9110, 10.1.1)
     server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
-    // a body of 32 MB may come over a slow line
-    server.requestTimeout = 300_000;
+    server.on('checkContinue', (req, res) => void server.emit('request', req, res));
+    server.requestTimeout = 0; // which has no exception: see awaitBody
   });
 }

@@ -1,26 +1,34 @@
 /** `import`: rows of the catalogue from a file or from standard input. */
 import { open } from 'node:fs/promises';
 import type { Command } from 'commander';
-import type { Config } from '../config.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
-import { readEnvironment, withContext } from './context.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { operate } from './where.js';
 
 export function registerImport(program: Command): void {
   program
     .command('import <file>')
     .description('add or update catalogue rows from CSV or JSON Lines, plain or .gz; - is stdin')
     .option(...jsonOption)
-    .action((file, options) => importFile(readEnvironment(), file, options));
+    .action((file, options) => importFile(file, options));
 }
 
-async function importFile(config: Config, file: string, options: OutputOptions): Promise<void> {
-  const { importRows } = await import('../operations/catalogue/import.js');
-  const { readRows } = await import('../operations/catalogue/import-rows.js');
+async function importFile(file: string, options: OutputOptions): Promise<void> {
   const handle = file === '-' ? undefined : await open(file);
-  const result = await withContext(config, (ctx) =>
-    importRows(ctx, readRows(handle?.createReadStream() ?? process.stdin)),
-  );
+  const read = () => handle?.createReadStream() ?? process.stdin;
+  const result = await operate({
+    here: async (ctx) => {
+      const { importRows } = await import('../operations/catalogue/import.js');
+      const { readRows } = await import('../operations/catalogue/import-rows.js');
+      return await importRows(ctx, readRows(read()));
+    },
+    afar: async (url) => {
+      const { sendFile } = await import('./send-file.js');
+      const stat = await handle?.stat();
+      const size = stat?.isFile() ? stat.size : undefined;
+      return await sendFile<ImportResult>(`${url}/import`, { url, source: read(), size });
+    },
+  });
   if (options.json) return printJson(result);
   printLine(`${result.added} files added, ${result.updated} updated`);
   for (const line of tellWithoutStage(result)) printLine(line);

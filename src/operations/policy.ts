@@ -62,6 +62,7 @@ export const policy = {
   setQuota: 'operate',
   removeQuota: 'operate',
   setMedium: 'operate',
+  importRows: 'operate',
   readVolumeFiguresOf: 'look',
 } as const satisfies Record<string, Right>;
 

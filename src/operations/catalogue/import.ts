@@ -10,15 +10,20 @@ import { sql } from '../../database/sql.js';
 import { runTransaction } from '../../database/transaction.js';
 import { codeOf } from '../../errors.js';
 import { audited, type Note, noteRefusal } from '../audit/audited.js';
+import { allow } from '../policy.js';
 import { applyIncoming } from './import-apply.js';
 import { ImportError, type ImportResult, loadIncoming, type RowSource } from './import-incoming.js';
 
-/** @throws ImportError */
-export async function importRows(ctx: Context, rows: RowSource): Promise<ImportResult> {
+/**
+ * @param wanted aborts when nobody wants it any more: nothing is taken over then
+ * @throws ImportError
+ */
+export async function importRows(ctx: Context, rows: RowSource, wanted?: AbortSignal): Promise<ImportResult> {
   const deed: Deed = { operation: 'importRows', kind: 'CATALOGUE', object: '' };
   return await audited(ctx, deed, async (note) => {
+    allow(ctx, 'importRows');
     try {
-      return await takeIn(ctx, rows, note);
+      return await takeIn(ctx, rows, { note, wanted });
     } catch (error) {
       if (error instanceof ImportError) noteRefusal(ctx, { ...deed, given: { faults: error.faults } }, 'INVALID_INPUT');
       throw error;
@@ -28,10 +33,14 @@ export async function importRows(ctx: Context, rows: RowSource): Promise<ImportR
 
 /** The same for what is audited as a whole. @throws ImportError */
 export async function registerRows(ctx: Context, rows: RowSource): Promise<ImportResult> {
-  return await takeIn(ctx, rows);
+  return await takeIn(ctx, rows, {});
 }
 
-async function takeIn(ctx: Context, rows: RowSource, note?: Note): Promise<ImportResult> {
+async function takeIn(
+  ctx: Context,
+  rows: RowSource,
+  { note, wanted }: { note?: Note; wanted?: AbortSignal | undefined },
+): Promise<ImportResult> {
   const client = await ctx.db.pool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // what it adds may be anything, and its source slow
@@ -40,6 +49,7 @@ async function takeIn(ctx: Context, rows: RowSource, note?: Note): Promise<Impor
       runTransaction(client, 'importRows', async (tx) => {
         const result = await applyIncoming(ctx, tx);
         if (note) await tx.query(note({ given: result }));
+        wanted?.throwIfAborted();
         return result;
       }),
     );

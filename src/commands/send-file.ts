@@ -1,0 +1,118 @@
+/** A file on its way to a gateway: as it is read, and no faster than it is taken. */
+import { once } from 'node:events';
+import type { ClientRequest, IncomingMessage } from 'node:http';
+import { type Readable, Transform } from 'node:stream';
+import { text as readText } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
+import { formatBytes } from '../bytes.js';
+import { environment } from '../config.js';
+import { ConnectionError, formatNetworkError, UNCONFIRMED } from './client.js';
+import { readCredentialHeaders } from './credentials.js';
+import { CommandError } from './failure.js';
+import { noteLine } from './output.js';
+
+/** Whoever takes it says first whether it may come; one that says nothing, as a proxy may, gets it after this time. */
+const CONTINUE_MS = 1000;
+
+/**
+ * @param target where it is put
+ * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known
+ * @returns the answer
+ * @throws CommandError in one line; what reading the file throws
+ */
+export async function sendFile<Answer>(
+  target: string,
+  { url, source, size }: { url: string; source: Readable; size: number | undefined },
+): Promise<Answer> {
+  const { request } = await import(target.startsWith('https:') ? 'node:https' : 'node:http');
+  const headers = {
+    ...(await readCredentialHeaders(url, environment)),
+    ...(size === undefined ? {} : { 'Content-Length': size }),
+    'Content-Type': 'application/octet-stream',
+    Expect: '100-continue',
+  };
+  const req: ClientRequest = request(target, { method: 'PUT', headers });
+  const answered = once(req, 'response') as Promise<[IncomingMessage]>;
+  let hasAnswer = false;
+  answered.then(
+    () => {
+      hasAnswer = true;
+    },
+    () => {}, // told below
+  );
+  const mayCome = Promise.race([answered, waitForContinue(req)]);
+  const sent = mayCome.then(() => (hasAnswer ? undefined : pipeline(source, createMeter(size), req)));
+  try {
+    // an answer may come before all is sent; a connection that breaks off has none
+    const [response] = await Promise.race([answered, sent.then(() => answered)]).catch((error) => {
+      throw source.errored ?? error;
+    });
+    return await readAnswer<Answer>(url, response);
+  } catch (error) {
+    if (error instanceof CommandError || error === source.errored) throw error;
+    const problem = formatNetworkError(url, error);
+    // what is not whole is not taken over
+    throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
+  } finally {
+    sent.catch(() => {}); // it has been told, or the answer has come first
+    req.destroy();
+    source.destroy();
+  }
+}
+
+async function waitForContinue(req: ClientRequest): Promise<void> {
+  const patience = new AbortController();
+  const timer = setTimeout(() => patience.abort(), CONTINUE_MS);
+  await once(req, 'continue', { signal: patience.signal }).catch((error) => {
+    if (!patience.signal.aborted) throw error;
+  });
+  clearTimeout(timer);
+}
+
+async function readAnswer<Answer>(url: string, response: IncomingMessage): Promise<Answer> {
+  const { statusCode = 0 } = response;
+  const text = await readText(response);
+  const body = parseObject(text);
+  if (statusCode === 200 && body) return body as Answer;
+  const message = typeof body?.error === 'string' ? body.error : `${url} answers ${statusCode}`;
+  throw statusCode === 503 ? new ConnectionError(message) : new CommandError(message);
+}
+
+function parseObject(text: string): { error?: unknown } | undefined {
+  try {
+    const body = JSON.parse(text);
+    return typeof body === 'object' && body !== null ? body : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A line a second on a terminal, one in half a minute elsewhere. */
+const PROGRESS_MS = { terminal: 1000, other: 30_000 };
+
+/** Lets bytes through, and says on standard error how far they are. */
+function createMeter(size: number | undefined): Transform {
+  const everyMs = process.stderr.isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
+  const start = performance.now();
+  let next = start + everyMs;
+  let bytes = 0;
+  const tell = () => {
+    const rate = formatBytes(Math.round(bytes / ((performance.now() - start) / 1000)));
+    noteLine(`${formatBytes(bytes)}${size === undefined ? '' : ` of ${formatBytes(size)}`} sent, ${rate}/s`);
+  };
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      bytes += chunk.length;
+      if (performance.now() >= next) {
+        next = performance.now() + everyMs;
+        tell();
+      }
+      done(null, chunk);
+    },
+    flush(done) {
+      if (performance.now() - start >= everyMs)
+        noteLine(`all is sent, ${formatBytes(bytes)}: the gateway takes it over`);
+      done();
+    },
+  });
+}
