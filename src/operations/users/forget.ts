@@ -28,6 +28,8 @@ export interface ForgetResult {
 /** Nobody else's, so that it is in place of one person only. */
 interface Person {
   user: string;
+  /** By which what it has made is known to be its own. */
+  owners: readonly string[];
   addresses: readonly string[];
   pseudonym: string;
 }
@@ -54,7 +56,8 @@ async function forgetPerson(
   tx: Transaction,
   { user, pseudonym, note }: { user: string; pseudonym: string; note: Note },
 ): Promise<ForgetResult> {
-  const person: Person = { user, pseudonym, addresses: await readAddresses(tx, user) };
+  const owners = ownerNamesOf(user);
+  const person: Person = { user, owners, pseudonym, addresses: await readAddresses(tx, user) };
   await lockRequests(tx, ofPerson(person));
   await lockQuotaAlone(tx, sql`q."user" = ${user}`);
   await refuseLive(ctx, tx, user);
@@ -74,10 +77,15 @@ async function forgetPerson(
   return { pseudonym, requests, letters, tokens, auditRows };
 }
 
+/** As `ownerOf` in src/caller.ts names callers of this name; tokens of a service or an operator of the name are forgotten, too. */
+function ownerNamesOf(user: string): string[] {
+  return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
+}
+
 async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<void> {
   const [live] = await tx.query<{ count: number }>(
     sql`SELECT count(*)::int AS count FROM request r JOIN quota q ON q.id = r.quota_id
-        WHERE (q."user" = ${user} OR r.made_by = ${user}) AND ${isLive} AND r.retention > ${ctx.now()}`,
+        WHERE (q."user" = ${user} OR r.made_by = ANY(${ownerNamesOf(user)}::text[])) AND ${isLive} AND r.retention > ${ctx.now()}`,
   );
   if (!live || live.count === 0) return;
   throw new InUseError(`user ${quote(user)} has ${live.count} live requests: cancel them first`);
@@ -95,19 +103,22 @@ async function readAddresses(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /** The requests `r` that are told of the user, of whichever quota. */
-function ofPerson({ user, addresses }: Person): Sql {
-  return sql`(r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user}) OR r.made_by = ${user}
-    OR r.notify_on_first_file = ANY(${addresses}::text[]) OR r.notify_on_last_file = ANY(${addresses}::text[]))`;
+function ofPerson({ user, owners, addresses }: Person): Sql {
+  return sql`(r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user}) OR r.made_by = ANY(${owners}::text[])
+    OR r.ruled_by = ANY(${owners}::text[]) OR r.notify_on_first_file = ANY(${addresses}::text[]) OR r.notify_on_last_file = ANY(${addresses}::text[]))`;
 }
 
 /** Patterns and paths stay, which are the archive's; labels are free text, and those of the user's own requests go. */
 async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
-  const { user, pseudonym, addresses } = person;
+  const { user, owners, pseudonym, addresses } = person;
+  const isMaker = sql`r.made_by = ANY(${owners}::text[])`;
+  const isRuled = sql`r.ruled_by = ANY(${owners}::text[])`;
   const own = sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
   const rows = await tx.query(
-    sql`UPDATE request r SET label = CASE WHEN ${own} OR r.made_by = ${user} THEN ${pseudonym} ELSE r.label END,
-          made_by = CASE WHEN r.made_by = ${user} THEN ${pseudonym} ELSE r.made_by END,
-          ruled_groups = CASE WHEN (${own} OR r.made_by = ${user}) AND r.ruled_groups IS NOT NULL THEN '{}' ELSE r.ruled_groups END,
+    sql`UPDATE request r SET label = CASE WHEN ${own} OR ${isMaker} THEN ${pseudonym} ELSE r.label END,
+          made_by = CASE WHEN ${isMaker} THEN ${pseudonym} ELSE r.made_by END,
+          ruled_by = CASE WHEN ${isRuled} THEN ${pseudonym} ELSE r.ruled_by END,
+          ruled_groups = CASE WHEN (${own} OR ${isRuled}) AND r.ruled_groups IS NOT NULL THEN '{}' ELSE r.ruled_groups END,
           notify_on_first_file = CASE WHEN ${own} OR r.notify_on_first_file = ANY(${addresses}::text[]) THEN NULL ELSE r.notify_on_first_file END,
           notify_on_last_file = CASE WHEN ${own} OR r.notify_on_last_file = ANY(${addresses}::text[]) THEN NULL ELSE r.notify_on_last_file END
         WHERE ${ofPerson(person)} RETURNING r.id`,

@@ -32,6 +32,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'Request.notifyOnFirstFile': 'address',
   'Request.notifyOnLastFile': 'address',
   'Request.madeBy': 'name',
+  'Request.ruledBy': 'name',
   'Request.ruledGroups': 'name',
   'Hold.error': 'nobody',
   'AwaitedPath.path': 'path',
