@@ -54,7 +54,14 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine
   DRIVES, TAPE_BACKEND, TAPE_TIMEOUT         how many drives work, on which back end, and when one counts as hung
   DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP  when a restore disk counts as hung; permissions of restored files
-  SMTP_URL, MAIL_FROM                        the mail server, and the sender
+  SMTP_URL, MAIL_FROM, MAIL_TO               the mail server, the sender, and where mail may go
+  CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_CONNECTIONS, CALLER_STREAMS,
+                                             CALLER_BODIES_MB, CALLER_REQUESTS
+  RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
+  HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
+  REQUEST_PATHS, PATTERN_LENGTH              how many paths a request may name, and how short a pattern may be
+  GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
+                                             how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
   READER_SECONDS, LOG_LEVEL                  when a reader that takes nothing is dropped; what is logged
 Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
