@@ -34,6 +34,8 @@ export interface Caller {
   tokenId: number | undefined;
   /** When it is known no longer, UTC without a zone. */
   expiresAt: string | undefined;
+  /** What else decides what it may, where that may change while it asks: another text when it has. */
+  rights?: string;
   /** Where it asks from: an address of the network, or the host of a command; undefined for the engine. */
   address: string | undefined;
 }
@@ -61,9 +63,9 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** The same for all that one caller asks, and for nobody else: the token by which it is known is part of it. */
-export function describeCaller({ way, name, tokenId }: Caller): string {
-  return JSON.stringify([way, name, tokenId]);
+/** The same for all that one caller asks with the same rights, and for nobody else: the token by which it is known is part of it. */
+export function describeCaller({ way, name, tokenId, rights }: Caller): string {
+  return JSON.stringify([way, name, tokenId, rights]);
 }
 
 /**

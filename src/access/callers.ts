@@ -1,7 +1,7 @@
 /** From who somebody is to what the policy needs to know of a caller. */
 import type { Caller, Quotas, Role, Way } from '../caller.js';
 import type { Context } from '../context.js';
-import { readMemberships } from '../operations/access/members.js';
+import { readRights } from '../operations/access/members.js';
 import { Recent } from './recent.js';
 
 /** Whoever was told by a way. */
@@ -46,7 +46,8 @@ const NONE: Quotas = new Set<string>();
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, groups = [], isReadOnly = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
-  const own = roles.has('user') ? await readMemberships(ctx, name, groups) : { uses: [], manages: [] };
+  const rights = await readRights(ctx, name, groups);
+  const own = roles.has('user') ? rights : { uses: [], manages: [] };
   const given = roles.has('service') ? (identity.quotas ?? []) : [];
   const self = roles.has('user') ? [name] : [];
   const acts = new Set([...self, ...own.uses, ...given]);
@@ -64,6 +65,7 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
     tokenId,
     expiresAt,
     address,
+    rights: rights.version,
   };
 }
 
@@ -77,7 +79,7 @@ export function openCaller(address: string | undefined): Caller {
   return {
     name: 'anybody',
     way: 'open',
-    roles: new Set(['user', 'viewer']),
+    roles: new Set(['user']),
     groups: [],
     reads: 'all',
     acts: 'all',

@@ -1,8 +1,9 @@
 /** Answers that go on: lists and streams end when their caller is known no longer. */
 import type { Response } from 'express';
-import { type Caller, hasRole } from '../caller.js';
+import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
+import { type Rights, readRights } from '../operations/access/members.js';
 import { findEnded } from '../operations/access/tokens.js';
 import { isBefore } from '../time.js';
 
@@ -15,11 +16,15 @@ export class OpenAnswers {
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
+  private isLooking = false;
 
   constructor(ctx: Context) {
     this.ctx = ctx;
     this.timer = setInterval(() => this.look(), LOOK_MS).unref();
-    const bells = [ctx.events.onRing('access', () => this.look()), ctx.events.onRing('rights', () => this.endRuled())];
+    const bells = [
+      ctx.events.onRing('access', () => this.look()),
+      ctx.events.onRing('rights', () => this.lookAtRights()),
+    ];
     this.unlisten = () => {
       for (const unlisten of bells) unlisten();
     };
@@ -36,10 +41,24 @@ export class OpenAnswers {
     this.unlisten();
   }
 
-  /** Who may see or do what has changed: those for whom that is of account come back, and begin with what is right by now. */
-  private endRuled(): void {
-    for (const [res, caller] of this.open) {
-      if (hasRole(caller, 'operator')) continue;
+  /** Who may see or do what has changed: those who are concerned come back, and begin with what is right by now. */
+  private lookAtRights(): void {
+    if (this.isLooking) return; // for all bells that ring until then
+    this.isLooking = true;
+    this.follows(async () => {
+      this.isLooking = false;
+      await this.endChanged();
+    });
+  }
+
+  private async endChanged(): Promise<void> {
+    const known = new Map<string, Promise<Rights>>();
+    for (const [res, { name, groups, rights }] of this.open) {
+      if (rights === undefined) continue;
+      const key = JSON.stringify([name, groups]);
+      const found = known.get(key) ?? readRights(this.ctx, name, groups);
+      known.set(key, found);
+      if ((await found).version === rights) continue;
       // what is no stream yet ends as soon as it is one; an answer that is not goes out as it was asked for
       if (res.locals.isStream) res.destroy();
       else res.locals.isStale = true;
@@ -48,9 +67,12 @@ export class OpenAnswers {
 
   private look(): void {
     if (this.open.size === 0) return;
-    this.turn = this.turn
-      .then(() => this.endUnknown())
-      .catch((error) => logFailure(this.ctx.log, error, 'callers are not looked at'));
+    this.follows(() => this.endUnknown());
+  }
+
+  /** One look after another. */
+  private follows(look: () => Promise<void>): void {
+    this.turn = this.turn.then(look).catch((error) => logFailure(this.ctx.log, error, 'callers are not looked at'));
   }
 
   private async endUnknown(): Promise<void> {

@@ -1,6 +1,6 @@
 /** Where the operator's token of a host is, and how it is read: light, since every command may need it. */
 import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../errors.js';
 
@@ -14,19 +14,26 @@ export interface OperatorToken {
   owner: number;
 }
 
-/** Undefined where there is none, or where it is not for us to read. */
+/** DATA_DIR may be anybody's: a link is not followed, and a pipe that nobody writes to not waited for. */
+const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
+/**
+ * Undefined where there is none, where it is not for us to read, or where others might read it, who have it by now. Of another
+ * user than ourselves and root it is taken by root alone, which works for the user as whom the server runs.
+ */
 export async function readOperatorToken(dataDir: string): Promise<OperatorToken | undefined> {
+  let file: FileHandle | undefined;
   try {
-    // DATA_DIR may be anybody's: what is no file, such as a pipe that nobody writes to, is not waited for
-    const file = await open(operatorTokenFile(dataDir), constants.O_RDONLY | constants.O_NONBLOCK);
-    try {
-      const found = await file.stat();
-      return found.isFile() ? { secret: (await file.readFile('utf8')).trim(), owner: found.uid } : undefined;
-    } finally {
-      await file.close();
-    }
+    file = await open(operatorTokenFile(dataDir), FLAGS);
+    const stats = await file.stat();
+    const self = process.geteuid?.() ?? stats.uid;
+    const isTrusted = self === 0 || stats.uid === 0 || stats.uid === self;
+    if (!stats.isFile() || !isTrusted || (stats.mode & 0o077) !== 0) return undefined;
+    return { secret: (await file.readFile('utf8')).trim(), owner: stats.uid };
   } catch (error) {
-    if (['ENOENT', 'EACCES', 'ENOTDIR'].includes(codeOf(error) ?? '')) return undefined;
+    if (['ENOENT', 'EACCES', 'ENOTDIR', 'ELOOP', 'ENXIO'].includes(codeOf(error) ?? '')) return undefined;
     throw error;
+  } finally {
+    await file?.close();
   }
 }

@@ -77,14 +77,17 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
   // a service acts with quotas, and gives none of them away
-  manage: { roles: ['user', 'operator'], what: 'say who uses quotas: it may read only' },
+  manage: { roles: ['user', 'operator'], what: "say who uses quotas: it takes a user's or an operator's token" },
   look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
   operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
 };
 
 /** Whether a caller may call an operation at all, whatever it is called with. */
 export function may(caller: Caller, operation: Operation): boolean {
-  return hasRole(caller, ...rights[policy[operation]].roles);
+  const right = policy[operation];
+  // what nobody in particular gives to others would stay when callers are to be known
+  if (right === 'manage' && caller.way === 'open') return false;
+  return hasRole(caller, ...rights[right].roles);
 }
 
 /** Why a caller may not call an operation at all. */

@@ -1,6 +1,6 @@
 /** Callers that are known no longer: what they read ends with them, wherever it goes on. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { setMember } from '../../src/operations/access/members.js';
+import { removeMember, setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
@@ -21,6 +21,7 @@ let id: number;
 beforeAll(async () => {
   app = await startApp({ now: clock.now, config: { access: { auth: new Set(['token']) } } });
   await addQuota(app.ctx, 'alice', 1000n);
+  await addQuota(app.ctx, 'carol', 1000n);
   id = await createRequest(app.ctx, { quota: 'alice', files: ['/not/yet'] });
 });
 afterAll(() => app.close());
@@ -125,10 +126,45 @@ test.each(['*/*', 'text/*', 'Text/Event-Stream', undefined])(
       () => 'broken off',
     );
     await waitForReaders(app, 1);
-    await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: `friend of ${accept}`, isManager: false });
+    await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
     expect(await ended).toBe('broken off');
+    await removeMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
   },
 );
+
+test('streams of those whose rights stay as they are go on, whatever others do', async () => {
+  const [mine, other] = [await makeToken(), await createToken(app.ctx, { name: 'bob', role: 'USER' })];
+  const streams = [mine, other].map(({ secret }) => postOperation({ url: app.url, token: secret }, STAGES));
+  const ended = streams.map(endOf);
+  await waitForReaders(app, 2);
+  await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'somebody', isManager: false });
+  await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'bob', isManager: false });
+  expect(await ended[1]).toBe('broken off');
+  expect(app.ctx.events.readers).toBe(1);
+  await revokeToken(app.ctx, mine.token.id);
+  expect(await ended[0]).toBe('broken off');
+});
+
+test('a stream that was reserved with other rights is not to be had any more', async () => {
+  await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
+  const gateway = { url: app.url, token: (await makeToken()).secret };
+  const headers = {
+    'X-GraphQL-Event-Stream-Token': (await send(gateway, '/graphql/stream', { method: 'PUT' })).text,
+    'Content-Type': 'application/json',
+  };
+  const hers = await createRequest(app.ctx, { quota: 'carol', files: ['/not/yet'] });
+  const body = { query: PROGRESS, variables: { id: hers }, extensions: { operationId: 'one' } };
+  expect((await send(gateway, '/graphql/stream', { headers, body })).status).toBe(202);
+  await removeMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
+  await waitFor('alice to be a member no longer', async () => {
+    const { status } = await call(app, 'GET', `/requests/${hers}`, {
+      headers: { Authorization: `Bearer ${gateway.token}` },
+    });
+    return status === 404;
+  });
+  const opened = await send(gateway, '/graphql/stream', { headers: { ...headers, Accept: 'text/event-stream' } });
+  expect(opened.text).not.toContain('requestProgress');
+});
 
 test('what looks like a token and is none is not looked for', async () => {
   const bearers = ['tapegate_', `tapegate_${'x'.repeat(42)}`, `tapegate_${'x'.repeat(15_000)}`];

@@ -222,3 +222,11 @@ test('whoever is a member no longer sees nothing of the quota from then on', asy
   expect(await ask(gatewayOf('bob'), remove)).toEqual({ data: { r: { __typename: 'QuotaMember' } } });
   await waitFor('alice to be a member no longer', async () => (await status()) === 404);
 });
+
+test('whoever asks, where nobody is known, gives rights to nobody', async () => {
+  const set =
+    'mutation { r: setMember(input: { quota: "alice", kind: USER, name: "mallory", isManager: true }) { __typename } }';
+  expect(await ask({ url: app.url }, set)).toEqual({ data: { r: { __typename: 'Forbidden' } } });
+  const { errors } = await ask({ url: app.url }, '{ pathRules { edges { node { name } } } }');
+  expect(errors).toMatchObject([{ extensions: { code: 'FORBIDDEN' } }]);
+});

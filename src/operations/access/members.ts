@@ -25,8 +25,8 @@ export interface MemberInput {
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** What callers may see or do has changed: gateways forget what they knew of it. */
-const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
+/** What callers may see or do has changed: gateways forget what they knew of it. What changes nothing does not ring. */
+const ring = sql`pg_notify('tapegate', 'rights')::text`;
 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
@@ -63,7 +63,9 @@ async function storeMember(ctx: Context, input: MemberInput & { isManager: boole
           WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
             OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
           ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
-        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM made` })}) SELECT m.*, m.kind IS NULL AS "isFull", ${ring} FROM q LEFT JOIN made m ON true`,
+        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM made` })}) SELECT m.*, m.kind IS NULL AS "isFull", CASE WHEN NOT EXISTS (
+            SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager"
+          ) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
   );
   const [made] = rows;
   if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
@@ -90,7 +92,7 @@ async function dropMember(ctx: Context, input: MemberInput, note: Note): Promise
     sql`WITH removed AS (
           DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
             AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
-        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
+        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
   );
   const [removed] = rows;
   if (!removed)
@@ -108,22 +110,28 @@ export async function readMembers(ctx: Context, quotaIds: readonly number[]): Pr
   return members;
 }
 
-/** The users of the quotas that somebody may use, and of those that it manages. */
-export interface Memberships {
+/** What somebody may beside what it is. */
+export interface Rights {
+  /** The users of the quotas that it may use, and of those that it manages. */
   uses: string[];
   manages: string[];
+  /** Another one when these have changed, or the rules by folders. */
+  version: string;
 }
 
-/** Of a user, by name and groups. */
-export async function readMemberships(ctx: Context, user: string, groups: readonly string[]): Promise<Memberships> {
-  const { rows } = await ctx.db.pool.query<{ user: string; isManager: boolean }>(
-    sql`SELECT q."user", bool_or(m.is_manager) AS "isManager"
-        FROM quota_member m JOIN quota q ON q.id = m.quota_id AND q.removed_at IS NULL
-        WHERE (m.kind = 'USER' AND m.name = ${user}) OR (m.kind = 'GROUP' AND m.name = ANY(${groups}::text[]))
-        GROUP BY q."user"`,
+/** Of a user or a service, by name and groups. */
+export async function readRights(ctx: Context, user: string, groups: readonly string[]): Promise<Rights> {
+  const { rows } = await ctx.db.pool.query<{ user: string | null; isManager: boolean | null; rules: string | null }>(
+    sql`SELECT m."user", m.is_manager AS "isManager", r.rules
+        FROM (SELECT md5(string_agg(concat_ws('|', r.prefix, r.action, r.kind, r.name), chr(10) ORDER BY r.id)) AS rules FROM path_rule r) r
+          LEFT JOIN (
+            SELECT q."user", bool_or(m.is_manager) AS is_manager
+            FROM quota_member m JOIN quota q ON q.id = m.quota_id AND q.removed_at IS NULL
+            WHERE (m.kind = 'USER' AND m.name = ${user}) OR (m.kind = 'GROUP' AND m.name = ANY(${groups}::text[]))
+            GROUP BY q."user"
+          ) m ON true ORDER BY m."user"`,
   );
-  return {
-    uses: rows.map((row) => row.user),
-    manages: rows.filter((row) => row.isManager).map((row) => row.user),
-  };
+  const uses = rows.flatMap((row) => row.user ?? []);
+  const manages = rows.flatMap((row) => (row.isManager && row.user !== null ? [row.user] : []));
+  return { uses, manages, version: JSON.stringify([uses, manages, rows[0]?.rules]) };
 }

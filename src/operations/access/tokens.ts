@@ -165,3 +165,11 @@ export async function findEnded(ctx: Context, ids: readonly number[]): Promise<S
   );
   return new Set(rows.map(({ id }) => id));
 }
+
+/** Ids of the tokens with a note that are not revoked, oldest first. */
+export async function findNoted(ctx: Context, note: string): Promise<number[]> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    sql`SELECT t.id FROM api_token t WHERE t.note = ${note} AND t.revoked_at IS NULL ORDER BY t.id`,
+  );
+  return rows.map(({ id }) => id);
+}

@@ -1,6 +1,5 @@
 /** Single requests as they are stored. */
 
-import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
@@ -8,7 +7,7 @@ import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
-import { allow, allowChange, type Operation, visibleQuotas } from '../policy.js';
+import { allow, allowChange, isVisibleQuota, type Operation, visibleQuotas } from '../policy.js';
 import type { Limits } from './limits.js';
 
 export interface LockedRequest extends Limits {
@@ -42,22 +41,30 @@ export async function lockOwnRequest(
   operation: Operation,
   id: number,
 ): Promise<LockedRequest> {
-  const request = await lockRequest(tx, id);
-  if (!hasQuota(ctx.caller.reads, request.user)) throw notFound(id);
+  const request = await lockRequest(tx, id, isVisibleQuota(ctx)); // nobody waits for what it may not know of
   allowChange(ctx, operation, request);
   return request;
 }
 
 /** @throws NotFoundError */
-export async function lockRequest(tx: Transaction, id: number): Promise<LockedRequest> {
+export async function lockRequest(tx: Transaction, id: number, isVisible = sql`true`): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
           r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, q.id AS "quotaId", q."user", r.made_by AS "madeBy",
           r.bytes_total AS "bytesTotal"
-        FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} ${locking.request}`,
+        FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisible} ${locking.request}`,
   );
   if (!row) throw notFound(id);
   return row;
+}
+
+/** Before anything is waited for on behalf of a change. @throws NotFoundError */
+export async function checkVisible(ctx: Context, id: number): Promise<void> {
+  if (ctx.caller.reads === 'all') return;
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
+  );
+  if (rowCount === 0) throw notFound(id);
 }
 
 function notFound(id: number | string): NotFoundError {

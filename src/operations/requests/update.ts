@@ -17,7 +17,7 @@ import { settleRequests } from './holds.js';
 import { joinAwaitedOf, joinRequest } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
-import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
+import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** A limit of null is taken away. */
 export interface UpdateRequestInput extends LimitsInput {
@@ -49,6 +49,7 @@ async function update(ctx: Context, input: UpdateRequestInput, note: Note): Prom
   allow(ctx, 'updateRequest');
   const given = checkUpdate(input);
   const { id } = input;
+  await checkVisible(ctx, id);
   await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
   // only then may files join: others need not wait for an import
   const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
