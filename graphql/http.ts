@@ -1,7 +1,7 @@
 /** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { messageOf, quote } from '../src/errors.js';
+import { messageOf, quote, UnavailableError } from '../src/errors.js';
 import { HttpError, readJsonBody } from '../src/http-body.js';
 import { parseJson } from '../src/json.js';
 
@@ -104,6 +104,13 @@ export function createErrorHandler(log: Logger): ErrorRequestHandler {
       res.set(error.headers);
       const code = STATUS_CODES[error.status];
       sendErrors(res, error.status, [{ message: error.message, ...(code && { extensions: { code } }) }]);
+      return;
+    }
+    // nobody can tell who asks while the database is away
+    if (error instanceof UnavailableError) {
+      const { message, retryAfterSeconds } = error;
+      res.set('Retry-After', String(retryAfterSeconds));
+      sendErrors(res, 503, [{ message, extensions: { code: 'UNAVAILABLE', retryAfterSeconds } }]);
       return;
     }
     log.error({ err: error, url: req.originalUrl }, 'GraphQL: internal error');

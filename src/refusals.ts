@@ -1,6 +1,6 @@
 /**
  * Refusals in the audit, bounded: the first one of a caller, an operation and an error's code within a minute is a row at once, and
- * those that follow are a row with their number once the minute is over; beyond some callers a minute, they are counted together. So whoever
+ * those that follow are a row with their number once the minute is over; beyond some rows, those of a caller are counted together. So whoever
  * asks in vain, however often and as whomever, fills no disk. A process that is killed takes the number of its last minute with it.
  */
 import type { Logger } from 'pino';
@@ -9,9 +9,14 @@ import type { Database } from './database/client.js';
 import type { Sql } from './database/sql.js';
 import { logFailure } from './errors.js';
 
-/** Rows of a minute that say who, beside those that count. */
-const MAX_ASKERS = 20;
+/**
+ * Rows of a minute, beside those that count, for each caller who is known, who is named in all of them; and for all together who are
+ * not. The first are as many as there are tokens and users: nobody can make more of them.
+ */
+const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
+
+const NOBODY: Asker = { name: '', way: 'open', tokenId: undefined, address: undefined };
 
 interface Repeats {
   asker: Asker;
@@ -26,7 +31,7 @@ export class Refusals {
   private readonly now: () => string;
   private minute = '';
   private readonly repeats = new Map<string, Repeats>();
-  private askers = 0;
+  private readonly rows = new Map<string, number>();
   private timer: NodeJS.Timeout | undefined;
   private turn: Promise<void> = Promise.resolve();
 
@@ -50,11 +55,15 @@ export class Refusals {
       known.count++;
       return;
     }
-    if (this.askers >= MAX_ASKERS) {
-      this.noteOther(deed, code);
+    // what has no place of its own is counted with the rest of its caller's, or of those who are not known
+    const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
+    const place = isKnown ? JSON.stringify([way, name, tokenId]) : '';
+    const rows = this.rows.get(place) ?? 0;
+    if (rows >= MAX_ROWS) {
+      this.noteOther(isKnown ? asker : NOBODY, deed, code);
       return;
     }
-    this.askers++;
+    this.rows.set(place, rows + 1);
     this.repeats.set(key, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
     this.write(auditRow(now, asker, deed, code));
   }
@@ -66,12 +75,11 @@ export class Refusals {
     await this.turn;
   }
 
-  private noteOther({ operation }: Deed, code: string): void {
-    const key = JSON.stringify([operation, code]);
+  private noteOther(asker: Asker, { operation }: Deed, code: string): void {
+    const key = JSON.stringify(['others', asker.way, asker.name, asker.tokenId, operation, code]);
     const known = this.repeats.get(key);
     if (known) known.count++;
     else {
-      const asker: Asker = { name: '', way: 'open', tokenId: undefined, address: undefined };
       this.repeats.set(key, { asker, deed: { operation, kind: 'NONE', object: '' }, code, count: 1 });
       this.wait();
     }
@@ -80,7 +88,7 @@ export class Refusals {
   private flush(): void {
     const counted = [...this.repeats.values()].filter(({ count }) => count > 0);
     this.repeats.clear();
-    this.askers = 0;
+    this.rows.clear();
     for (const { asker, deed, code, count } of counted) this.write(auditRow(this.now(), asker, deed, code, count));
   }
 

@@ -69,7 +69,8 @@ export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
 
-const FORWARDED = /^(forwarded|x-forwarded-.*|x-real-ip)$/;
+const FORWARDED =
+  /^(forwarded|via|x-forwarded-.*|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip)$/;
 
 /** The header by which a request shows that it came through a proxy, listed or not. */
 export function findForwarded(req: IncomingMessage): string | undefined {

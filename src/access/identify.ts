@@ -4,7 +4,7 @@ import type { Request, RequestHandler, Response } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
 import { HttpError } from '../http-body.js';
-import { addressOf, findForwarded } from './address.js';
+import { addressOf, findForwarded, isProxied } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
 import { pointToIssuers } from './discovery.js';
@@ -93,6 +93,7 @@ function noteUnknown(ctx: Context, req: IncomingMessage, error: unknown): void {
 /** A proxy makes everybody local: who comes through one is to be known by more than that. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
-  if (header === undefined) return;
-  throw unauthenticated(`who comes through a proxy (${header}) must show a token: the open way is for this host alone`);
+  if (header === undefined && !isProxied(req)) return;
+  const sign = header ?? 'its address is listed';
+  throw unauthenticated(`who comes through a proxy (${sign}) must say who it is: the open way is for this host alone`);
 }

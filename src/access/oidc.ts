@@ -69,7 +69,7 @@ export class OidcCallers {
         currentDate: new Date(`${this.ctx.now()}Z`),
         requiredClaims: ['exp'],
       });
-      return this.identify(payload);
+      return this.identify(payload, issuer);
     } catch (error) {
       throw error instanceof HttpError ? error : invalidToken(describeFault(error));
     }
@@ -90,13 +90,18 @@ export class OidcCallers {
     return issuer;
   }
 
-  private identify(payload: JWTPayload): Identity {
+  private identify(payload: JWTPayload, issuer: Issuer): Identity {
     const { oidcUserClaim, oidcGroupsClaims, oidcRoles, oidcClockSkew } = this.ctx.config.access;
     const user = readClaim(payload, oidcUserClaim);
-    const name = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
-    const groups = readWords(
+    const told = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
+    // a name is one within its issuer only: the first issuer's are as they are
+    const isFirst = issuer.url === this.ctx.config.access.oidcIssuers[0];
+    const nameHere = (given: string) => (isFirst ? given : `${given}@${new URL(issuer.url).host}`);
+    const name = nameHere(told);
+    const named = readWords(
       oidcGroupsClaims.map((claim) => readClaim(payload, claim)).find((found) => found !== undefined),
     );
+    const groups = named.map(nameHere);
     const { roles, isReadOnly } = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
     return { name, way: 'oidc', roles, groups, isReadOnly, expiresAt: timeOf((payload.exp ?? 0) + oidcClockSkew) };
   }

@@ -7,6 +7,7 @@ import type { Role } from '../caller.js';
 import type { AccessConfig } from '../config-access.js';
 import type { RoleRule } from '../config-ways.js';
 import { quote } from '../errors.js';
+import { isPlainName } from '../operations/input.js';
 import { addressOf, isProxied } from './address.js';
 import type { Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
@@ -25,7 +26,7 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
   if (user === undefined)
     throw unauthenticated(`there are groups (${proxyGroupsHeader}) and no user (${proxyUserHeader})`);
   const name = checkName(user, `the header ${proxyUserHeader}`);
-  const named = (groups ?? '').split(/[,;]/).map((group) => group.trim());
+  const named = (groups ?? '').split(/[,;]/).map((group) => group.replace(/^ +| +$/g, ''));
   const own = named.filter((group) => group !== '');
   return { name, way: 'proxy', roles: rolesOf(proxyRoles, name, own), groups: own };
 }
@@ -71,9 +72,8 @@ function readHeader(req: IncomingMessage, name: string): string | undefined {
     throw unauthenticated(`the header ${name} is taken from a listed proxy only, and ${addressOf(req)} is none`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} is there ${values.length} times`);
-  const value = Buffer.from(values[0] ?? '', 'latin1')
-    .toString('utf8')
-    .trim();
+  // Node has taken the white space of HTTP; any other space is a part of a name
+  const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
 }
 
@@ -81,8 +81,8 @@ const MAX_NAME = 255;
 
 /** @throws HttpError 401 */
 export function checkName(name: string, source: string): string {
-  if (name !== '' && name.length <= MAX_NAME && !/[\p{Cc}\ufffd]/u.test(name)) return name;
+  if (name.length <= MAX_NAME && isPlainName(name)) return name;
   throw unauthenticated(
-    `the user that ${source} names must have 1 to ${MAX_NAME} characters, none of them a control character`,
+    `the user that ${source} names must have 1 to ${MAX_NAME} characters in normal form (NFC), none of them unseen, and no space at its ends`,
   );
 }

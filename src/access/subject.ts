@@ -12,7 +12,7 @@ export function readCommonName(subject: string): string | undefined {
   for (ATTRIBUTE.lastIndex = 0; ATTRIBUTE.lastIndex < subject.length; ) {
     const [, type = '', value = ''] = ATTRIBUTE.exec(subject) ?? [];
     if (type === '' || value.startsWith('#')) return undefined;
-    if (/^(cn|2\.5\.4\.3)$/i.test(type)) names.push(unescapeValue(value.trim()));
+    if (/^(cn|2\.5\.4\.3)$/i.test(type)) names.push(unescapeValue(value.replace(/^ +|(?<!\\) +$/g, '')));
   }
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
 }

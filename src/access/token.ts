@@ -3,13 +3,15 @@ import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../caller.js';
 import type { Context } from '../context.js';
 import type { TokenRole } from '../generated/prisma/enums.js';
-import { findToken, isToken, type Token } from '../operations/access/tokens.js';
+import { findToken, isMeantAsToken, isToken, type Token } from '../operations/access/tokens.js';
 import { isConfidential } from './address.js';
 import { toCaller } from './callers.js';
 import { type Credentials, unauthenticated } from './credentials.js';
 import { Recent } from './recent.js';
 
 const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
+
+const UNKNOWN = 'the token is not known here, has expired or was revoked';
 
 /** For so long nobody asks the database again whether a token is good; what is revoked is forgotten at once. */
 const KNOWN_MS = 2000;
@@ -28,7 +30,8 @@ export class TokenCallers {
    * @throws HttpError 401
    */
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
-    if (!isToken(shown.secret)) return undefined;
+    if (!isMeantAsToken(shown.secret)) return undefined;
+    if (!isToken(shown.secret)) throw unauthenticated(UNKNOWN);
     const found = await this.recent.get(shown.secret, () => this.load(shown.secret));
     if (shown.scheme === 'basic') {
       if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
@@ -40,7 +43,7 @@ export class TokenCallers {
   /** What is not good is not kept. */
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
-    if (!token) throw unauthenticated('the token is not known here, has expired or was revoked');
+    if (!token) throw unauthenticated(UNKNOWN);
     const { id, name, role, quotas, isReadOnly, expiresAt } = token;
     const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
     return { token, caller: await toCaller(this.ctx, { ...identity, expiresAt: expiresAt?.toString() }) };

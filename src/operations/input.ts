@@ -21,6 +21,25 @@ export function checkText(field: string, value: string): string {
   return value;
 }
 
+/** What looks like another name, or like none: marks that are not seen, and spaces that are none. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
+
+/** Can a name be told from every other one by who reads it, in its one normal form? */
+export function isPlainName(name: string): boolean {
+  return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
+}
+
+/** Of a user, a group or a service, as callers are known by it. @throws InvalidInputError */
+export function checkCallerName(field: string, value: string): string {
+  const name = checkText(field, value);
+  if (name === '') throw new InvalidInputError(field, 'must not be empty');
+  if (isPlainName(name)) return name;
+  throw new InvalidInputError(
+    field,
+    `must be in normal form (NFC), without marks that are not seen and spaces at its ends: ${quote(name)}`,
+  );
+}
+
 /** A part of a path: any text that a path may hold. */
 export function checkPattern(field: string, value: string): string {
   checkStorable(field, value);

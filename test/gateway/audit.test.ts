@@ -248,15 +248,32 @@ test('who is not known is counted by where it asks from, and nothing of what it 
   expect(JSON.stringify(rows.map(({ given }) => given))).not.toContain('guess');
 });
 
-test('refusals of a thousand callers within a minute are few rows, and none is lost from their number', async () => {
+test('refusals of a thousand who are not known within a minute are few rows, and none is lost from their number', async () => {
   const before = await newestId();
   for (let n = 0; n < 1000; n++) {
-    const caller = { ...app.ctx.caller, name: `caller${n}`, roles: new Set<never>() };
+    const address = `192.0.${n >> 8}.${n & 255}`;
+    const caller = { ...app.ctx.caller, name: '', way: 'open', address, roles: new Set<never>() } as const;
     await expect(cancelRequest({ ...app.ctx, caller }, 1)).rejects.toThrow();
   }
   const rows = await rowsAfter(before);
   expect(rows.length).toBeLessThan(50);
   expect(rows.reduce((sum, { count }) => sum + count, 0)).toBe(1000);
+});
+
+test('nobody who is refused in many ways hides who else is', async () => {
+  const before = await newestId();
+  const asker = (name: string) => ({ name, way: 'token', tokenId: undefined, address: '192.0.2.1' }) as const;
+  const operations = Object.keys(policy) as (keyof typeof policy)[];
+  for (const operation of operations) {
+    app.ctx.refusals.note(asker('mallory'), { operation, kind: 'NONE', object: '' }, 'FORBIDDEN');
+  }
+  app.ctx.refusals.note(asker('carol'), { operation: 'suspend', kind: 'NONE', object: 'V1' }, 'FORBIDDEN');
+  const rows = await rowsAfter(before);
+  expect(rows.filter(({ who }) => who === 'carol')).toMatchObject([
+    { operation: 'suspend', object: 'V1', address: '192.0.2.1' },
+  ]);
+  const hers = rows.filter(({ who }) => who === 'mallory');
+  expect(hers.reduce((sum, { count }) => sum + count, 0)).toBe(operations.length);
 });
 
 test('what was given is cut, and takes no text that a database refuses', async () => {

@@ -37,7 +37,7 @@ beforeAll(async () => {
   provider = await startIdentityProvider();
   other = await startIdentityProvider();
   app = await startWith(env());
-  for (const user of ['alice', 'bob', 'scripts']) await setQuota(app.ctx, { user, size: 1000n });
+  for (const user of ['alice', 'bob', 'scripts', `alice@${new URL(other.url).host}`]) await setQuota(app.ctx, { user, size: 1000n });
 });
 afterAll(async () => {
   await app.close();
@@ -107,7 +107,8 @@ test('scopes for storage limit what a token is good for', async () => {
 });
 
 test('a second issuer counts as well, each with its own keys', async () => {
-  expect(await sees(await other.sign(hour), 'alice')).toEqual([200]);
+  // whoever is called alice there is another one
+  expect(await sees(await other.sign(hour), 'alice', `alice@${new URL(other.url).host}`)).toEqual([404, 200]);
   await expectRefused(
     await other.sign({ ...hour, iss: provider.url }, { kid: provider.key.jwk.kid }),
     'the token is not signed by a key of its issuer',

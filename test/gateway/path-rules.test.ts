@@ -230,3 +230,27 @@ test('whoever asks, where nobody is known, gives rights to nobody', async () => 
   const { errors } = await ask({ url: app.url }, '{ pathRules { edges { node { name } } } }');
   expect(errors).toMatchObject([{ extensions: { code: 'FORBIDDEN' } }]);
 });
+
+test('whoever sees all requests, being nobody in particular, sees of them what it may list', async () => {
+  await close('LIST');
+  const id = await createRequest(app.ctx, { quota: 'bob', files: [...ALL, '/closed/unknown'] });
+  const query = `{ request(id: ${id}) { holds { edges { node { file { path } } } } awaited { edges { node { path } } } } }`;
+  type Held = { request: { holds: { edges: { node: { file: { path: string } } }[] }; awaited: { edges: object[] } } };
+  for (const [caller, paths] of Object.entries({ nobody: OPEN, bob: ALL, viewer: ALL })) {
+    const { request } = await askData<Held>(gatewayOf(caller), query);
+    expect([caller, request.holds.edges.map(({ node }) => node.file.path).sort()]).toEqual([caller, paths]);
+    expect([caller, request.awaited.edges.length]).toEqual([caller, paths === ALL ? 1 : 0]);
+    const headers: Record<string, string> = tokens[caller] ? { Authorization: `Bearer ${tokens[caller]}` } : {};
+    const [{ files }] = (await call(app, 'GET', `/requests/${id}`, { headers })).body as [{ files: string[] }];
+    expect([caller, files.filter((path) => path !== '/closed/unknown').sort()]).toEqual([caller, paths]);
+  }
+});
+
+test('mail tells where a copy is where the request may fetch it', async () => {
+  await close('FETCH');
+  const wish = { files: ['/closed/1', '/open/1'], notifyOnLastFile: 'a@example.org' };
+  await requested('alice', wish);
+  const { rows } = await app.ctx.db.pool.query<{ body: string }>('SELECT body FROM notification');
+  expect(rows[0]?.body).toContain('/mnt/r/open/1');
+  expect(rows[0]?.body).not.toContain('/mnt/r/closed/1');
+});

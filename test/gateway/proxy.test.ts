@@ -75,9 +75,14 @@ describe('behind a listed proxy', () => {
     expect(refusal(await get(app, '/quota/alice', twice))).toEqual(
       refused('the header x-remote-user is there 2 times'),
     );
-    for (const user of ['\u00ff', 'a'.repeat(256)]) {
-      expect((await get(app, '/quota/alice', { 'X-Remote-User': user })).status).toBe(401);
+    const bytes = (name: string) => Buffer.from(name).toString('latin1');
+    const unseen = ['alice\u00a0', '\ufeffalice', 'al\u200bice', 'alice\u2003', 'zoe\u0301'].map(bytes);
+    for (const user of ['\u00ff', 'a'.repeat(256), ...unseen]) {
+      const { status } = await get(app, '/quota/alice', { 'X-Remote-User': user });
+      expect([user, status]).toEqual([user, 401]);
     }
+    const groups = { 'X-Remote-User': 'carol', 'X-Remote-Groups': bytes('ops\u00a0') };
+    expect(await sees(app, groups)).toEqual([404, 404]);
   });
 
   test('a verified certificate is its common name, or what the file says', async () => {

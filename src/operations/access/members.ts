@@ -4,7 +4,7 @@ import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { MemberKind } from '../../generated/prisma/enums.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkText } from '../input.js';
+import { checkCallerName, checkText } from '../input.js';
 import { allowManage } from '../policy.js';
 
 export interface Member {
@@ -38,8 +38,7 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
       `must be one of ${Object.keys(MemberKind).join(', ')}, not ${quote(input.kind)}`,
     );
   }
-  const name = checkText('name', input.name);
-  if (name === '') throw new InvalidInputError('name', 'must not be empty');
+  const name = checkCallerName('name', input.name);
   return { quota, kind: input.kind, name };
 }
 

@@ -5,7 +5,7 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { PathRule } from '../../generated/prisma/client.js';
 import { PathAction, RuleKind } from '../../generated/prisma/enums.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkPath, checkText } from '../input.js';
+import { checkCallerName, checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface PathRuleInput {
@@ -31,7 +31,7 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
   if (!Object.hasOwn(RuleKind, kind)) {
     throw new InvalidInputError('kind', `must be one of ${Object.keys(RuleKind).join(', ')}, not ${quote(kind)}`);
   }
-  const name = checkText('name', input.name ?? '');
+  const name = input.name ? checkCallerName('name', input.name) : '';
   if ((name === '') !== (kind === 'EVERYBODY')) {
     throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
   }

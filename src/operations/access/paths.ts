@@ -20,9 +20,19 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
   return sql`(NOT EXISTS (SELECT FROM path_rule) OR path_allowed(f.path, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/** The same for what joins a request `r` later, whoever asks then. */
-export const isAllowedFor = sql`(r.ruled_groups IS NULL OR NOT EXISTS (SELECT FROM path_rule)
-  OR path_allowed(f.path, 'REQUEST', r.ruled_by, r.ruled_groups))`;
+/** The same for a request `r`, whoever asks: what joins it later, and what its mail tells. */
+export function isAllowedIn(action: PathAction): Sql {
+  return sql`(r.ruled_groups IS NULL OR NOT EXISTS (SELECT FROM path_rule)
+    OR path_allowed(f.path, ${action}, r.ruled_by, r.ruled_groups))`;
+}
+
+/**
+ * A condition on the file `f` of a request that the caller sees. What is in a request is to be seen by those whose it is, whatever
+ * the rules are by now; who sees all requests, being nobody in particular, sees of them what it may list.
+ */
+export function mayPathOfRequest(ctx: Context): Sql {
+  return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
+}
 
 /** Of some files, those with which the caller may do that. */
 export async function readAllowed(

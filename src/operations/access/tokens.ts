@@ -7,7 +7,7 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkText, checkTime } from '../input.js';
+import { checkCallerName, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 
 /** By which a token is known where it turns up, in a log or in a repository. */
@@ -65,8 +65,7 @@ const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
 function checkToken(input: CreateTokenInput, now: string) {
-  const name = checkText('name', input.name);
-  if (name === '') throw new InvalidInputError('name', 'must not be empty');
+  const name = checkCallerName('name', input.name);
   if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
   if (!Object.hasOwn(TokenRole, input.role)) {
     throw new InvalidInputError(
@@ -124,6 +123,11 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
     });
   });
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
+}
+
+/** Whoever shows it takes it for a token, whatever it is. */
+export function isMeantAsToken(text: string): boolean {
+  return text.startsWith(PREFIX);
 }
 
 /** Has it the form of one? What begins like one and is none would be looked for in vain. */

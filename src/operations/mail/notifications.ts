@@ -9,6 +9,7 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
 import { composeMail, type MailFacts } from '../../mail.js';
+import { isAllowedIn } from '../access/paths.js';
 import { diskOfCopy, isLive } from '../conditions.js';
 
 /** How many paths of a kind a mail lists. */
@@ -64,7 +65,9 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
   );
   if (!request) throw new Error(`request ${requestId} vanished`);
   const copies = await tx.query<{ path: string; mountpoint: string | null }>(
-    sql`SELECT f.path, d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
+    sql`SELECT f.path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
+     FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
+       LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
@@ -75,8 +78,9 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    sql`SELECT DISTINCT d.mountpoint FROM hold h JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
-     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY d.mountpoint`,
+    sql`SELECT DISTINCT d.mountpoint FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
+       JOIN restore_disk d ON d.id = ${diskOfCopy}
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} ORDER BY d.mountpoint`,
   );
   return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };
 }

@@ -3,6 +3,7 @@
 import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';
 import type { AwaitedPath, Hold } from '../../generated/prisma/client.js';
+import { mayPathOfRequest } from '../access/paths.js';
 
 /** Some ordinals of a request. */
 export interface OrdinalPage {
@@ -14,13 +15,17 @@ export interface OrdinalPage {
 export async function readHolds(ctx: Context, pages: readonly OrdinalPage[]): Promise<Hold[]> {
   const columns = sql`h.request_id AS "requestId", h.file_id AS "fileId", h.ordinal, h.size, h.state,
     h.error_class AS "errorClass", h.error`;
-  return (await ctx.db.pool.query<Hold>(sql`SELECT ${columns} FROM ${rowsOf('hold', pages)}`)).rows;
+  const isSeen = sql`EXISTS (SELECT FROM tape_file f WHERE f.id = h.file_id AND ${mayPathOfRequest(ctx)})`;
+  return (await ctx.db.pool.query<Hold>(sql`SELECT ${columns} FROM ${rowsOf('hold', pages)} AND ${isSeen}`)).rows;
 }
 
 /** The same of paths that have no file. */
 export async function readAwaited(ctx: Context, pages: readonly OrdinalPage[]): Promise<AwaitedPath[]> {
   const columns = sql`h.request_id AS "requestId", h.path, h.ordinal, h.reason`;
-  return (await ctx.db.pool.query<AwaitedPath>(sql`SELECT ${columns} FROM ${rowsOf('awaited_path', pages)}`)).rows;
+  const isSeen = sql`EXISTS (SELECT FROM (SELECT h.path) f WHERE ${mayPathOfRequest(ctx)})`;
+  return (
+    await ctx.db.pool.query<AwaitedPath>(sql`SELECT ${columns} FROM ${rowsOf('awaited_path', pages)} AND ${isSeen}`)
+  ).rows;
 }
 
 /** Each row, and each bundle that has some, is read once, by its last ordinal. */

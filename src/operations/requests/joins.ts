@@ -7,7 +7,7 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, lockQuotas, lockRequests } from '../../database/locks.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { isAllowedFor } from '../access/paths.js';
+import { isAllowedIn } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { likeSubstring } from '../match.js';
 import { settleHolds } from './holds.js';
@@ -38,7 +38,7 @@ export async function findJoining(
   files: Sql,
   { isNew, which = sql`true` }: { isNew: boolean; which?: Sql },
 ): Promise<void> {
-  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} AND ${isAllowedFor} AND ${which}`;
+  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} AND ${isAllowedIn('REQUEST')} AND ${which}`;
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, true, false, false

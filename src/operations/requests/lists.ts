@@ -4,6 +4,7 @@ import type { Context } from '../../context.js';
 import { type ListPages, readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
+import { mayPathOfRequest } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
@@ -74,8 +75,8 @@ export async function streamRequestPaths<T>(
 ): Promise<T> {
   const list = sql`SELECT path FROM (
       SELECT f.path, h.ordinal FROM any_hold h JOIN tape_file f ON f.id = h.file_id
-      WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED'
-      UNION ALL SELECT path, ordinal FROM any_awaited_path WHERE request_id = ${requestId}
+      WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)}
+      UNION ALL SELECT f.path, f.ordinal FROM any_awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
     ) p ORDER BY ordinal`;
   return await readList<{ path: string }, T>(ctx.db, { rows: list }, consume);
 }

@@ -5,7 +5,7 @@ import { raw, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import { isBefore } from '../../time.js';
-import { isAllowedFor } from '../access/paths.js';
+import { isAllowedIn } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern } from '../input.js';
 import { refund } from '../quotas/charges.js';
@@ -127,7 +127,7 @@ async function dropAwaited(tx: Transaction, requestId: number): Promise<number> 
      ), kept_out AS (
        INSERT INTO hold (request_id, file_id, ordinal, size, state)
        SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d JOIN tape_file f ON f.path = d.path JOIN request r ON r.id = ${requestId}
-       WHERE ${isAllowedFor}
+       WHERE ${isAllowedIn('REQUEST')}
      ) SELECT count(*)::int AS count FROM dropped`,
   );
   return row?.count ?? 0;

@@ -16,7 +16,7 @@ import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from
 import type { RequestState } from '../../generated/prisma/enums.js';
 import type { Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
-import { mayPath, readPathFilter } from '../access/paths.js';
+import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { likeSubstring } from '../match.js';
 import { allow } from '../policy.js';
@@ -170,8 +170,9 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
-  // what is in a request is its caller's, whatever the rules are by now
-  const isListed = requestId === undefined ? await readPathFilter(ctx, 'LIST') : undefined;
+  // what is in a request is to be seen by those whose it is
+  const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
+  const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
   const told = new ToldStages();
   if (after === undefined && (requestId !== undefined || match !== undefined)) {
     yield* tellStages(ctx, { requestId, match, eventId: newest }, { told, signal });
@@ -251,6 +252,6 @@ function presentStages(
     return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
   return sql`SELECT ${columns} FROM any_hold h JOIN tape_file f ON f.id = h.file_id
-    WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' ${isMatch}
+    WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} ${isMatch}
     ORDER BY h.file_id LIMIT ${PAGE}`;
 }
