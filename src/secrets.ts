@@ -83,7 +83,9 @@ function secretsIn(name: string, value: string): string[] {
   if (!name.endsWith('_URL')) return [];
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  const secrets = [...(password === undefined ? [user] : [password]), ...inQuery];
+  // what a database and a mail server call a user is none; a token may stand there for a web server
+  const isToken = password === undefined && /^https?:/i.test(value);
+  const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];
   const isPublic = (secret: string) => secret === user || place.split(/[:/?&=#]/).includes(secret);
   return secrets
