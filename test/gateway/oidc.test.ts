@@ -37,7 +37,8 @@ beforeAll(async () => {
   provider = await startIdentityProvider();
   other = await startIdentityProvider();
   app = await startWith(env());
-  for (const user of ['alice', 'bob', 'scripts', `alice@${new URL(other.url).host}`]) await setQuota(app.ctx, { user, size: 1000n });
+  for (const user of ['alice', 'bob', 'scripts', `alice@${new URL(other.url).host}`])
+    await setQuota(app.ctx, { user, size: 1000n });
 });
 afterAll(async () => {
   await app.close();
