@@ -9,6 +9,7 @@ import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
 import { suspend } from '../../src/operations/suspensions.js';
 import { forgetUser } from '../../src/operations/users/forget.js';
 import { personalData } from '../../src/operations/users/personal-data.js';
@@ -45,18 +46,21 @@ async function readAll(): Promise<string[]> {
 /** Puts a person wherever one may be. */
 async function leaveTraces(user: string, email: string): Promise<{ id: number; secret: string }> {
   const { ctx } = app;
+  await setQuota(ctx, { user, size: 10n ** 9n, email: `once-${user}@beeble.example` });
   await setQuota(ctx, { user, size: 10n ** 9n, email, notes: `call ${user} at ${email}` });
   const caller = { ...ctx.caller, name: user, way: 'token' as const, address: '192.0.2.44' };
   const own = { quota: user, pattern: '/a/', label: `of ${user}`, notifyOnLastFile: email, notifyOnFirstFile: '' };
   const id = await createRequest({ ...ctx, caller }, own);
   const other = await createRequest(
     { ...ctx, caller },
-    { quota: 'lab', pattern: '/a/', label: 'ours', notifyOnLastFile: email },
+    { quota: 'lab', pattern: '/a/', label: 'ours', notifyOnLastFile: `at-home-${email}` },
   );
+  await updateRequest({ ...ctx, caller }, { id: other, notifyOnLastFile: `on-leave-${email}` });
   for (const each of [id, other]) await cancelRequest({ ...ctx, caller }, each);
   await expect(createRequest({ ...ctx, caller }, { ...own, retention: '2000-01-01' })).rejects.toThrow();
   await setMember(ctx, { quota: 'lab', kind: 'USER', name: user, isManager: true });
   await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: user });
+  await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: `service:${user}` });
   await suspend(ctx, { kind: 'USER', name: user, mode: 'HELD', reason: 'away' });
   await suspend(ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: `ask ${email}` });
   const { secret } = await createToken({ ...ctx, caller }, { name: user, role: 'USER', note: `of ${user}` });
@@ -112,6 +116,18 @@ test('a second time is told, and does not bring the name back', async () => {
   await forgetUser(app.ctx, 'trillian');
   await expect(forgetUser(app.ctx, 'trillian')).rejects.toThrow('there is nothing of user "trillian"');
   expect((await readAll()).filter((row) => row.includes('trillian'))).toEqual([]);
+});
+
+test('what only the user might see stays closed to all others', async () => {
+  const { ctx } = app;
+  await setQuota(ctx, { user: 'slartibartfast', size: 1n });
+  await addFiles(ctx, [{ path: '/fjords/1' }]);
+  await setPathRule(ctx, { prefix: '/fjords', action: 'LIST', kind: 'USER', name: 'slartibartfast' });
+  await forgetUser(ctx, 'slartibartfast');
+  const { secret } = await createToken(ctx, { name: 'lab', role: 'USER' });
+  for (const headers of [{}, { Authorization: `Bearer ${secret}` }]) {
+    expect((await call(app, 'GET', '/files?match=fjords', { headers })).body).toEqual([{ count: 0, files: [] }]);
+  }
 });
 
 test('a user with live requests is not forgotten, and nothing is changed', async () => {

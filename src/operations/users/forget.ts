@@ -91,13 +91,20 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   throw new InUseError(`user ${quote(user)} has ${live.count} live requests: cancel them first`);
 }
 
-/** Of the quota, and of the requests that are charged to it, where no other user has the same. */
+/** Of the quota, of requests that are charged to it or that the user made, and what the audit has of earlier ones; none that is another's. */
 async function readAddresses(tx: Transaction, user: string): Promise<string[]> {
   const rows = await tx.query<{ address: string }>(
-    sql`SELECT DISTINCT a.address FROM quota q LEFT JOIN request r ON r.quota_id = q.id
-          CROSS JOIN LATERAL unnest(ARRAY[q.email, r.notify_on_first_file, r.notify_on_last_file]) AS a (address)
-        WHERE q."user" = ${user} AND a.address <> ''
-          AND NOT EXISTS (SELECT FROM quota o WHERE o.email = a.address AND o.id <> q.id)`,
+    sql`SELECT DISTINCT a.address FROM (
+          SELECT q.email FROM quota q WHERE q."user" = ${user}
+          UNION ALL
+          SELECT unnest(ARRAY[r.notify_on_first_file, r.notify_on_last_file]) FROM request r JOIN quota q ON q.id = r.quota_id
+          WHERE q."user" = ${user} OR r.made_by = ANY(${ownerNamesOf(user)}::text[])
+          UNION ALL
+          SELECT jsonb_path_query(o.given, p.path) #>> '{}' FROM audit o
+            CROSS JOIN unnest(ARRAY['$.**.email', '$.**.notifyOnFirstFile', '$.**.notifyOnLastFile']::jsonpath[]) AS p (path)
+          WHERE o.who = ${user} OR (o.object = ${user} AND o.kind IN ('QUOTA', 'USER')) OR o.given->>'quota' = ${user}
+        ) AS a (address)
+        WHERE a.address <> '' AND NOT EXISTS (SELECT FROM quota o WHERE o.email = a.address AND o."user" <> ${user})`,
   );
   return rows.map(({ address }) => address);
 }
@@ -127,7 +134,7 @@ async function forgetRequests(tx: Transaction, person: Person): Promise<number> 
 }
 
 /** Its row stays for its requests, as that of a quota which was removed. */
-async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+async function forgetQuota(ctx: Context, tx: Transaction, { user, owners, pseudonym }: Person): Promise<number> {
   const rows = await tx.query<{ id: number }>(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
           removed_at = coalesce(q.removed_at, ${ctx.now()}) WHERE q."user" = ${user} RETURNING q.id`,
@@ -137,7 +144,11 @@ async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: P
     sql`DELETE FROM quota_member m WHERE m.quota_id = ANY(${ids}::int[]) OR (m.kind = 'USER' AND m.name = ${user})
         RETURNING m.quota_id`,
   );
-  const rules = await tx.query(sql`DELETE FROM path_rule p WHERE p.kind = 'USER' AND p.name = ${user} RETURNING p.id`);
+  // a rule stays: where a folder has none, everybody may
+  const rules = await tx.query(
+    sql`UPDATE path_rule p SET name = replace(p.name, ${user}, ${pseudonym})
+        WHERE p.kind = 'USER' AND p.name = ANY(${owners}::text[]) RETURNING p.id`,
+  );
   const uses = await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`);
   return rows.length + members.length + rules.length + uses.length;
 }
@@ -148,7 +159,8 @@ async function forgetLetters(tx: Transaction, { pseudonym, addresses }: Person):
     sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
           state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
         WHERE n.recipient = ANY(${addresses}::text[])
-          OR n.request_id IN (SELECT r.id FROM request r JOIN quota q ON q.id = r.quota_id WHERE q."user" = ${pseudonym})
+          OR n.request_id IN (SELECT r.id FROM request r JOIN quota q ON q.id = r.quota_id
+            WHERE q."user" = ${pseudonym} OR r.made_by = ${pseudonym})
         RETURNING n.id`,
   );
   return rows.length;
