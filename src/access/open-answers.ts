@@ -17,6 +17,8 @@ export class OpenAnswers {
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
   private isLooking = false;
+  /** The version of the rights of whoever asks, as it was at the last look. */
+  private openRights: string | undefined;
 
   constructor(ctx: Context) {
     this.ctx = ctx;
@@ -53,16 +55,19 @@ export class OpenAnswers {
 
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    for (const [res, { name, groups, rights }] of this.open) {
-      if (rights === undefined) continue;
+    // whoever asks is known without the database: what held at the last look is compared, and a first look ends one stream too many
+    const seen = this.openRights;
+    const { version: open } = await readRights(this.ctx, 'anybody', []);
+    for (const [res, { way, name, groups, rights }] of this.open) {
       const key = JSON.stringify([name, groups]);
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
-      if ((await found).version === rights) continue;
+      if ((await found).version === (way === 'open' ? seen : rights)) continue;
       // what is no stream yet ends as soon as it is one; an answer that is not goes out as it was asked for
       if (res.locals.isStream) res.destroy();
       else res.locals.isStale = true;
     }
+    this.openRights = open;
   }
 
   private look(): void {

@@ -10,6 +10,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
 import { call } from '../support/rest.js';
+import { postOperation, waitForReaders } from '../support/streams.js';
 import { keepTables } from '../support/tables.js';
 import { waitFor } from '../support/wait.js';
 
@@ -243,6 +244,23 @@ test('whoever sees all requests, being nobody in particular, sees of them what i
     const headers: Record<string, string> = tokens[caller] ? { Authorization: `Bearer ${tokens[caller]}` } : {};
     const [{ files }] = (await call(app, 'GET', `/requests/${id}`, { headers })).body as [{ files: string[] }];
     expect([caller, files.filter((path) => path !== '/closed/unknown').sort()]).toEqual([caller, paths]);
+  }
+});
+
+test('what a caller may no longer see ends its streams, also those of whoever asks', async () => {
+  const stages = { query: 'subscription { stageChanges { path } }' };
+  await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: 'zaphod', isManager: false }); // a first look
+  for (const caller of ['nobody', 'alice', 'viewer']) {
+    const ends = postOperation(gatewayOf(caller), stages)
+      .next()
+      .then(
+        () => 'goes on',
+        () => 'broken off',
+      );
+    await waitForReaders(app, 1);
+    await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: `another of ${caller}`, isManager: false });
+    await setPathRule(app.ctx, { prefix: '/closed', action: 'LIST', kind: 'USER', name: `not ${caller}` });
+    expect([caller, await ends]).toEqual([caller, 'broken off']);
   }
 });
 
