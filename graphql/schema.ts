@@ -6,6 +6,7 @@ import './holds.js';
 import './releases.js';
 import './retries.js';
 import './quotas.js';
+import './mail.js';
 import './rights.js';
 import './legacy-uses.js';
 import './tapes.js';

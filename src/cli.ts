@@ -12,6 +12,7 @@ import { registerImport } from './commands/import.js';
 import { registerLegacy } from './commands/legacy.js';
 import { registerLogin } from './commands/login.js';
 import { registerLs } from './commands/ls.js';
+import { registerMail } from './commands/mail.js';
 import { registerMember } from './commands/member.js';
 import { registerMigrate } from './commands/migrate.js';
 import { nameOption } from './commands/option-names.js';
@@ -63,6 +64,7 @@ const commands = [
   registerCancel,
   registerShow,
   registerSuspensions,
+  registerMail,
   registerLegacy,
   registerPriority,
   registerMember,

@@ -31,6 +31,9 @@ export const limitRows = {
   /** Of a request: paths that it names, and characters of its pattern at least. */
   requestPaths: ['REQUEST_PATHS', 1, MOST, 250_000],
   patternLength: ['PATTERN_LENGTH', 1, 2048, 1],
+  /** Letters within a minute, in all and of a user: a quarter of them at once, and then evenly. What is over that waits. */
+  mailRate: ['MAIL_RATE', 1, MOST, 120],
+  userMailRate: ['USER_MAIL_RATE', 1, MOST, 60],
   /** Fields within each other, and in all; what they may cost is in graphql/README.md. */
   graphqlDepth: ['GRAPHQL_DEPTH', 1, MOST, 12],
   graphqlBreadth: ['GRAPHQL_BREADTH', 1, MOST, 200],

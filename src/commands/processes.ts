@@ -59,6 +59,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
                                              CALLER_BODIES_MB, CALLER_REQUESTS
   RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
   HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
+  MAIL_RATE, USER_MAIL_RATE                  letters within a minute, in all and of a user; the rest waits
   REQUEST_PATHS, PATTERN_LENGTH              how many paths a request may name, and how short a pattern may be
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have

@@ -21,7 +21,7 @@ import type { Transaction } from './transaction.js';
 
 /**
  * From first to last. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
- * are. Events are new rows, and whoever writes them waits for nobody.
+ * are. `turns`: whose letter is sent next. Events are new rows, and whoever writes them waits for nobody.
  */
 export const lockOrder = [
   'places',
@@ -33,6 +33,7 @@ export const lockOrder = [
   'recall',
   'drive',
   'disk',
+  'turns',
   'letter',
 ] as const;
 
@@ -77,7 +78,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   placeFiles: ['places', 'volume'],
   endVerification: ['file'],
   // mail
-  claimMail: ['letter'],
+  claimMail: ['turns', 'letter'],
   // the doctor's repairs
   returnMissing: ['request', 'file', 'recall', 'disk'],
   adoptCopies: ['request', 'file', 'recall', 'disk'],
@@ -117,6 +118,8 @@ export const locking = {
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
+  /** By who finds out whose letter is the next. */
+  turns: sql`FOR UPDATE OF s`,
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
 };
 

@@ -35,7 +35,7 @@ export interface MailSignals {
 }
 
 /**
- * Sends what is due.
+ * Sends what is due, each letter in its turn.
  * @param transport undefined: mail is written to the log, unless another engine has a mail server: it is left to that one
  * @returns how many letters were dealt with
  */
@@ -47,7 +47,8 @@ export async function sendMail(
   if (transport) await noteSender(ctx);
   else if (await hasSender(ctx)) return 0;
   let count = 0;
-  while (!stop.aborted && (await claimMail(ctx, (letter) => send(ctx, transport, letter, abort)))) count++;
+  const claim = { inTurn: transport !== undefined, send: (letter: Letter) => send(ctx, transport, letter, abort) };
+  while (!stop.aborted && (await claimMail(ctx, claim))) count++;
   return count;
 }
 

@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../../src/package-root.js';
+import { MAIL_RATES } from '../torture/check-mail.js';
 import type { ImportInput } from './input.js';
 import type { PlantName } from './plants.js';
 import type { Memory, Message, Question } from './server.js';
@@ -40,6 +41,8 @@ export class ServerProcess {
         PORT: '0',
         DATA_DIR: dataDir,
         SMTP_URL: smtpUrl,
+        MAIL_RATE: String(MAIL_RATES.mailRate),
+        USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
         LOG_LEVEL: 'error',
         ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
         ...(plant === undefined ? {} : { FUZZ_PLANT: plant }),

@@ -125,6 +125,7 @@ const common: Partial<Record<Operation, string>> = {
   listDrives: '{ result: drives { totalCount } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',
+  listWaitingMail: '{ result: waitingMail { edges { node { user } } } }',
   showPlan: '{ result: plan { at } }',
   listRequests: '{ result: requests { totalCount } }',
   listQuotasByPage: '{ result: quotas { totalCount } }',

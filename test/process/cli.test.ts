@@ -96,6 +96,7 @@ const commands = {
   drain: ['--json', '--reason'],
   resume: ['--json'],
   suspensions: ['--json'],
+  mail: ['--json', '--limit'],
   legacy: ['--json', '--limit'],
   priority: ['--json'],
   'member set': ['--group', '--manager', '--json'],

@@ -23,7 +23,7 @@ const backend = createMemoryBackend();
 const closers: (() => Promise<unknown>)[] = [];
 
 beforeEach(async () => {
-  app = await startApp({ now: clock.now });
+  app = await startApp({ now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } });
   closers.push(() => app.close());
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });

@@ -24,7 +24,7 @@ const RETENTION = '2099-01-02T03:04:05.000006';
 beforeAll(async () => {
   server = await startMailServer();
   const config = { drives: 1, smtpUrl: server.url, mailFrom: 'tapes@archive.example' };
-  app = await startApp({ backend, config, now: clock.now });
+  app = await startApp({ backend, config, now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n, 'alice@example.org');
 });
 afterEach(() => {

@@ -11,6 +11,8 @@ const lockOfTable: Record<string, Lock> = {
   recall: 'recall',
   drive: 'drive',
   restore_disk: 'disk',
+  mail_sender: 'turns',
+  mail_turn: 'turns',
   notification: 'letter',
 };
 const lockOfAlias: Record<string, Lock> = {
@@ -20,6 +22,7 @@ const lockOfAlias: Record<string, Lock> = {
   c: 'recall',
   d: 'drive',
   k: 'disk',
+  s: 'turns',
   n: 'letter',
 };
 

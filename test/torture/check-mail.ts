@@ -1,8 +1,14 @@
 /** Mail: what is due is queued once and sent, and nothing else is. */
 import type { NotificationKind } from '../../src/generated/prisma/enums.js';
+import { addSeconds, isBefore } from '../../src/time.js';
 import { groupBy, type Index } from './fact-index.js';
 import type { Facts, ProgressEventFact, RequestFact } from './facts.js';
 import type { Report } from './violations.js';
+
+/** Letters within a minute, of a user and of all, at which the mail of whatever is checked was sent. */
+export const MAIL_RATES = { userMailRate: 30_000, mailRate: 60_000 };
+
+const ROUNDING_SECONDS = 0.0005;
 
 const KINDS: readonly NotificationKind[] = ['FIRST_FILE', 'LAST_FILE'];
 
@@ -20,6 +26,17 @@ export function checkMail(facts: Facts, index: Index, report: Report): void {
   }
   checkQueued(facts, index, report);
   checkSeen(facts, report);
+  checkTurns(facts, report);
+}
+
+/** Each try has used a turn, which is a part of a minute, and no two have used the same. */
+function checkTurns({ mailTurns }: Facts, report: Report): void {
+  for (const { user, tries, since, usedUntil } of mailTurns) {
+    const seconds = (tries * 60) / (user === null ? MAIL_RATES.mailRate : MAIL_RATES.userMailRate);
+    const least = addSeconds(since, seconds - ROUNDING_SECONDS);
+    if (usedUntil !== null && !isBefore(usedUntil, least)) continue;
+    report('mail-hurried', `${tries} letters of ${user ?? 'all'} since ${since} have used the rate up to ${usedUntil}`);
+  }
 }
 
 /**

@@ -13,6 +13,7 @@ import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
+import { MAIL_RATES } from './check-mail.js';
 import { check } from './checker.js';
 import { nameDeed, type Outside, readFacts } from './facts.js';
 import { type MoodyMail, startMail } from './mail.js';
@@ -28,7 +29,7 @@ const backend = createMemoryBackend();
 
 beforeAll(async () => {
   mail = await startMail(createRandom(1));
-  app = await startApp({ backend, config: { smtpUrl: mail.url } });
+  app = await startApp({ backend, config: { smtpUrl: mail.url }, limits: MAIL_RATES });
   backend.onRead = async (_volume, position, bytes) => {
     if (position === 3n) throw new TapeError('PERMANENT', 'nothing is there');
     return bytes;
@@ -507,6 +508,14 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       outside.mails = outside.mails.flatMap((sent) => [sent, { ...sent, to: 'x@example.org' }]);
     },
   ],
+  [
+    'mail-hurried',
+    'two letters of a user went in one turn',
+    ({ run }) =>
+      run(`UPDATE mail_turn SET used_until = (SELECT min(created_at) + interval '2 ms' FROM notification)
+      WHERE quota_id = (SELECT id FROM quota WHERE "user" = 'alice')`),
+  ],
+  ['mail-hurried', 'letters of all went in no turn', ({ run }) => run('UPDATE mail_sender SET used_until = NULL')],
   [
     'mail-unasked',
     'mail was sent for a request without an address',

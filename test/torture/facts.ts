@@ -120,6 +120,8 @@ export interface Stored {
   disks: DiskFact[];
   quotas: { user: string; size: bigint; used: bigint }[];
   notifications: NotificationFact[];
+  /** Of each user, and of all together (null): how often a letter was tried, since when, and up to when their rate is used. */
+  mailTurns: { user: string | null; tries: number; since: string; usedUntil: string | null }[];
   stageEvents: StageEventFact[];
   progressEvents: ProgressEventFact[];
   /** How often the audit says that something was done with a request. */
@@ -202,6 +204,12 @@ async function readStored(query: Query): Promise<Stored> {
     quotas: await query('SELECT "user", size, used FROM quota ORDER BY id'),
     notifications: await query(
       `SELECT request_id AS "requestId", kind, recipient, message_id AS "messageId", state FROM notification ORDER BY id`,
+    ),
+    mailTurns: await query(
+      `SELECT q."user", sum(n.attempts)::int AS tries, min(n.created_at) AS since,
+         CASE WHEN q."user" IS NULL THEN (SELECT s.used_until FROM mail_sender s)
+           ELSE (SELECT t.used_until FROM mail_turn t JOIN quota o ON o.id = t.quota_id WHERE o."user" = q."user") END AS "usedUntil"
+       FROM notification n JOIN quota q ON q.id = n.quota_id WHERE n.attempts > 0 GROUP BY ROLLUP (q."user") HAVING count(*) > 0`,
     ),
     stageEvents: await query(
       `SELECT number AS id, file_id AS "fileId", from_stage AS "from", to_stage AS "to", request_ids AS "requestIds"

@@ -12,6 +12,7 @@ import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { MAIL_RATES } from './check-mail.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
@@ -200,6 +201,8 @@ function startProcesses(
         DATA_DIR: dataDir,
         DRIVES: String(drives),
         SMTP_URL: mail.url,
+        MAIL_RATE: String(MAIL_RATES.mailRate),
+        USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
         REQUEST_DAYS: '0', // what has ended becomes compact with the next pass
         CLOCK_OFFSET_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),

@@ -39,6 +39,7 @@ export const violationKinds = {
   'mail-unseen': 'mail is said to be sent, and the SMTP server has not seen it',
   'mail-unknown': 'the SMTP server has seen a mail that the outbox does not know, or another recipient',
   'mail-unasked': 'mail was queued for a request that has no address for it',
+  'mail-hurried': 'more letters were sent than their rates let out',
   'progress-back': 'the progress of a request went back within one life of it',
   'progress-last': 'the last progress event of a request tells something else than the request',
   'event-unnumbered': 'an event is committed, and has no number by which anybody is told of it',

@@ -2,9 +2,10 @@
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
+import { findTurn, useTurn } from './turns.js';
 
 export interface Letter {
   id: bigint;
@@ -28,26 +29,44 @@ const CLAIM_SECONDS = 180;
 export const SEND_SECONDS = 120;
 
 /**
- * Claims the oldest letter that is due, has it sent, and writes down how that went. Meanwhile no transaction is open, and the
+ * Claims the letter whose turn it is, has it sent, and writes down how that went. Meanwhile no transaction is open, and the
  * letter is due for nobody else. Where its sender dies, it is due again when the claim has run out.
- * @param send must not throw, and end within `SEND_SECONDS`
- * @returns false when no letter is due
+ * @param options.inTurn false where nobody gets the letter: the oldest is the next then, and no rate bounds them
+ * @param options.send must not throw, and end within `SEND_SECONDS`
+ * @returns false when no letter is due, or those that are wait for their turn
  */
-export async function claimMail(ctx: Context, send: (letter: Letter) => Promise<SendResult>): Promise<boolean> {
-  const claimedUntil = addSeconds(ctx.now(), CLAIM_SECONDS);
+export async function claimMail(
+  ctx: Context,
+  { inTurn, send }: { inTurn: boolean; send: (letter: Letter) => Promise<SendResult> },
+): Promise<boolean> {
+  const now = ctx.now();
+  const claimedUntil = addSeconds(now, CLAIM_SECONDS);
   const letter = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
-    const [found] = await tx.query<Letter>(
-      sql`UPDATE notification m SET next_try_at = ${claimedUntil} FROM (
-            SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${ctx.now()}
-            ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}
-          ) due WHERE m.id = due.id
-          RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt"`,
-    );
+    if (!inTurn) return await claimOldest(tx, { now, claimedUntil, which: sql`true` });
+    const quotaId = await findTurn(ctx, tx, now);
+    if (quotaId === undefined) return undefined;
+    const found = await claimOldest(tx, { now, claimedUntil, which: sql`n.quota_id = ${quotaId}` });
+    if (found) await useTurn(ctx, tx, { quotaId, now });
     return found;
   });
   if (!letter) return false;
   await noteMail(ctx, letter, { result: await send(letter), claimedUntil });
   return true;
+}
+
+/** @param choice.which a condition on the letter `n` */
+async function claimOldest(
+  tx: Transaction,
+  { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
+): Promise<Letter | undefined> {
+  const [found] = await tx.query<Letter>(
+    sql`UPDATE notification m SET next_try_at = ${claimedUntil} FROM (
+          SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${now} AND ${which}
+          ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}
+        ) due WHERE m.id = due.id
+        RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt"`,
+  );
+  return found;
 }
 
 /** What was taken by the server is sent, whoever has the letter by now; everything else is for who has claimed it last. */

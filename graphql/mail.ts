@@ -1,0 +1,60 @@
+/** Letters that wait to be sent. */
+import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
+import { GraphQLError } from 'graphql';
+import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/waiting.js';
+import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+
+const meanings: Record<MailWait, string> = {
+  ENGINE: 'For an engine with a mail server: where there is one it is sent at once.',
+  RETRY: 'For its next try, or the end of this one.',
+  USER_RATE: 'For its turn: the user has had the letters of a minute (`USER_MAIL_RATE`).',
+  RATE: 'For its turn: all users together have had the letters of a minute (`MAIL_RATE`).',
+};
+
+const MailWaitType = builder.enumType('MailWait', {
+  description: 'What a letter waits for.',
+  values: Object.fromEntries(Object.entries(meanings).map(([name, description]) => [name, { description }])) as Record<
+    MailWait,
+    { description: string }
+  >,
+});
+
+const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
+  description: 'Letters of a user that wait to be sent. None is lost: they go out in order, each once.',
+  fields: (t) => ({
+    user: t.exposeString('user', { description: 'Whose requests they are about.' }),
+    letters: t.exposeInt('letters', { description: 'How many wait.' }),
+    since: t.expose('since', { type: 'DateTime', description: 'When the oldest of them was written.' }),
+    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'What the first of them waits for.' }),
+    nextAt: t.expose('nextAt', { type: 'DateTime', description: 'The first of them is sent no earlier.' }),
+    lastError: t.exposeString('lastError', {
+      nullable: true,
+      description: 'Why the last try of that one failed; null before one has.',
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  waitingMail: t.connection({
+    authScopes: { operation: 'listWaitingMail' },
+    type: WaitingMailType,
+    description: 'The users with letters that wait to be sent, in the order of their quotas.',
+    complexity: pageComplexity,
+    resolve: (_root, args, ctx) => {
+      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<WaitingMail[]> =>
+        listWaitingMail(ctx, { before: readCursor(before), after: readCursor(after), limit, inverted });
+      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
+    },
+  }),
+}));
+
+function toCursor({ id }: WaitingMail): string {
+  return Buffer.from(`mail:${id}`).toString('base64');
+}
+
+function readCursor(cursor: string | undefined): number | undefined {
+  if (cursor === undefined) return undefined;
+  const [, id] = /^mail:(\d{1,9})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
+  if (id !== undefined) return Number(id);
+  throw new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
+}
