@@ -17,7 +17,7 @@ const common = {
 };
 
 /** The tests of a folder; README.md in test/ says what belongs where. */
-function project(name: string, options: { isolate: boolean; server: boolean }) {
+function project(name: string, options: { isolate?: boolean; server?: boolean; waits?: boolean }) {
   const globalSetup = options.server ? ['test/support/global-setup.ts'] : [];
   return {
     ...common,
@@ -26,9 +26,9 @@ function project(name: string, options: { isolate: boolean; server: boolean }) {
       include: [`test/${name}/**/*.test.ts`],
       globalSetup,
       pool: 'forks' as const,
-      isolate: options.isolate,
+      isolate: options.isolate ?? false,
       // of what waits for other processes on a shared machine; what needed it is told at the end of the run
-      retry: options.isolate && process.env.CI ? 1 : 0,
+      retry: options.waits && process.env.CI ? 1 : 0,
       testTimeout: 60_000,
       hookTimeout: 60_000,
     },
@@ -41,11 +41,12 @@ export default defineConfig({
     reporters: ['default', 'test/support/slowest.ts'],
     // one process loads the modules once for all files: most of the time of a short file goes there
     projects: [
-      project('pure', { isolate: false, server: false }),
-      project('gateway', { isolate: false, server: true }),
-      project('process', { isolate: true, server: true }),
-      project('torture', { isolate: true, server: true }),
-      project('fuzz', { isolate: true, server: true }),
+      project('pure', {}),
+      project('gateway', { server: true }),
+      project('process', { server: true, waits: true }),
+      project('alone', { server: true, waits: true, isolate: true }),
+      project('torture', { server: true, waits: true, isolate: true }),
+      project('fuzz', { server: true, waits: true, isolate: true }),
     ],
   },
 });
