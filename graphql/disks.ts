@@ -1,11 +1,15 @@
 /** Restore disks. */
-import { listDisksByPage } from '../src/operations/disks/disks.js';
-import { type DiskMeasurement, readMeasurements } from '../src/operations/disks/measurements.js';
+import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
+import { type DiskRow, getDisk, listDisksByPage, resizeDisk } from '../src/operations/disks/disks.js';
+import { type DiskMeasurement, readHostsOf, readMeasurements } from '../src/operations/disks/measurements.js';
+import { forgetDisk } from '../src/operations/disks/remove.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
+import { readBack } from './errors.js';
 import { isInt, readListPage } from './pages.js';
 
 const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
+const hosts = createBatch<number, string[]>(readHostsOf);
 
 export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
@@ -33,6 +37,13 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
+    hosts: t.stringList({
+      authScopes: { operation: 'readHostsOf' },
+      description:
+        'Hosts whose engines have looked at it within the last minute, whatever they saw, the first 100 by name; for viewers and operators.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? [],
+    }),
   }),
 });
 
@@ -45,5 +56,53 @@ builder.queryFields((t) => ({
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listDisksByPage(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDisksByPage(ctx).page),
+  }),
+}));
+
+const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
+  description: 'Which restore disk gets which allocation.',
+  fields: (t) => ({
+    mountpoint: t.string({ required: true, description: 'Absolute path of one that is known.' }),
+    size: t.field({ type: 'BigInt', required: true, description: 'Its allocation, in bytes.' }),
+  }),
+});
+
+const RemovedDisk = builder.objectRef<DiskRow>('RemovedDisk').implement({
+  description: 'A restore disk that is no more. What stands there is left alone, and so is its marker.',
+  fields: (t) => ({
+    id: t.globalID({
+      description: 'Of its node, which is no more.',
+      resolve: ({ id }) => ({ type: 'RestoreDisk', id }),
+    }),
+    mountpoint: t.exposeString('mountpoint', { description: 'Where it was.' }),
+    size: t.expose('size', { type: 'BigInt', description: 'Its allocation, in bytes.' }),
+    used: t.expose('used', { type: 'BigInt', description: 'Bytes that copies took.' }),
+    reserved: t.expose('reserved', { type: 'BigInt', description: 'Bytes that were kept for recalls.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  resizeDisk: t.prismaField({
+    authScopes: { operation: 'resizeDisk' },
+    type: 'RestoreDisk',
+    description:
+      'Changes the allocation of a restore disk, which counts as full no more. One that is new is added by `tapegate disk add`, on a host that has it.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ResizeDiskResult' } },
+    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'Which one, and what.' }) },
+    resolve: async (query, _root, { input }, ctx) => {
+      const { id } = await resizeDisk(ctx, input);
+      return await readBack(getDisk(ctx, id, query));
+    },
+  }),
+  removeDisk: t.field({
+    authScopes: { operation: 'forgetDisk' },
+    type: RemovedDisk,
+    description: 'Takes a restore disk that holds no copies out of use for good.',
+    errors: {
+      types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
+      union: { name: 'RemoveDiskResult' },
+    },
+    args: { mountpoint: t.arg.string({ required: true, description: 'Its absolute path.' }) },
+    resolve: async (_root, { mountpoint }, ctx) => await forgetDisk(ctx, mountpoint),
   }),
 }));

@@ -1,14 +1,16 @@
-/** `disk add`, `disk list`, `disk remove`: restore disks. */
+/** `disk add`, `disk list`, `disk resize`, `disk remove`: restore disks. */
 import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import type { Config } from '../config.js';
 import type { DiskState } from '../engine/disk/setup.js';
+import type { DiskRow } from '../operations/disks/disks.js';
 import { readSize } from './arguments.js';
-import { readEnvironment, withContext } from './context.js';
-import { CommandError } from './failure.js';
+import { ask, FAILURE, type Result } from './client.js';
+import { askDisks, hostsOf, readRow } from './disks-afar.js';
+import { CommandError, UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
+import { operate, unwrapOperated } from './where.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk').description('restore disks');
@@ -16,29 +18,29 @@ export function registerDisk(program: Command): void {
     .command('add <mountpoint>')
     .description('add a restore disk, or change its allocation')
     .option(...jsonOption)
-    .requiredOption('--size <size>', 'bytes, such as 500G or 10T')
+    .requiredOption(...sizeOption)
     .option('--create', 'make the mount point where it is not there, as a folder')
     .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
-    .action((mountpoint, options) => addDisk(readEnvironment(), mountpoint, options));
+    .action((mountpoint, options) => addDisk(mountpoint, options));
   disk
     .command('list')
     .description('all restore disks')
     .option(...jsonOption)
-    .action((options) => listDisks(readEnvironment(), options));
+    .action((options) => listDisks(options));
+  disk
+    .command('resize <mountpoint>')
+    .description('change the allocation of a restore disk')
+    .option(...jsonOption)
+    .requiredOption(...sizeOption)
+    .action((mountpoint, options) => resizeDisk(mountpoint, options));
   disk
     .command('remove <mountpoint>')
     .description('take a restore disk that holds no copies out of use for good')
     .option(...jsonOption)
-    .action((mountpoint, options) => removeDisk(readEnvironment(), mountpoint, options));
+    .action((mountpoint, options) => removeDisk(mountpoint, options));
 }
 
-async function removeDisk(config: Config, mountpoint: string, options: OutputOptions): Promise<void> {
-  const setup = await import('../engine/disk/setup.js');
-  const { disk, problem } = await withContext(config, (ctx) => setup.removeDisk(ctx, path.resolve(mountpoint)));
-  if (options.json) printJson(disk);
-  else printLine(`restore disk ${disk.mountpoint} is removed; what stands there is left alone`);
-  if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
-}
+const sizeOption = ['--size <size>', 'bytes, such as 500G or 10T'] as const;
 
 interface DiskOptions extends OutputOptions {
   size: string;
@@ -46,24 +48,103 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-async function addDisk(config: Config, mountpoint: string, options: DiskOptions): Promise<void> {
+/** What a disk needs that is new, or is to be marked, only a host that has it can do. */
+async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const size = readSize('--size', options.size);
-  const input = {
-    mountpoint: path.resolve(mountpoint),
-    size,
-    create: options.create === true,
-    mark: options.mark === true,
-  };
-  const setup = await import('../engine/disk/setup.js');
-  const { disk, problem } = await withContext(config, (ctx) => setup.addDisk(ctx, input));
-  if (options.json) printJson(disk);
-  else printLine(`restore disk ${disk.mountpoint}: ${disk.size} bytes`);
+  const [create, mark] = [options.create === true, options.mark === true];
+  const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
+    here: async (ctx) => {
+      const setup = await import('../engine/disk/setup.js');
+      return await setup.addDisk(ctx, { mountpoint: path.resolve(mountpoint), size, create, mark });
+    },
+    afar: async (url) => {
+      const place = readAbsolute(mountpoint);
+      const hosts = await hostsOf(url, place);
+      if (hosts === undefined) {
+        throw new CommandError(runThere(`there is no restore disk ${JSON.stringify(place)} yet`));
+      }
+      if (create || mark) throw new CommandError(runThere('--create and --mark touch the disk', hosts));
+      return { disk: await resizeAfar(url, place, size), problem: undefined };
+    },
+  });
+  tellSize(disk, options);
   if (problem !== undefined) throw new CommandError(problem);
 }
 
-async function listDisks(config: Config, options: OutputOptions): Promise<void> {
-  const { describeDisks } = await import('../engine/disk/setup.js');
-  const disks = await withContext(config, describeDisks);
+/** @param hosts that are known to look at it */
+function runThere(why: string, hosts: readonly string[] = []): string {
+  const known = hosts.length === 0 ? '' : ` (engines on ${hosts.join(', ')} look at it)`;
+  return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
+}
+
+async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
+  const size = readSize('--size', options.size);
+  const disk = await operate<DiskRow>({
+    here: async (ctx) => {
+      const disks = await import('../operations/disks/disks.js');
+      return await disks.resizeDisk(ctx, { mountpoint: path.resolve(mountpoint), size });
+    },
+    afar: (url) => resizeAfar(url, readAbsolute(mountpoint), size),
+  });
+  tellSize(disk, options);
+}
+
+const FIELDS = 'id mountpoint size used reserved';
+
+const RESIZE = `mutation ($input: ResizeDiskInput!) {
+  resizeDisk(input: $input) { ... on RestoreDisk { ${FIELDS} } ${FAILURE} }
+}`;
+
+async function resizeAfar(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
+  const { checkBytes } = await import('../operations/input.js');
+  checkBytes('size', size); // more than GraphQL carries is refused in the same words
+  type Answer = { resizeDisk: Result<Omit<DiskRow, 'id'> & { id: string }> };
+  const answer = await ask<Answer>(url, RESIZE, { input: { mountpoint, size } });
+  return readRow<DiskRow>(unwrapOperated(answer.resizeDisk));
+}
+
+function tellSize(disk: DiskRow, options: OutputOptions): void {
+  if (options.json) printJson(disk);
+  else printLine(`restore disk ${disk.mountpoint}: ${disk.size} bytes`);
+}
+
+/** A path on another host is not below a folder of this one. */
+function readAbsolute(mountpoint: string): string {
+  if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
+  throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
+}
+
+const REMOVE = `mutation ($mountpoint: String!) {
+  removeDisk(mountpoint: $mountpoint) { ... on RemovedDisk { ${FIELDS} } ${FAILURE} }
+}`;
+
+async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
+  const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
+    here: async (ctx) => {
+      const setup = await import('../engine/disk/setup.js');
+      return await setup.removeDisk(ctx, path.resolve(mountpoint));
+    },
+    afar: async (url) => {
+      const answer = await ask<{ removeDisk: Result<Omit<DiskRow, 'id'> & { id: string }> }>(url, REMOVE, {
+        mountpoint: readAbsolute(mountpoint),
+      });
+      const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
+      return { disk: readRow<DiskRow>(unwrapOperated(answer.removeDisk)), problem };
+    },
+  });
+  if (options.json) printJson(disk);
+  else printLine(`restore disk ${disk.mountpoint} is removed; what stands there is left alone`);
+  if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
+}
+
+async function listDisks(options: OutputOptions): Promise<void> {
+  const disks = await operate<DiskState[]>({
+    here: async (ctx) => {
+      const { describeDisks } = await import('../engine/disk/setup.js');
+      return await describeDisks(ctx);
+    },
+    afar: askDisks,
+  });
   if (options.json) for (const disk of disks) printJson(disk);
   else {
     printTable(

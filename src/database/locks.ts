@@ -73,6 +73,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   markCleared: ['request'],
   forgetGone: ['file', 'disk'],
   forgetDisk: ['disk'],
+  resizeDisk: ['disk'],
   // the catalogue
   importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],

@@ -64,7 +64,11 @@ export const policy = {
   removeQuota: 'operate',
   setMedium: 'operate',
   importRows: 'operate',
+  setDisk: 'operate',
+  resizeDisk: 'operate',
+  forgetDisk: 'operate',
   readVolumeFiguresOf: 'look',
+  readHostsOf: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -7,6 +7,7 @@ import { schema } from '../../graphql/schema.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
 import { type Operation, policy, type Right } from '../../src/operations/policy.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -49,6 +50,7 @@ beforeAll(async () => {
   await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a/2' }]);
   await app.ctx.db.pool.query(`INSERT INTO quota_member (quota_id, kind, name, is_manager)
     SELECT id, 'USER', m.name, m.name = 'erin' FROM quota, unnest(ARRAY['alice', 'dora', 'erin']) AS m (name) WHERE "user" = 'lab'`);
+  await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 1n });
   await app.ctx.db.pool.query(`INSERT INTO volume (name) VALUES ('V1')`);
   const service = (quota: string) => ({ role: 'SERVICE', quotas: [quota] }) as const;
   const made = {
@@ -137,6 +139,8 @@ const common: Partial<Record<Operation, string>> = {
   listPathRules: '{ result: pathRules { edges { node { prefix } } } }',
   setPathRule: `mutation { result: setPathRule(input: { ${RULE} }) { __typename ... on Failure { message } } }`,
   removePathRule: `mutation { result: removePathRule(input: { ${RULE} }) { __typename ... on Failure { message } } }`,
+  resizeDisk: 'mutation { result: resizeDisk(input: { mountpoint: "/mnt/a", size: 1000 }) { __typename } }',
+  forgetDisk: 'mutation { result: removeDisk(mountpoint: "/mnt/b") { __typename } }',
   verifyAgain: 'mutation { result: verifyAgain(match: "/a/") { __typename } }',
   createToken: 'mutation { result: createToken(input: { name: "x", role: USER }) { __typename } }',
   listTokens: '{ result: tokens { edges { node { name } } } }',
@@ -144,11 +148,12 @@ const common: Partial<Record<Operation, string>> = {
   revokeToken: 'mutation { result: revokeToken(id: 1) { __typename } }',
   setQuota: 'mutation { result: setQuota(input: { user: "lab", size: 1000000000 }) { __typename } }',
   setMedium: 'mutation { result: setVolume(input: { names: ["V1"], medium: "lto-8" }) { __typename } }',
+  readHostsOf: '{ result: restoreDisks { edges { node { hosts } } } }',
   readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',
 };
 
 /** No field of GraphQL has them; what calls them instead is tested where that is. */
-const unasked: readonly Operation[] = ['forgetUser', 'importRows'];
+const unasked: readonly Operation[] = ['forgetUser', 'importRows', 'setDisk'];
 
 test('the matrix has every operation of the policy', () => {
   expect([...Object.keys(single), ...Object.keys(common), ...unasked].sort()).toEqual(Object.keys(policy).sort());
@@ -225,6 +230,7 @@ describe.each(Object.keys(callers))('%s', (caller) => {
   });
 
   test.each(Object.entries(common))('GraphQL: %s', async (name, query) => {
+    if (name === 'forgetDisk') await setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n });
     if (name === 'removePathRule')
       await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
     const isAllowed = (callers[caller] as Facts).rights.includes(policy[name as Operation]);

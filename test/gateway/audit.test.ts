@@ -9,7 +9,7 @@ import { pruneAudit } from '../../src/operations/audit/prune.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
+import { resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
 import { type Operation, policy } from '../../src/operations/policy.js';
@@ -151,6 +151,10 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
     run: (ctx, user) => removeQuota(ctx, user),
   }),
   setDisk: attempt({ run: (ctx) => setDisk(ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n }) }),
+  resizeDisk: attempt({
+    prepare: async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })).mountpoint,
+    run: (ctx, mountpoint) => resizeDisk(ctx, { mountpoint, size: 20n }),
+  }),
   forgetDisk: attempt({
     prepare: async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })).mountpoint,
     run: (ctx, mountpoint) => forgetDisk(ctx, mountpoint),

@@ -198,6 +198,8 @@ test.each([
   ['SetQuotaResult', ['Quota', 'InvalidInput', 'Forbidden']],
   ['RemoveQuotaResult', ['RemovedQuota', 'InvalidInput', 'UnknownUser', 'InUse', 'Forbidden']],
   ['SetVolumeResult', ['ChangedVolumes', 'InvalidInput', 'NotFound', 'Forbidden']],
+  ['ResizeDiskResult', ['RestoreDisk', 'InvalidInput', 'NotFound', 'Forbidden']],
+  ['RemoveDiskResult', ['RemovedDisk', 'InvalidInput', 'NotFound', 'InUse', 'Forbidden']],
   ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound', 'Forbidden']],
 ])('%s is a union of %s', (typeName, members) => {
   const type = schema.getType(typeName);

@@ -2,6 +2,7 @@
 import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { noteMeasurements } from '../../src/operations/disks/measurements.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
@@ -153,6 +154,8 @@ test('only an operator operates', async () => {
     ['quota', 'set', 'ann', '--size', '1'],
     ['quota', 'remove', 'ann'],
     ['volume', 'set', '--all', '--medium', 'lto-9'],
+    ['disk', 'resize', '/mnt/a', '--size', '1G'],
+    ['disk', 'remove', '/mnt/a'],
     ['token', 'create', 'eve', '--role', 'operator'],
     ['token', 'list'],
     ['token', 'revoke', '1'],
@@ -204,4 +207,60 @@ test('login keeps nothing that is no token, or is not known to the server', asyn
     code: 1,
     stderr: expect.stringContaining('is damaged: remove it, and log in again'),
   });
+});
+
+test('a restore disk is resized, listed and removed from afar, and what is to touch it is left to a host that has it', {
+  timeout: 180_000,
+}, async () => {
+  const mountpoint = path.join(dir, 'disk');
+  await runHere('disk', 'add', mountpoint, '--size', '5G', '--create');
+  for (const args of [
+    ['disk', 'resize', mountpoint, '--size', '6G'],
+    ['disk', 'resize', mountpoint, '--size', '7G', '--json'],
+    ['disk', 'add', `${mountpoint}/`, '--size', '8G'],
+    ['disk', 'resize', mountpoint, '--size', '10000P'],
+    ['disk', 'resize', path.join(dir, 'none'), '--size', '1G'],
+    ['disk', 'remove', path.join(dir, 'none')],
+  ]) {
+    expect([args, await run(...args)]).toEqual([args, await runHere(...args)]);
+  }
+  const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
+  const listed = { id, mountpoint, size: 8e9, used: 0, reserved: 0 };
+  // no engine has looked at it
+  const unseen = { ...listed, free: null, problem: null, suspension: null };
+  expect(JSON.parse((await run('disk', 'list', '--json')).stdout)).toEqual(unseen);
+  await noteMeasurements(app.ctx, 'tape2', [{ diskId: id, free: null, problem: 'it is away' }]);
+  await noteMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 3n * 10n ** 9n, problem: null }]);
+  await run('drain', 'disk', mountpoint, '--reason', 'a new fan');
+  expect(table((await run('disk', 'list')).stdout)[1]).toEqual([
+    mountpoint,
+    '8.00 GB',
+    '0 bytes',
+    '0 bytes',
+    '3.00 GB',
+    'draining: a new fan; tape2: it is away',
+  ]);
+  const where = 'run this on a host that has the disk (engines on tape1, tape2 look at it), with DATABASE_URL';
+  for (const option of ['--mark', '--create']) {
+    expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
+      refused(1, `--create and --mark touch the disk: ${where}`),
+    );
+  }
+  const none = path.join(dir, 'new');
+  const adding = `there is no restore disk "${none}" yet: run this on a host that has the disk, with DATABASE_URL`;
+  for (const more of [[], ['--create']]) {
+    expect(await run('disk', 'add', none, '--size', '1G', ...more)).toEqual(refused(1, adding));
+  }
+  for (const command of ['add', 'resize']) {
+    expect(await run('disk', command, 'disk', '--size', '1G')).toEqual(
+      refused(2, 'a mount point of another host must be an absolute path, not "disk"'),
+    );
+  }
+  expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(
+    done(
+      `restore disk ${mountpoint} is removed; what stands there is left alone\n`,
+      'its marker stays: the disk is not looked at from here; "disk add --mark" would take it again\n',
+    ),
+  );
+  expect(await run('disk', 'list', '--json')).toEqual(done(''));
 });

@@ -59,6 +59,7 @@ const commands = {
   'quota remove': ['--json'],
   'disk add': ['--json', '--size', '--create', '--mark'],
   'disk list': ['--json'],
+  'disk resize': ['--json', '--size'],
   'disk remove': ['--json'],
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],

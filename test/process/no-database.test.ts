@@ -16,6 +16,7 @@ const operators = [
   ['quota', 'show', 'ann'],
   ['disk', 'add', 'disk', '--size', '1T'],
   ['disk', 'list'],
+  ['disk', 'resize', 'disk', '--size', '1T'],
   ['volume', 'list'],
   ['volume', 'set', '--all', '--medium', 'lto-9'],
   ['import', 'rows.csv'],

@@ -463,6 +463,7 @@ const partsOfSeen = [
   'countAwaited',
   'countReleased',
   'countRequestsOf',
+  'getDisk',
   'isListed',
   'keyOf',
   'noteRefusal',

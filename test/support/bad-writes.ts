@@ -156,6 +156,8 @@ const FAILED = '__typename ... on Failure { message }';
 const TOKEN = `mutation ($input: CreateTokenInput!) { createToken(input: $input) { ${FAILED} } }`;
 const QUOTA = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ${FAILED} } }`;
 const VOLUME = `mutation ($input: SetVolumeInput!) { setVolume(input: $input) { ${FAILED} } }`;
+const DISK = `mutation ($input: ResizeDiskInput!) { resizeDisk(input: $input) { ${FAILED} } }`;
+const REMOVE_DISK = `mutation ($m: String!) { removeDisk(mountpoint: $m) { ${FAILED} } }`;
 const many = (count: number) => Array.from({ length: count }, (_, n) => `V${n}`);
 
 /** What operators alone may write. */
@@ -221,6 +223,21 @@ const operators: BadInput[] = [
     'removeQuota of one with requests',
     /has 1 live requests/,
     `mutation { removeQuota(user: "alice") { ${FAILED} } }`,
+  ),
+  ...['', '.', 'data/restore', '../x', 'a\0b', '/a\0b', '/\ud800', `/${'x'.repeat(3000)}`].flatMap((mountpoint) => [
+    ask(`resizeDisk ${JSON.stringify(mountpoint).slice(0, 20)}`, /^mountpoint must /, DISK, {
+      input: { mountpoint, size: 1 },
+    }),
+    ask(`removeDisk ${JSON.stringify(mountpoint).slice(0, 20)}`, /^mountpoint must /, REMOVE_DISK, { m: mountpoint }),
+  ]),
+  ask('resizeDisk of none', /^there is no restore disk "\/nowhere"$/, DISK, {
+    input: { mountpoint: '/x/../nowhere/', size: 1 },
+  }),
+  ask('removeDisk of none', /^there is no restore disk "\/nowhere"$/, REMOVE_DISK, { m: '/nowhere' }),
+  ...['-1', '9223372036854775808'].map((size) =>
+    ask(`a disk of ${size} bytes`, /^size must be from 0 to 9223372036854775807 bytes, not /, DISK, {
+      input: { mountpoint: '/nowhere', size },
+    }),
   ),
   ask('a medium that is none', /^medium must be one of /, VOLUME, { input: { all: true, medium: '__proto__' } }),
   ask('neither names nor all', /^names must be given, or else all/, VOLUME, { input: { medium: 'lto-8' } }),

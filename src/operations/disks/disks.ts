@@ -3,8 +3,8 @@
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
-import type { Transaction } from '../../database/transaction.js';
-import { InvalidInputError, quote } from '../../errors.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkBytes, checkPattern } from '../input.js';
@@ -39,10 +39,8 @@ export async function setDisk(ctx: Context, input: { mountpoint: string; size: b
 }
 
 async function changeDisk(ctx: Context, input: { mountpoint: string; size: bigint }, note: Note): Promise<DiskRow> {
-  const mountpoint = path.resolve(checkPattern('mountpoint', input.mountpoint));
-  if (!path.isAbsolute(input.mountpoint)) {
-    throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(input.mountpoint)}`);
-  }
+  allow(ctx, 'setDisk');
+  const mountpoint = checkMountpoint(input.mountpoint);
   checkBytes('size', input.size);
   await refuseNested(ctx, mountpoint);
   const { restoreDisk } = ctx.db.prisma;
@@ -55,6 +53,35 @@ async function changeDisk(ctx: Context, input: { mountpoint: string; size: bigin
   const [disk] = await ctx.db.prisma.$transaction([set, ctx.db.prisma.$executeRaw(note({ object: mountpoint }))]);
   await ctx.db.pool.query(roomRing);
   return disk;
+}
+
+/** @throws InvalidInputError */
+export function checkMountpoint(given: string): string {
+  if (path.isAbsolute(checkPattern('mountpoint', given))) return path.resolve(given);
+  throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(given)}`);
+}
+
+/**
+ * Changes the allocation of a known restore disk, which counts as full no more. The disk itself is not touched.
+ * @throws InvalidInputError, NotFoundError
+ */
+export async function resizeDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
+  const { mountpoint: object, size } = input;
+  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+    allow(ctx, 'resizeDisk');
+    const mountpoint = checkMountpoint(object);
+    checkBytes('size', size);
+    return await transaction(ctx.db.pool, 'resizeDisk', async (tx) => {
+      const [disk] = await tx.query<DiskRow>(
+        sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, full_at = NULL, full_until = NULL, full_reason = NULL
+            WHERE k.mountpoint = ${mountpoint} RETURNING k.id, k.mountpoint, k.size, k.used, k.reserved`,
+      );
+      if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
+      await tx.query(note({ object: mountpoint }));
+      await ringRoom(tx);
+      return disk;
+    });
+  });
 }
 
 const roomRing = sql`SELECT pg_notify('tapegate', 'room')`;
@@ -130,6 +157,18 @@ export function listDisksByPage(ctx: Context) {
         return ctx.db.prisma.restoreDisk.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
       }),
   };
+}
+
+/** @throws NotFoundError */
+export async function getDisk(
+  ctx: Context,
+  id: number,
+  query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>,
+) {
+  allow(ctx, 'listDisksByPage');
+  const disk = await ctx.db.prisma.restoreDisk.findUnique({ ...(query as object), where: { id } });
+  if (!disk) throw new NotFoundError('the restore disk was removed meanwhile');
+  return disk;
 }
 
 /** What a disk can take. */

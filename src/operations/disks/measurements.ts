@@ -6,6 +6,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { addSeconds } from '../../time.js';
+import { allow } from '../policy.js';
 import type { DiskRow } from './disks.js';
 import { describeFull, isFull } from './full.js';
 
@@ -97,4 +98,20 @@ export async function readMeasurements(
       return [id, { free: free === null ? null : BigInt(free), problem: problems.join('; ') || null }];
     }),
   );
+}
+
+/** More are not told of. */
+const MAX_HOSTS = 100;
+
+/** By the ids of disks: the hosts whose engines have looked at them within the last minute, whatever they saw, in order. */
+export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Promise<Map<number, string[]>> {
+  allow(ctx, 'readHostsOf');
+  const { rows } = await ctx.db.pool.query<{ id: number; hosts: string[] }>(
+    sql`SELECT k.id, ARRAY(
+          SELECT m.host FROM disk_measurement m
+          WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
+          ORDER BY m.host LIMIT ${MAX_HOSTS}) AS hosts
+        FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(rows.map(({ id, hosts }) => [id, hosts]));
 }

@@ -6,13 +6,13 @@ import { transaction } from '../../database/transaction.js';
 import { InUseError, NotFoundError, quote } from '../../errors.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isChanged } from '../conditions.js';
-import { checkPattern } from '../input.js';
-import type { DiskRow } from './disks.js';
+import { allow } from '../policy.js';
+import { checkMountpoint, type DiskRow } from './disks.js';
 
 /**
  * Forgets a restore disk that holds nothing. What stands on it is left alone.
  * @returns what it was
- * @throws NotFoundError; InUseError with the figures, while copies are noted on it or recalls will put some there
+ * @throws InvalidInputError; NotFoundError; InUseError with the figures, while copies are noted on it or recalls will put some there
  */
 export async function forgetDisk(ctx: Context, given: string): Promise<DiskRow> {
   return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, (note) =>
@@ -21,7 +21,8 @@ export async function forgetDisk(ctx: Context, given: string): Promise<DiskRow> 
 }
 
 async function forget(ctx: Context, given: string, note: Note): Promise<DiskRow> {
-  const mountpoint = checkPattern('mountpoint', given);
+  allow(ctx, 'forgetDisk');
+  const mountpoint = checkMountpoint(given);
   return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
     // locked first and judged in a second statement, which sees what whoever had it locked before has put there
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
