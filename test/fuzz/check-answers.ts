@@ -32,8 +32,14 @@ export function checkAnswer(input: HttpInput, answer: Answer): Finding {
   return checkForm(() => {
     if (input.door === 'rest') return checkRest(input, answer);
     if (input.door === 'graphql') return checkGraphql(input, answer);
+    if (input.door === 'upload') return checkImport(answer);
     return checkAny(answer);
   });
+}
+
+/** Of what came on a stream that was left open; the last message may have been cut. */
+export function checkStream(text: string): Finding {
+  return checkWords(text) ?? checkForm(() => checkEventStream(text));
 }
 
 function checkStatus({ status, headers, text }: Answer): Finding {
@@ -145,6 +151,25 @@ function checkGraphql(input: HttpInput, { status, headers, text }: Answer): stri
   if (!/^application\/(graphql-response\+)?json\b/.test(type)) return `Content-Type is ${type}: ${text.slice(0, 200)}`;
   const problem = checkGraphqlBody(parseJson(text), status === 200 ? input.query : undefined);
   return problem === undefined ? undefined : `${problem}: ${text.slice(0, 300)}`;
+}
+
+/** The counts of what was taken, or what is wrong, with the rows that are at fault. */
+function checkImport({ status, headers, text }: Answer): string | undefined {
+  if (!/^application\/json\b/.test(headers['content-type'] ?? '')) return `Content-Type is ${headers['content-type']}`;
+  const body = parseJson(text) as Record<string, unknown>;
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return `no object: ${text.slice(0, 200)}`;
+  if (status === 200) {
+    const isCount = (value: unknown) => typeof value === 'number' && Number.isInteger(value) && value >= 0;
+    return Object.values(body).every(isCount) ? undefined : `no counts: ${text.slice(0, 200)}`;
+  }
+  const { error, faults, ...others } = body;
+  if (typeof error !== 'string' || error === '') return `an error without its message: ${text.slice(0, 200)}`;
+  if (Object.keys(others).length > 0) return `an error that says more: ${text.slice(0, 200)}`;
+  if (status === 401 && !headers['www-authenticate']) return '401 without WWW-Authenticate';
+  if (status === 405 && !headers.allow) return '405 without Allow';
+  if (faults !== undefined && (!Array.isArray(faults) || status !== 400))
+    return `faults of ${status}: ${text.slice(0, 200)}`;
+  return INSIDE.test(error) ? `an error that tells of the inside: ${error}` : undefined;
 }
 
 /** Of a target that may lead anywhere. */

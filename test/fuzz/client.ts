@@ -14,6 +14,8 @@ export interface Answer {
   text: string;
   /** It is whole: nobody went away in the middle of it. */
   isWhole: boolean;
+  /** Of a stream that was left open: what came on it, once it has ended. */
+  later?: Promise<string>;
 }
 
 const NO_ANSWER: Answer = { status: 0, headers: {}, text: '', isWhole: false };
@@ -21,6 +23,10 @@ const NO_ANSWER: Answer = { status: 0, headers: {}, text: '', isWhole: false };
 const PATIENCE_MS = 30_000;
 /** A connection that has sent what is no request, or half of one, may be waited for by the gateway. */
 const RAW_MS = 150;
+/** Of streams that are left open, at a time. */
+const MAX_STAYING = 24;
+/** Of what comes on one, what is looked at. */
+const MAX_TOLD = 1_000_000;
 
 export class Unanswered extends Error {}
 
@@ -28,16 +34,23 @@ export class Client {
   private readonly agent: http.Agent;
   private readonly address: { host: string; port: number };
   private readonly known: Known;
+  private readonly staying = new Set<http.IncomingMessage>();
 
   constructor(url: string, known: Known, options: { connections: number }) {
     const { hostname, port } = new URL(url);
     this.address = { host: hostname, port: Number(port) };
     this.known = known;
-    this.agent = new http.Agent({ keepAlive: true, maxSockets: options.connections * 2 });
+    this.agent = new http.Agent({ keepAlive: true, maxSockets: options.connections * 2 + MAX_STAYING });
   }
 
   close(): void {
     this.agent.destroy();
+  }
+
+  /** Goes away from the streams that were left open, but for so many. */
+  leave(most = 0): void {
+    const oldest = [...this.staying].slice(0, Math.max(0, this.staying.size - most));
+    for (const response of oldest) response.destroy();
   }
 
   async send(input: HttpInput): Promise<Answer> {
@@ -56,11 +69,11 @@ export class Client {
 
   private sendOnce(input: HttpInput): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      const { method, target: path, cut, listenMs } = input;
+      const { method, target: path, cut, listenMs, stays, chunkBytes } = input;
       const body = Buffer.from(input.body ?? '');
       // Node leaves the length out where a body is unusual
-      const length =
-        body.length > 0 || cut === 'body' ? { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) } : {};
+      const hasLength = chunkBytes === undefined && (body.length > 0 || cut === 'body');
+      const length = hasLength ? { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) } : {};
       const headers = { ...input.headers, ...length };
       const request = http.request({ ...this.address, agent: this.agent, method, path, headers });
       const timer = setTimeout(() => {
@@ -84,22 +97,48 @@ export class Client {
         socket.destroy();
         done(NO_ANSWER);
       });
-      request.on('response', (response) => read(response, listenMs, done));
-      if (cut === 'body') {
-        request.write(body, leave);
-      } else if (cut === 'sent') request.end(body, leave);
-      else request.end(body.length > 0 ? body : undefined);
+      request.on('response', (response) => {
+        if (stays && isStream(response)) done(this.stay(response, stays));
+        else read(response, listenMs, done);
+      });
+      let rest = body;
+      for (; chunkBytes !== undefined && rest.length > chunkBytes; rest = rest.subarray(chunkBytes)) {
+        request.write(rest.subarray(0, chunkBytes));
+      }
+      if (cut === 'body') request.write(rest, leave);
+      else if (cut === 'sent') request.end(rest, leave);
+      else request.end(rest.length > 0 ? rest : undefined);
     });
+  }
+
+  private stay(response: http.IncomingMessage, how: 'read' | 'unread'): Answer {
+    this.staying.add(response);
+    const later = new Promise<string>((resolve) => {
+      let text = '';
+      if (how === 'read') {
+        response.setEncoding('utf8').on('data', (more: string) => {
+          if (text.length < MAX_TOLD) text += more;
+        });
+      }
+      response.on('error', () => {}); // it is closed with it
+      response.once('close', () => {
+        this.staying.delete(response);
+        resolve(text);
+      });
+    });
+    this.leave(MAX_STAYING);
+    return { status: response.statusCode ?? 0, headers: response.headers, text: '', isWhole: false, later };
   }
 
   /** Operations on one stream, as a client of graphql-sse sends them that goes away early. */
   async exchange(input: ExchangeInput): Promise<Answer[]> {
     const at = (method: string, target: string, headers: Record<string, string>, body?: string): Promise<Answer> =>
       this.send({ kind: 'http', door: 'any', method, target, headers, body, listenMs: input.listenMs });
-    const reserved = await at('PUT', '/graphql/stream', {});
+    const reserved = await at('PUT', '/graphql/stream', input.headers);
     if (reserved.status !== 201) return [reserved];
-    const token = { 'X-GraphQL-Event-Stream-Token': reserved.text };
-    const open = () => at('GET', '/graphql/stream', { ...token, Accept: 'text/event-stream' });
+    const own = { 'X-GraphQL-Event-Stream-Token': reserved.text, ...input.headers };
+    const token = { 'X-GraphQL-Event-Stream-Token': reserved.text, ...input.shown };
+    const open = () => at('GET', '/graphql/stream', { ...own, Accept: 'text/event-stream' });
     const streams = input.opens === 'first' ? [open()] : [];
     const answers = input.operations.map(({ body }) =>
       at('POST', '/graphql/stream', { ...token, 'Content-Type': 'application/json', Accept: 'application/json' }, body),
@@ -134,6 +173,9 @@ export class Client {
   }
 }
 
+const isStream = ({ headers }: http.IncomingMessage): boolean =>
+  headers['content-type']?.startsWith('text/event-stream') ?? false;
+
 function read(response: http.IncomingMessage, listenMs: number | undefined, done: (answer: Answer) => void): void {
   const { statusCode: status = 0, headers } = response;
   const chunks: Buffer[] = [];
@@ -141,8 +183,7 @@ function read(response: http.IncomingMessage, listenMs: number | undefined, done
     clearTimeout(timer);
     done({ status, headers, text: Buffer.concat(chunks).toString(), isWhole });
   };
-  const isStream = headers['content-type']?.startsWith('text/event-stream') ?? false;
-  const timer = isStream && listenMs !== undefined ? setTimeout(leave, listenMs) : undefined;
+  const timer = isStream(response) && listenMs !== undefined ? setTimeout(leave, listenMs) : undefined;
   function leave(): void {
     finish(false);
     response.destroy();

@@ -2,7 +2,7 @@
 import fc, { type Arbitrary } from 'fast-check';
 import { type Operation, operation, subscription } from './graphql-operations.js';
 import type { ExchangeInput, HttpInput } from './input.js';
-import { anyJson, authorization, choose, eventMark, oddText, pick } from './texts.js';
+import { anyJson, authorization, choose, eventMark, oddText, operatorsMostly, pick } from './texts.js';
 
 const JSON_TYPES = ['application/json', 'application/json; charset=utf-8'];
 const ODD_TYPES = [
@@ -54,13 +54,17 @@ const postBody = choose(
 );
 
 const post: Arbitrary<HttpInput> = fc
-  .tuple(postBody, contentType, resultType, cut, authorization)
-  .map(([{ query, body }, type, accept, away, shown]) => ({
+  .tuple(postBody, contentType, resultType, cut, authorization, operatorsMostly)
+  .map(([{ query, body }, type, accept, away, anybody, operator]) => ({
     kind: 'http',
     door: 'graphql',
     method: 'POST',
     target: '/graphql',
-    headers: { 'Content-Type': type, ...(accept && { Accept: accept }), ...shown },
+    headers: {
+      'Content-Type': type,
+      ...(accept && { Accept: accept }),
+      ...(query?.startsWith('mutation') ? operator : anybody),
+    },
     body,
     cut: away,
     listenMs: LISTEN_MS,
@@ -72,13 +76,13 @@ const LISTEN_MS = 40;
 const wellFormed = (text: string): string => encodeURIComponent(text.toWellFormed());
 
 const get: Arbitrary<HttpInput> = fc
-  .tuple(operation, resultType, pick('GET', 'GET', 'GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS'))
-  .map(([each, accept, method]) => ({
+  .tuple(operation, resultType, pick('GET', 'GET', 'GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS'), authorization)
+  .map(([each, accept, method, shown]) => ({
     kind: 'http',
     door: accept.includes('html') ? 'any' : 'graphql',
     method,
     target: `/graphql?query=${wellFormed(each.query)}&variables=${wellFormed(each.variables)}`.slice(0, 12_000),
-    headers: accept ? { Accept: accept } : {},
+    headers: { ...(accept && { Accept: accept }), ...shown },
     listenMs: LISTEN_MS,
     query: each.query,
   }));
@@ -91,11 +95,19 @@ const lastEventId = choose<Record<string, string>>(
   [1, pick({ 'Last-Event-ID': 'x' }, { 'Last-Event-ID': '-1' }, { 'Last-Event-ID': '99999999999999999999' })],
 );
 const listen = pick(0, 5, 20, 40, 80);
+const stays = choose<'read' | 'unread' | undefined>([4, fc.constant(undefined)], [1, pick('read', 'unread')]);
 
 /** One operation on a stream of its own. */
 const alone: Arbitrary<HttpInput> = fc
-  .tuple(subscription, pick('/graphql', '/graphql/stream'), pick('GET', 'POST'), lastEventId, listen, cut)
-  .map(([each, at, method, resumed, listenMs, away]): HttpInput => {
+  .tuple(
+    subscription,
+    pick('/graphql', '/graphql/stream'),
+    pick('GET', 'POST'),
+    lastEventId,
+    fc.record({ listenMs: listen, stays, cut }),
+    authorization,
+  )
+  .map(([each, at, method, resumed, leaves, shown]): HttpInput => {
     const isGet = method === 'GET';
     const query = `?query=${wellFormed(each.query)}&variables=${wellFormed(each.variables)}`.slice(0, 12_000);
     return {
@@ -103,10 +115,9 @@ const alone: Arbitrary<HttpInput> = fc
       door: 'graphql',
       method,
       target: isGet ? at + query : at,
-      headers: { Accept: STREAM, ...resumed, ...(isGet ? {} : { 'Content-Type': 'application/json' }) },
+      headers: { Accept: STREAM, ...resumed, ...shown, ...(isGet ? {} : { 'Content-Type': 'application/json' }) },
       body: isGet ? undefined : bodyOf(each, ''),
-      cut: away,
-      listenMs,
+      ...leaves,
       query: each.query,
     };
   });
@@ -120,8 +131,10 @@ const together: Arbitrary<ExchangeInput> = fc
     fc.array(operationId, { maxLength: 2 }),
     pick<'first' | 'last' | 'never'>('first', 'first', 'last', 'never'),
     listen,
+    authorization,
+    choose<Record<string, string> | undefined>([12, fc.constant(undefined)], [1, authorization]),
   )
-  .map(([operations, drops, opens, listenMs]) => ({
+  .map(([operations, drops, opens, listenMs, headers, others]) => ({
     kind: 'exchange',
     operations: operations.map(([id, each]) => ({
       id,
@@ -130,6 +143,8 @@ const together: Arbitrary<ExchangeInput> = fc
     drops,
     opens,
     listenMs,
+    headers,
+    shown: others ?? headers,
   }));
 
 /** Tokens and methods that nobody has. */
@@ -138,13 +153,14 @@ const astray: Arbitrary<HttpInput> = fc
     pick('PUT', 'DELETE', 'POST', 'GET', 'PATCH'),
     pick('', '?token=x', '?token=x&operationId=a', '?operationId=a'),
     pick(STREAM, '*/*', 'text/plain', 'application/json'),
+    authorization,
   )
-  .map(([method, search, accept]) => ({
+  .map(([method, search, accept, shown]) => ({
     kind: 'http',
     door: 'any',
     method,
     target: `/graphql/stream${search}`,
-    headers: { Accept: accept, 'Content-Type': 'application/json' },
+    headers: { Accept: accept, 'Content-Type': 'application/json', ...shown },
     body: method === 'POST' ? '{"query":"{ __typename }"}' : undefined,
     listenMs: 20,
   }));

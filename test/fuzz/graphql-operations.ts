@@ -210,7 +210,7 @@ const heavy: Arbitrary<Operation> = fc.tuple(fc.integer({ min: 1, max: 400 }), f
 
 export const operation: Arbitrary<Operation> = choose(
   [12, operationOf('query', 3, [SchemaMetaFieldDef, TypeMetaFieldDef])],
-  [4, operationOf('mutation', 2)],
+  [6, operationOf('mutation', 2)],
   [5, makes],
   [2, operationOf('subscription', 1)],
   [1, broken],

@@ -8,6 +8,7 @@ import {
   isListType,
   isNonNullType,
 } from 'graphql';
+import { users, volumes } from './archive.js';
 import {
   address,
   choose,
@@ -68,6 +69,18 @@ const byName: Record<string, Arbitrary<Value>> = {
   label: text(label),
   reason: text(label),
   name: text(thing),
+  names: text(pick(...volumes, 'V00099')),
+  medium: text(choose([6, pick('lto-8', 'lto-9', 'linear')], [1, oddText])),
+  prefix: text(
+    choose([4, pick('/data/ocean', '/data/ice/', '/data/Sky/y1', '/import', '/never')], [1, path], [1, pick('/')]),
+  ),
+  quotas: text(user),
+  volume: text(thing),
+  mountpoint: text(thing),
+  email: mail,
+  notes: text(label),
+  note: text(label),
+  weight: bare(choose([3, pick('1', '0.5', '20')], [1, oddNumber])),
   retention: days,
   notifyOnFirstFile: mail,
   notifyOnLastFile: mail,
@@ -116,10 +129,30 @@ function objectOf(type: GraphQLInputObjectType): Arbitrary<Value> {
         chance < (isNonNullType(field.type) ? 97 : 35) ? [[field.name, value]] : [],
       ),
   );
+  const fitting = choose([4, fc.nat(999)], [1, fc.constant(undefined)]);
   const strange = choose<[string, Value][]>([30, fc.constant([])], [1, odd.map((value) => [['nope', value]])]);
   return fc
-    .tuple(fc.tuple(...fields), strange)
-    .map(([given, more]): Value => ({ kind: 'object', fields: [...given.flat(), ...more] }));
+    .tuple(fc.tuple(...fields), strange, fitting)
+    .map(([given, more, n]): Value => ({ kind: 'object', fields: [...fit(given.flat(), n), ...more] }));
+}
+
+const NAMES: Record<string, readonly string[]> = {
+  VOLUME: volumes,
+  DRIVE: ['drive-1', 'drive-2'],
+  BACKEND: ['memory', 'directory'],
+  USER: users.map(({ user: name }) => name),
+  GROUP: ['group'],
+  EVERYBODY: [],
+};
+
+/** A name that what is named may have, by its kind. @param n which of them; undefined: it stays as it is */
+function fit(fields: [string, Value][], n: number | undefined): [string, Value][] {
+  const kind = fields.find(([name]) => name === 'kind')?.[1];
+  const names = kind?.kind === 'enum' ? NAMES[kind.text] : undefined;
+  if (n === undefined || !names) return fields;
+  const others = fields.filter(([name]) => name !== 'name');
+  const text = names[n % names.length];
+  return text === undefined ? others : [...others, ['name', { kind: 'text', text }]];
 }
 
 export function toLiteral(value: Value): string {

@@ -2,8 +2,8 @@
 import { gzipSync } from 'node:zlib';
 import fc, { type Arbitrary } from 'fast-check';
 import { archive, volumes } from './archive.js';
-import type { ImportInput } from './input.js';
-import { anyJson, choose, oddNumber, oddText, pick, timeOf } from './texts.js';
+import type { HttpInput, ImportInput } from './input.js';
+import { anyJson, choose, oddNumber, oddText, operatorsMostly, pick, timeOf } from './texts.js';
 
 /** What is taken is one of so many names, and what is not is refused: so the database has a bound. */
 const path = choose(
@@ -63,6 +63,9 @@ const columns: Arbitrary<string[]> = choose(
 const quote = (text: string, always: boolean): string =>
   always || /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 
+/** Of a column that may have any name. */
+const cellOf = (row: Row, name: string): string => (Object.hasOwn(row, name) ? (row[name] ?? '') : '');
+
 const csv: Arbitrary<string> = fc
   .tuple(
     columns,
@@ -72,7 +75,7 @@ const csv: Arbitrary<string> = fc
     fc.nat(5),
   )
   .map(([names, rows, separator, end, form]) => {
-    const lines = rows.map((each) => names.map((name) => quote(each[name] ?? '', form === 0)).join(separator));
+    const lines = rows.map((each) => names.map((name) => quote(cellOf(each, name), form === 0)).join(separator));
     if (form === 1) lines.push('');
     if (form === 2) lines.push(`"open${separator}`);
     return [names.join(separator), ...lines].join(end) + (form === 3 ? '' : end);
@@ -83,7 +86,7 @@ const jsonLine: Arbitrary<string> = choose(
     6,
     fc
       .tuple(columns, choose([1, row], [1, restored]))
-      .map(([names, each]) => JSON.stringify(Object.fromEntries(names.map((name) => [name, each[name]])))),
+      .map(([names, each]) => JSON.stringify(Object.fromEntries(names.map((name) => [name, cellOf(each, name)])))),
   ],
   [
     1,
@@ -118,3 +121,36 @@ const bytes: Arbitrary<Uint8Array> = choose<Uint8Array>(
 export const importInput: Arbitrary<ImportInput> = fc
   .tuple(bytes, pick(1, 7, 64, 65_536))
   .map(([content, chunkBytes]) => ({ kind: 'import', bytes: Uint8Array.from(content), chunkBytes }));
+
+/** A header of it, honest mostly. */
+const header = choose<Record<string, string>>(
+  [8, fc.constant({})],
+  [2, pick('gzip', 'identity', 'GZIP').map((value) => ({ 'Content-Encoding': value }))],
+  [
+    1,
+    pick('text/csv', 'application/json', 'multipart/form-data; boundary=x').map((value) => ({ 'Content-Type': value })),
+  ],
+  [1, fc.constant({ Expect: '100-continue' })],
+  [1, pick('br', 'x', 'gzip, gzip', '').map((value) => ({ 'Content-Encoding': value }))],
+);
+
+/** The same files sent to the gateway, mostly one after the other: it takes no second one at a time. */
+export const importRequest: Arbitrary<HttpInput> = fc
+  .record({
+    body: bytes,
+    header,
+    shown: operatorsMostly,
+    method: choose([20, pick('PUT')], [1, pick('POST', 'GET', 'DELETE', 'HEAD')]),
+    target: choose([20, pick('/import')], [1, pick('/import?x=1', '/import/', '/import/x', '/import?', '/IMPORT')]),
+    chunkBytes: choose<number | undefined>([3, fc.constant(undefined)], [1, pick(16, 64, 65_536)]),
+    cut: choose<'body' | 'sent' | undefined>([20, fc.constant(undefined)], [1, pick('body', 'sent')]),
+    inTurn: choose([12, fc.constant(true)], [1, fc.constant(false)]),
+  })
+  .map(({ body, header, shown, target, ...others }) => ({
+    kind: 'http',
+    door: /^\/import(\?|$)/.test(target) ? 'upload' : 'any',
+    target,
+    headers: { ...header, ...shown },
+    body: Uint8Array.from(body),
+    ...others,
+  }));

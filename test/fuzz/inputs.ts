@@ -1,7 +1,7 @@
 /** Inputs of all kinds, each as often as it is worth. */
 import type { Arbitrary } from 'fast-check';
 import { graphqlInput, streamInput } from './graphql-inputs.js';
-import { importInput } from './import-inputs.js';
+import { importInput, importRequest } from './import-inputs.js';
 import type { Input } from './input.js';
 import { rawInput } from './raw-inputs.js';
 import { restInput } from './rest-inputs.js';
@@ -12,5 +12,6 @@ export const inputs: Arbitrary<Input> = choose<Input>(
   [41, graphqlInput],
   [8, streamInput],
   [7, rawInput],
-  [2, importInput],
+  [1, importInput],
+  [2, importRequest],
 );

@@ -1,25 +1,75 @@
-/** What an operator does during a fuzz: puts back into service what was taken out, and bounds how many requests live. */
+/**
+ * What an operator does during a fuzz: puts back into service what was taken out, takes back what keeps all inputs from getting
+ * through, and bounds how many requests live.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/context.js';
+import type { MemberKind } from '../../src/generated/prisma/enums.js';
+import { removeMember } from '../../src/operations/access/members.js';
+import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { resumeAll } from '../torture/operators.js';
+import { users } from './archive.js';
 import type { Known } from './known.js';
+import { tokens } from './texts.js';
 
 const EVERY_MS = 1000;
 /** Lists have so many, and each import looks at the patterns of so many. */
 const LIVE = 150;
 /** Of those that GraphQL has made, too, inputs name the last. */
 const NAMED = 60;
+const EMAIL = 'someone@example.org';
 
 /** Until the signal: a server that has gone ends it as well. */
 export async function keepBounded(ctx: Context, known: Known, signal: AbortSignal): Promise<void> {
+  let seen = new Set<string>();
   while (!signal.aborted) {
     await resumeAll(ctx);
-    const { rows } = await ctx.db.pool.query<{ id: number }>(
-      `SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY id DESC`,
+    await restoreQuotas(ctx);
+    await restoreTokens(ctx);
+    seen = await liftRules(ctx, seen);
+    const { rows } = await ctx.db.pool.query<{ id: number; user: string }>(
+      `SELECT r.id, q."user" FROM request r JOIN quota q ON q.id = r.quota_id
+       WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY r.id DESC`,
     );
-    for (const { id } of rows.slice(0, NAMED)) known.name(id);
+    for (const { id, user } of rows.slice(0, NAMED)) known.name(id, user);
     for (const { id } of rows.slice(LIVE)) await cancelRequest(ctx, id);
     await sleep(EVERY_MS, undefined, { signal }).catch(() => {}); // woken by the end
   }
+}
+
+/** As they were at the start, and there. */
+export async function restoreQuotas(ctx: Context): Promise<void> {
+  const { rows } = await ctx.db.pool.query<{ user: string; size: bigint }>(
+    'SELECT "user", size FROM quota WHERE removed_at IS NULL AND weight = 1',
+  );
+  const there = new Map(rows.map(({ user, size }) => [user, size]));
+  for (const { user, size } of users) {
+    if (there.get(user) !== size) await setQuota(ctx, { user, size, email: EMAIL, weight: 1 });
+  }
+}
+
+/** All but the last one, which nobody has known since the start. */
+async function restoreTokens(ctx: Context): Promise<void> {
+  await ctx.db.pool.query(
+    `WITH good AS (UPDATE api_token SET revoked_at = NULL WHERE id < $1 AND revoked_at IS NOT NULL RETURNING id)
+     SELECT pg_notify('tapegate', 'access') FROM good LIMIT 1`,
+    [tokens.length],
+  );
+}
+
+/** Who may what by rules and as a member holds from one look to the next one. @returns what is left */
+async function liftRules(ctx: Context, seen: ReadonlySet<string>): Promise<Set<string>> {
+  const left = new Set<string>();
+  const lift = async (key: string, remove: () => Promise<unknown>) => {
+    if (!seen.has(key)) left.add(key);
+    else await remove().catch(() => {}); // somebody else was first
+  };
+  for (const rule of await listPathRules(ctx)) await lift(JSON.stringify(rule), () => removePathRule(ctx, rule));
+  const { rows } = await ctx.db.pool.query<{ quota: string; kind: MemberKind; name: string }>(
+    'SELECT q."user" AS quota, m.kind, m.name FROM quota_member m JOIN quota q ON q.id = m.quota_id',
+  );
+  for (const member of rows) await lift(JSON.stringify(member), () => removeMember(ctx, member));
+  return left;
 }

@@ -5,7 +5,7 @@
 import { environment } from '../../src/config.js';
 import { installExactJson } from '../../src/json.js';
 import { type PlantName, plantNames } from './plants.js';
-import { describeMemory, runFuzz } from './run.js';
+import { describeFault, describeMemory, runFuzz } from './run.js';
 
 const MAX_FAULTS = 50;
 /** From so many inputs on, memory is to have come to rest after the first tenth. */
@@ -44,12 +44,10 @@ console.log(`SEED=${seed} INPUTS=${inputs} MINUTES=${options.minutes}${options.a
 const result = await runFuzz(options, (line) => console.log(line));
 const counts = [...result.outcomes].sort(([, a], [, b]) => b - a);
 console.log(counts.map(([outcome, count]) => `${outcome}: ${count}`).join(', '));
+console.log(`done, or refused: ${[...result.deeds].map(([operation, count]) => `${operation} ${count}`).join(', ')}`);
 const times = [...result.times].map(([kind, ms]) => `${kind} ${(ms / (result.outcomes.get(kind) ?? 1)).toFixed(1)} ms`);
 console.log(`on average: ${times.join(', ')}`);
-for (const { kind, text, at, input } of result.faults) {
-  console.log(`\n${kind}: ${text}`);
-  if (at !== undefined) console.log(`  SEED=${seed} AT=${at} npm run fuzz\n  ${input}`);
-}
+for (const fault of result.faults) console.log(`\n${describeFault(fault, seed)}`);
 console.log(
   [
     `${result.sent} inputs in ${Math.round(result.seconds)} s`,

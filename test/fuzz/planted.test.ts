@@ -11,7 +11,11 @@ const LIMIT_MS = 6 * 60_000;
 
 beforeAll(installExactJson);
 
-async function findPlanted(plant: PlantName, inputs: number, at?: string): Promise<FuzzResult> {
+async function findPlanted(
+  plant: PlantName,
+  inputs: number,
+  { at, maxFaults = 1 }: { at?: string; maxFaults?: number } = {},
+): Promise<FuzzResult> {
   const database = await createDatabase();
   try {
     return await runFuzz(
@@ -22,7 +26,7 @@ async function findPlanted(plant: PlantName, inputs: number, at?: string): Promi
         databaseUrl: database.url,
         plant,
         at,
-        maxFaults: 1,
+        maxFaults,
         patienceMs: 0,
         slackBytes: 48_000_000,
         signal: new AbortController().signal,
@@ -68,12 +72,17 @@ test(
 test(
   'an internal error is found, with a small input that brings it, and brings it again',
   async () => {
-    const { faults } = await findPlanted('internal-error', 2000);
+    const { faults } = await findPlanted('internal-error', 4000, { maxFaults: 4 });
     expect(kindsOf(faults)).toContain('internal-error');
-    const [{ at = '' } = {}] = faults;
-    expect(at).toMatch(/^\d+:\d+/);
-    const again = await findPlanted('internal-error', 1, at);
-    expect(again.faults).toContainEqual(expect.objectContaining({ kind: 'internal-error' }));
+    // one that needs a request, which others have made, brings nothing alone
+    const repeated: string[] = [];
+    for (const { at = '' } of faults.filter(({ kind }) => kind === 'internal-error')) {
+      expect(at).toMatch(/^\d+:\d+/);
+      const again = await findPlanted('internal-error', 1, { at });
+      repeated.push(...kindsOf(again.faults));
+      if (repeated.length > 0) break;
+    }
+    expect(repeated).toContain('internal-error');
   },
   LIMIT_MS,
 );

@@ -11,6 +11,7 @@ import {
   path,
   pattern,
   pick,
+  QUOTA_OF_IT,
   requestId,
   timeOf,
   user,
@@ -33,6 +34,8 @@ const field = (name: string, value: Arbitrary<string>): Arbitrary<Field> =>
   orOdd(value).map((text): Field => [name, text]);
 
 const quota = field('quota', quoted(user));
+/** As a change of a request has it: mostly that of the request. */
+const quotaOfIt = field('quota', quoted(choose([9, fc.constant(QUOTA_OF_IT)], [1, user])));
 const optional: Arbitrary<Field>[] = [
   field('retention', quoted(timeOf('', '', '', 'Z', '+01:00'))),
   field('label', quoted(label)),
@@ -180,8 +183,11 @@ const target: Arbitrary<Target> = choose<Target>(
   [
     22,
     fc
-      .tuple(encoded(requestId), bodyOf(fieldsOf([quota])))
-      .map(([id, body]): Target => ['PUT', `${API}/requests/${id}`, body, 'rest']),
+      .tuple(fc.nat(999), choose([12, fc.constant(undefined)], [1, encoded(requestId)]), bodyOf(fieldsOf([quotaOfIt])))
+      .map(([n, odd, body]): Target => {
+        const named = typeof body === 'string' ? body.replaceAll(QUOTA_OF_IT, `~q${n}~`) : body;
+        return ['PUT', `${API}/requests/${odd ?? `~i${n}~`}`, named, 'rest'];
+      }),
   ],
   [4, fc.tuple(elsewhere, query).map(([at, q]): Target => ['GET', at + q, undefined, 'any'])],
 );

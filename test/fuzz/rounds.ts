@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import type { Context } from '../../src/context.js';
 import { messageOf } from '../../src/errors.js';
+import { pruneAudit } from '../../src/operations/audit/prune.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { pruneEvents } from '../../src/operations/requests/history.js';
@@ -16,8 +17,10 @@ import type { MoodyMail } from '../torture/mail.js';
 import { resumeAll } from '../torture/operators.js';
 import type { Violation, ViolationKind } from '../torture/violations.js';
 import { countWork, describeWork } from '../torture/work.js';
-import { archive, rows } from './archive.js';
+import { archive, rows, users } from './archive.js';
+import { restoreQuotas } from './keeper.js';
 import type { Session } from './session.js';
+import { tokens } from './texts.js';
 
 export interface RoundContext {
   ctx: Context;
@@ -38,6 +41,8 @@ const ALLOWED: readonly ViolationKind[] = ['mail-unasked', 'mail-missing', 'prog
 
 /** @returns what is wrong */
 export async function endRound(round: RoundContext): Promise<Violation[]> {
+  round.session.leave();
+  await noteDeeds(round);
   const violations = await settleAndLook(round);
   if (violations.length > 0) return violations;
   await cancelAll(round.ctx);
@@ -100,6 +105,15 @@ async function cancelAll(ctx: Context): Promise<void> {
   for (const { id } of live) await cancelRequest(ctx, id);
 }
 
+/** Which operations were done or refused, and how often, as the audit has it. */
+async function noteDeeds({ ctx, session }: RoundContext): Promise<void> {
+  const { rows: done } = await ctx.db.pool.query<{ deed: string; count: number }>(
+    `SELECT concat_ws(' ', operation, nullif(result, 'DONE')) AS deed, sum(count)::int AS count
+     FROM audit WHERE way <> 'system' GROUP BY 1 ORDER BY 1`,
+  );
+  for (const { deed, count } of done) session.deeds.set(deed, (session.deeds.get(deed) ?? 0) + count);
+}
+
 /** As if nobody had asked for anything, and no import had come. */
 async function takeOut({ ctx, session, mail }: RoundContext): Promise<void> {
   const never = new AbortController().signal;
@@ -109,8 +123,14 @@ async function takeOut({ ctx, session, mail }: RoundContext): Promise<void> {
      WHERE table_schema = 'public' AND column_name = 'request_id' AND table_name IN (
        SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'event')`,
   );
-  const deletes = [...tables.map(({ name }) => name), 'request'].map((name) => `DELETE FROM "${name}"`);
+  const emptied = [...tables.map(({ name }) => name), 'request', 'quota_member', 'path_rule'];
+  const deletes = emptied.map((name) => `DELETE FROM "${name}"`);
+  deletes.push(`DELETE FROM api_token WHERE id > ${tokens.length}`);
   await ctx.db.pool.query(['BEGIN', ...deletes, 'COMMIT'].join(';\n'));
+  await ctx.db.pool.query('DELETE FROM quota WHERE "user" <> ALL($1::text[])', [users.map(({ user }) => user)]);
+  await ctx.db.pool.query(`SELECT pg_notify('tapegate', 'rights'), pg_notify('tapegate', 'access')`);
+  await restoreQuotas(ctx);
+  await pruneAudit({ ...ctx, config: { ...ctx.config, auditDays: 0 } }, never);
   mail.mails.length = 0;
   session.known.forgetAll();
   // at whatever stage it is: a file goes to none of them but by its own way

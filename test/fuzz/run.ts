@@ -5,9 +5,10 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { readConfig } from '../../src/config.js';
+import type { Context } from '../../src/context.js';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { messageOf } from '../../src/errors.js';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime } from '../../src/runtime.js';
@@ -52,6 +53,8 @@ export interface FuzzResult {
   /** Answers that said to come again later. */
   busy: number;
   outcomes: ReadonlyMap<string, number>;
+  /** Operations that were done, by the audit. */
+  deeds: ReadonlyMap<string, number>;
   /** Milliseconds that inputs of a kind took together. */
   times: ReadonlyMap<string, number>;
   /** After each tenth. */
@@ -59,7 +62,7 @@ export interface FuzzResult {
   rounds: number;
 }
 
-const LANES = 12;
+const LANES = 24;
 /** The database is looked at, and emptied, after so many inputs. */
 const ROUND = 20_000;
 const TENTHS = 10;
@@ -89,13 +92,17 @@ export async function runFuzz(options: FuzzOptions, tell: (line: string) => void
     const { ctx } = runtime;
     for (const quota of users) await setQuota(ctx, { ...quota, email: 'someone@example.org' });
     await importRows(ctx, [...rows]);
-    const secrets: string[] = [];
-    for (const token of tokens) secrets.push((await createToken(ctx, token)).secret);
+    const shown = await makeTokens(ctx);
     const server = await ServerProcess.start({ dataDir, databaseUrl, smtpUrl: mail.url, plant });
     closers.unshift(() => server.stop());
-    const session = new Session(server, { connections: LANES, secrets });
+    const session = new Session(server, { connections: LANES, shown });
     closers.unshift(async () => session.close());
-    const progress = setInterval(() => tell(describe(session)), PROGRESS_MS);
+    let told = 0;
+    const progress = setInterval(() => {
+      for (const fault of session.faults.slice(told)) tell(describeFault(fault, options.seed));
+      told = session.faults.length;
+      tell(describe(session));
+    }, PROGRESS_MS);
     closers.unshift(async () => clearInterval(progress));
     const round = { ctx, session, mail, settleMs: SETTLE_MS, patienceMs: options.patienceMs, signal: options.signal };
     return await run(options, round, tell);
@@ -103,6 +110,16 @@ export async function runFuzz(options: FuzzOptions, tell: (line: string) => void
     for (const close of closers) await close();
     rmSync(dir, { recursive: true, force: true });
   }
+}
+
+async function makeTokens(ctx: Context): Promise<{ name: string; secret: string }[]> {
+  const made: { name: string; secret: string; id: number }[] = [];
+  for (const input of tokens) {
+    const { secret, token } = await createToken(ctx, input);
+    made.push({ name: input.name, secret, id: token.id });
+  }
+  await revokeToken(ctx, made.at(-1)?.id ?? 0);
+  return made;
 }
 
 /** Nothing of it has to survive a power cut. */
@@ -138,6 +155,7 @@ async function run(options: FuzzOptions, round: RoundContext, tell: (line: strin
       const violations = await endRound(round);
       for (const { kind, text } of violations) session.faults.push({ kind: 'invariant', text: `${kind}: ${text}` });
     }
+    session.leave();
     if (!session.isOver) memory.push(await session.server.measure());
     tell(`${describe(session)}; ${describeMemory(memory.at(-1))}`);
   }
@@ -153,6 +171,7 @@ async function run(options: FuzzOptions, round: RoundContext, tell: (line: strin
     seconds: seconds(),
     busy: session.busy,
     outcomes: session.outcomes,
+    deeds: session.deeds,
     times: session.times,
     memory,
     rounds,
@@ -202,6 +221,11 @@ function judgeBusy(session: Session): void {
 function describe(session: Session): string {
   const { sent, busy, faults } = session;
   return `${sent} inputs, ${session.known.acknowledged.size} requests, ${busy} told to come again, ${faults.length} faults`;
+}
+
+/** With the words that bring it again, where one input does. */
+export function describeFault({ kind, text, at, input }: Fault, seed: number): string {
+  return at === undefined ? `${kind}: ${text}` : `${kind}: ${text}\n  SEED=${seed} AT=${at} npm run fuzz\n  ${input}`;
 }
 
 export function describeMemory(memory: Memory | undefined): string {

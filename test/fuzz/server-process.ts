@@ -10,6 +10,8 @@ import type { Memory, Message, Question } from './server.js';
 
 const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
 const START_MS = 30_000;
+/** Everybody is counted, and streams are few enough for some to be refused. */
+const LIMITS = { RATE_LOCAL: 'on', RATE_LIMIT: '60000', STREAMS: '80', CALLER_STREAMS: '24' };
 /** Of what it said last on its standard error. */
 const LAST_WORDS = 4000;
 
@@ -44,6 +46,7 @@ export class ServerProcess {
         MAIL_RATE: String(MAIL_RATES.mailRate),
         USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
         LOG_LEVEL: 'error',
+        ...LIMITS,
         ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
         ...(plant === undefined ? {} : { FUZZ_PLANT: plant }),
       },

@@ -1,6 +1,6 @@
 /** One fuzz as it goes on: inputs go out, answers are judged, and what is wrong is noted with the way to see it again. */
 import { messageOf } from '../../src/errors.js';
-import { checkAnswer, checkRaw, type FaultKind, type Finding } from './check-answers.js';
+import { checkAnswer, checkRaw, checkStream, type FaultKind, type Finding } from './check-answers.js';
 import { type Answer, Client, Unanswered } from './client.js';
 import type { HttpInput, Input } from './input.js';
 import { Known } from './known.js';
@@ -34,15 +34,21 @@ export class Session {
   readonly outcomes = new Map<string, number>();
   /** Milliseconds that inputs of a kind took together. */
   readonly times = new Map<string, number>();
+  /** Operations that were done, by the audit. */
+  readonly deeds = new Map<string, number>();
   sent = 0;
   busy = 0;
   private readonly client: Client;
+  private turn: Promise<unknown> = Promise.resolve();
   /** What went out last. */
   private readonly recent: { place: Place; input: Input }[] = [];
 
-  constructor(server: ServerProcess, options: { connections: number; secrets: readonly string[] }) {
+  constructor(
+    server: ServerProcess,
+    options: { connections: number; shown: readonly { name: string; secret: string }[] },
+  ) {
     this.server = server;
-    this.known = new Known(options.secrets);
+    this.known = new Known(options.shown);
     this.client = new Client(server.url, this.known, options);
   }
 
@@ -55,6 +61,11 @@ export class Session {
     this.client.close();
   }
 
+  /** Goes away from all streams that were left open. */
+  leave(): void {
+    this.client.leave();
+  }
+
   /** Sends one input. @returns what is wrong with what came of it */
   async send(input: Input, place: Place): Promise<Fault | undefined> {
     this.recent.push({ place, input });
@@ -62,7 +73,7 @@ export class Session {
     this.sent++;
     const start = performance.now();
     try {
-      return await this.judge(input);
+      return await this.judge(input, place);
     } catch (error) {
       const isLate = error instanceof Unanswered;
       if (error instanceof Gone || (!isLate && (await this.server.hasEnded(DYING_MS)))) return undefined; // told by whoever looks
@@ -81,8 +92,8 @@ export class Session {
     return lines.reverse().join('\n');
   }
 
-  private async judge(input: Input): Promise<Fault | undefined> {
-    if (input.kind === 'http') return this.note([await this.judgeHttp(input)]);
+  private async judge(input: Input, place: Place): Promise<Fault | undefined> {
+    if (input.kind === 'http') return this.note([await this.judgeHttp(input, place)]);
     if (input.kind === 'raw') return this.note([checkRaw(await this.client.sendRaw(input))]);
     if (input.kind === 'exchange') {
       const answers = await this.client.exchange(input);
@@ -92,8 +103,24 @@ export class Session {
     return error === null ? this.note([undefined]) : { kind: 'import', text: error };
   }
 
-  private async judgeHttp(input: HttpInput): Promise<Finding> {
-    return this.judgeOne(input, await this.client.send(input));
+  private async judgeHttp(input: HttpInput, place: Place): Promise<Finding> {
+    const answer = input.inTurn ? await this.sendInTurn(input) : await this.client.send(input);
+    if (answer.later) this.count('stays');
+    void answer.later?.then((text) => this.judgeStream(text, place));
+    return this.judgeOne(input, answer);
+  }
+
+  /** When those before have been answered, however. */
+  private async sendInTurn(input: HttpInput): Promise<Answer> {
+    const sent = this.turn.then(() => this.client.send(input));
+    this.turn = sent.catch(() => {});
+    return await sent;
+  }
+
+  private judgeStream(text: string, { segment, index }: Place): void {
+    const found = checkStream(text);
+    if (typeof found !== 'object') return;
+    this.faults.push({ ...found, at: `${segment}:${index}`, input: 'a stream that was left open' });
   }
 
   private judgeOne(input: HttpInput, answer: Answer): Finding {

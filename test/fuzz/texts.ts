@@ -45,20 +45,59 @@ export const cursorMark = mark('c');
 export const eventMark = mark('e');
 export const nodeMark = mark('n');
 
-/** Of whom the fuzz has tokens; the mark of each is its place here. */
+/** Of whom the fuzz has tokens; the mark of each is its place here. The last one is revoked before anything is sent. */
 export const tokens = [
   { name: 'operator', role: 'OPERATOR' },
+  { name: 'second operator', role: 'OPERATOR' },
   { name: 'viewer', role: 'VIEWER' },
   { name: 'short', role: 'USER' },
   { name: 'service', role: 'SERVICE', quotas: ['enough', 'tight'] },
   { name: 'enough', role: 'USER', isReadOnly: true },
+  { name: 'ample', role: 'USER' },
 ] as const;
-/** Mostly nobody's, whose way is the open one; the operator's, since much is for operators; and the others'. */
+
+const shown = (value: string): Record<string, string> => ({ Authorization: value });
+/** What is no token, is nobody's, or is another's. */
+const FALSE = [
+  ...[
+    'Basic YTpi',
+    'Bearer x',
+    'Bearer',
+    'Digest x=y',
+    '',
+    'Basic',
+    'Basic =',
+    'Basic eA==',
+    `Bearer ${'x'.repeat(9000)}`,
+  ],
+  ...[
+    'Bearer tapegate_',
+    `Bearer tapegate_${'A'.repeat(43)}`,
+    'Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbXBsZSJ9.',
+    'bearer ~k0~',
+  ],
+  ...['Bearer  ~k0~ ', 'Bearer ~k0~x', 'Basic ~k0~', 'Bearer ~b0~', 'Basic ~w0~', 'Basic ~w3~'],
+];
+const byToken = (kind: string): Arbitrary<Record<string, string>> =>
+  fc.nat(tokens.length - 1).map((n) => shown(`${kind}${n}~`));
+const someToken = choose(
+  [5, byToken('Bearer ~k')],
+  [4, byToken('Basic ~b')],
+  [1, mark('s').map((made) => shown(`Bearer ${made}`))],
+);
+
+/** Mostly nobody's, whose way is the open one; an operator's, since much is for operators; and the others'. */
 export const authorization: Arbitrary<Record<string, string>> = choose<Record<string, string>>(
-  [60, fc.constant({})],
-  [25, fc.constant({ Authorization: 'Bearer ~k0~' })],
-  [13, fc.nat(tokens.length - 1).map((n) => ({ Authorization: `Bearer ~k${n}~` }))],
-  [2, pick('Basic YTpi', 'Bearer x', 'Bearer', 'Digest x=y', '').map((value) => ({ Authorization: value }))],
+  [58, fc.constant({})],
+  [22, pick(shown('Bearer ~k0~'), shown('Basic ~b1~'))],
+  [16, someToken],
+  [4, pick(...FALSE).map(shown)],
+);
+
+/** For what hardly anybody else may do. */
+export const operatorsMostly: Arbitrary<Record<string, string>> = choose<Record<string, string>>(
+  [3, pick(shown('Bearer ~k0~'), shown('Basic ~b1~'))],
+  [1, authorization],
 );
 
 const ODD_NUMBERS = [
@@ -74,6 +113,9 @@ export const requestId: Arbitrary<string> = choose(
   [1, oddNumber],
   [1, pick('01', '0x1', '+1', '1 ', '')],
 );
+
+/** Whose the request is that an input names: put in where its number is known. */
+export const QUOTA_OF_IT = '~q#~';
 
 export const user: Arbitrary<string> = choose(
   [30, pick(...users.map((each) => each.user))],
