@@ -5,6 +5,7 @@ import {
   ForbiddenError,
   InUseError,
   InvalidInputError,
+  LimitReachedError,
   logFailure,
   NotFoundError,
   QuotaExceededError,
@@ -57,6 +58,19 @@ builder.objectType(QuotaExceededError, {
     used: t.expose('used', { type: 'BigInt', description: 'Bytes of it that are in use.' }),
     requested: t.expose('requested', { type: 'BigInt', description: 'Bytes that the files need beside them.' }),
     available: t.expose('available', { type: 'BigInt', description: 'Bytes that are left of it.' }),
+  }),
+});
+
+builder.objectType(LimitReachedError, {
+  name: 'LimitReached',
+  description: 'The user has as much of something at once as the site allows.',
+  interfaces: [Failure],
+  fields: (t) => ({
+    user: t.exposeString('user', { description: 'Whose requests are counted.' }),
+    limit: t.exposeString('limit', { description: 'The setting that says how many there may be.' }),
+    allowed: t.exposeInt('allowed', { description: 'How many there may be.' }),
+    present: t.exposeInt('present', { description: 'How many there are.' }),
+    added: t.exposeInt('added', { description: 'How many more are asked for.' }),
   }),
 });
 

@@ -3,6 +3,7 @@ import { cancellable } from '../src/cancellable.js';
 import {
   ForbiddenError,
   InvalidInputError,
+  LimitReachedError,
   NotFoundError,
   QuotaExceededError,
   UnknownUserError,
@@ -222,13 +223,15 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   }),
 });
 
+const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
+
 builder.mutationFields((t) => ({
   createRequest: t.prismaField({
     authScopes: { operation: 'createRequest' },
     type: 'Request',
     description: 'Asks for files, and charges the quota for those that the catalogue knows.',
     errors: {
-      types: [InvalidInputError, UnknownUserError, QuotaExceededError, ForbiddenError],
+      types: takingErrors,
       union: { name: 'CreateRequestResult' },
     },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
@@ -239,7 +242,7 @@ builder.mutationFields((t) => ({
     type: 'Request',
     description: 'Changes what it is given; ends or revives the request by its retention.',
     errors: {
-      types: [InvalidInputError, UnknownUserError, QuotaExceededError, WrongQuotaError, NotFoundError, ForbiddenError],
+      types: [...takingErrors, WrongQuotaError, NotFoundError],
       union: { name: 'UpdateRequestResult' },
     },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },

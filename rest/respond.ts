@@ -11,6 +11,7 @@ const statusOf: Record<UserErrorCode, number> = {
   INVALID_INPUT: 400,
   UNKNOWN_USER: 403,
   QUOTA_EXCEEDED: 403,
+  LIMIT_REACHED: 403,
   WRONG_QUOTA: 403,
   NOT_FOUND: 404,
   FORBIDDEN: 403,

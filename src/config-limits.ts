@@ -34,6 +34,10 @@ export const limitRows = {
   /** Letters within a minute, in all and of a user: a quarter of them at once, and then evenly. What is over that waits. */
   mailRate: ['MAIL_RATE', 1, MOST, 120],
   userMailRate: ['USER_MAIL_RATE', 1, MOST, 60],
+  /** Of a user at once: requests that live, ten a second for the five days that they do; of these, those by a pattern; paths that they wait for. */
+  openRequests: ['OPEN_REQUESTS', 1, MOST, 5_000_000],
+  standingPatterns: ['STANDING_PATTERNS', 1, MOST, 10_000],
+  awaitedPaths: ['AWAITED_PATHS', 1, MOST, 10_000_000],
   /** Fields within each other, and in all; what they may cost is in graphql/README.md. */
   graphqlDepth: ['GRAPHQL_DEPTH', 1, MOST, 12],
   graphqlBreadth: ['GRAPHQL_BREADTH', 1, MOST, 200],

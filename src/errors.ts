@@ -13,6 +13,7 @@ export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
   UNKNOWN_USER: 'there is no quota for the user named',
   QUOTA_EXCEEDED: 'the files asked for do not fit into the quota',
+  LIMIT_REACHED: 'the user has as much of something at once as the site allows',
   WRONG_QUOTA: 'the request belongs to another quota',
   NOT_FOUND: 'there is no such thing',
   FORBIDDEN: 'the caller may not do that',
@@ -72,6 +73,29 @@ export class QuotaExceededError extends UserError {
     this.used = used;
     this.requested = requested;
     this.available = available;
+  }
+}
+
+/** `limit` is the variable that says how many a user may have at once. */
+export class LimitReachedError extends UserError {
+  readonly user: string;
+  readonly limit: string;
+  readonly allowed: number;
+  readonly present: number;
+  readonly added: number;
+
+  /** @param what is counted, in the plural */
+  constructor(what: string, figures: { user: string; limit: string; allowed: number; present: number; added: number }) {
+    const { user, limit, allowed, present, added } = figures;
+    super(
+      'LIMIT_REACHED',
+      `user ${quote(user)} would have ${present + added} ${what}, and may have ${allowed} at once (${limit})`,
+    );
+    this.user = user;
+    this.limit = limit;
+    this.allowed = allowed;
+    this.present = present;
+    this.added = added;
   }
 }
 

@@ -61,6 +61,8 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
   MAIL_RATE, USER_MAIL_RATE                  letters within a minute, in all and of a user; the rest waits
   REQUEST_PATHS, PATTERN_LENGTH              how many paths a request may name, and how short a pattern may be
+  OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS
+                                             what a user may have at once: requests, those by a pattern, unknown paths
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept

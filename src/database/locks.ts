@@ -84,6 +84,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   returnMissing: ['request', 'file', 'recall', 'disk'],
   adoptCopies: ['request', 'file', 'recall', 'disk'],
   repairUsed: ['quota'],
+  repairQuotaCounts: ['quota'],
   repairForgotten: ['request', 'quota', 'letter'],
   repairDisk: ['disk'],
   repairCounts: ['request'],

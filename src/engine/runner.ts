@@ -13,6 +13,7 @@ import { pruneAudit } from '../operations/audit/prune.js';
 import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
+import { mendCounts } from '../operations/doctor/counters.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
@@ -195,6 +196,7 @@ function listPasses(
     { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
+    { name: 'counts', everyMs: HISTORY_MS, run: () => mendCounts(ctx) },
     { name: 'compaction', everyMs: COMPACT_MS, run: () => compactRequests(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },

@@ -61,6 +61,7 @@ const STATUSES: Record<string, string> = {
   InvalidInput: '400',
   UnknownUser: '403',
   QuotaExceeded: '403',
+  LimitReached: '403',
   WrongQuota: '403',
   NotFound: '404',
 };

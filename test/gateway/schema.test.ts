@@ -185,10 +185,10 @@ test.each([
 });
 
 test.each([
-  ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'Forbidden']],
+  ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'LimitReached', 'Forbidden']],
   [
     'UpdateRequestResult',
-    ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'WrongQuota', 'NotFound', 'Forbidden'],
+    ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'LimitReached', 'WrongQuota', 'NotFound', 'Forbidden'],
   ],
   ['CancelRequestResult', ['Request', 'NotFound', 'Forbidden']],
   ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],

@@ -126,7 +126,7 @@ test('counters that are wrong are found and reckoned anew', async () => {
   const { id } = await restore('/count/a', '/count/b');
   const { rows } = await sql('SELECT used FROM restore_disk');
   const used = rows[0].used as bigint;
-  await sql(`UPDATE quota SET used = used + 5 WHERE "user" = 'alice'`);
+  await sql(`UPDATE quota SET used = used + 5, awaited_paths = awaited_paths + 3 WHERE "user" = 'alice'`);
   await sql('UPDATE restore_disk SET used = used + 7, reserved = reserved + 9');
   await sql('UPDATE request SET files_total = 3, bytes_on_disk = 1000 WHERE id = $1', [id]);
   const counts = await doctor();
@@ -136,6 +136,7 @@ test('counters that are wrong are found and reckoned anew', async () => {
     'request-counts',
     'request-state', // since it counts a file that is still to come
     'quota-used',
+    'quota-counts',
   ]);
   await sql(`UPDATE request SET state = 'RESTORING' WHERE id = $1`, [id]);
   await expectMended([
@@ -158,6 +159,12 @@ test('counters that are wrong are found and reckoned anew', async () => {
       found: '3 files, 2 on disk, 0 failed, 2000 bytes, 1000 bytes on disk',
     },
     { kind: 'quota-used', thing: 'user alice', expected: '2000 bytes held', found: '2005 bytes used' },
+    {
+      kind: 'quota-counts',
+      thing: 'user alice',
+      expected: '1 open requests, 0 awaited paths, 0 standing patterns',
+      found: '1 open requests, 3 awaited paths, 0 standing patterns',
+    },
   ]);
   expect((await viewRequest(app, id)).state).toBe('COMPLETED');
   await sql(`UPDATE request SET state = 'RESTORING' WHERE id = $1`, [id]);

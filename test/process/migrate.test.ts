@@ -178,6 +178,26 @@ test('events from before they had numbers keep their ids, and what follows has g
   expect(await query(told)).toEqual([...before, { number: '31', request_id: 2 }, { number: '32', request_id: 2 }]);
 });
 
+test('what users have at once is counted of what is there', async () => {
+  const counting = names.indexOf('20261123110000_quota_counts');
+  const apply = async (chosen: string[]) => {
+    for (const name of chosen) await query(readFileSync(path.join(dir, name, 'migration.sql'), 'utf8'));
+  };
+  await apply(names.slice(0, counting));
+  const [live, over] = ["'2026-01-01', '2099-01-01', 'QUEUED'", "'2026-01-01', '2026-01-02', 'EXPIRED'"];
+  await query(`INSERT INTO quota ("user", size) VALUES ('ann', 1), ('bob', 1), ('eve', 1);
+    INSERT INTO request (quota_id, pattern, label, request_date, retention, state)
+      VALUES (1, '', '', ${live}), (1, '/a', '', ${live}), (1, '/b', '', ${over}), (2, '', '', ${live}), (2, '', '', ${over});
+    INSERT INTO awaited_path (request_id, path, ordinal, reason) VALUES (1, '/x', 1, 'UNKNOWN'), (1, '/y', 2, 'UNKNOWN'),
+      (1, '/z', 3, 'LIMIT'), (2, '/x', 1, 'QUOTA_FULL'), (3, '/x', 1, 'UNKNOWN'), (5, '/x', 1, 'UNKNOWN')`);
+  await apply(names.slice(counting));
+  expect(await query('SELECT "user", open_requests, awaited_paths, standing_patterns FROM quota ORDER BY id')).toEqual([
+    { user: 'ann', open_requests: 2, awaited_paths: 2, standing_patterns: 1 },
+    { user: 'bob', open_requests: 1, awaited_paths: 0, standing_patterns: 0 },
+    { user: 'eve', open_requests: 0, awaited_paths: 0, standing_patterns: 0 },
+  ]);
+});
+
 const bears: Record<string, string> = JSON.parse(readFileSync(path.join(dir, 'bears.json'), 'utf8'));
 
 test('each migration says the oldest program that it bears, which is none to come', () => {

@@ -162,6 +162,17 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
     if (quota.used !== held) {
       report('quota-used', `the quota of ${quota.user} has ${quota.used} bytes in use, its live requests hold ${held}`);
     }
+    const own = live.filter(({ id }) => ids.has(id));
+    const counts = {
+      openRequests: own.length,
+      standingPatterns: own.filter(({ pattern }) => pattern !== '').length,
+      awaitedPaths: awaiting.filter(({ requestId, reason }) => ids.has(requestId) && reason === 'UNKNOWN').length,
+    };
+    for (const [name, expected] of Object.entries(counts)) {
+      const stored = quota[name as keyof typeof counts];
+      if (stored === expected) continue;
+      report('quota-counts', `the quota of ${quota.user} has ${name} ${stored}, its live requests say ${expected}`);
+    }
     // what joins is taken in order, up to the first that does not fit; what is beyond a limit takes no room
     const next = awaiting.find(({ requestId, file, reason }) => ids.has(requestId) && file && reason !== 'LIMIT');
     if (next?.reason === 'QUOTA_FULL' && next.file && quota.used + next.file.size <= quota.size) {

@@ -146,6 +146,10 @@ async function findKinds(client: pg.PoolClient, outside: Outside): Promise<Viola
 const bytesOf = (file: string) => readFileSync(path.join(app.restoreDir, file));
 const setComplete = (values: string) => `UPDATE request SET ${values} WHERE id = ${ids.complete}`;
 
+/** The path that nobody knows is one of the catalogue, and stays out. */
+const leaveOut = (reason: string) =>
+  `UPDATE awaited_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET awaited_paths = 0`;
+
 const TEXT = Buffer.from('not of the archive');
 const recallOf = (file: string, state: string) =>
   `INSERT INTO recall (file_id, size, state, created_at) SELECT id, size, '${state}', now() FROM tape_file WHERE path = '${file}'`;
@@ -227,26 +231,18 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'a path of the catalogue is awaited as unknown',
     ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone'`),
   ],
-  [
-    'join-missed',
-    'a path is refused although the quota has room',
-    ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone', reason = 'QUOTA_FULL'`),
-  ],
+  ['join-missed', 'a path is refused although the quota has room', ({ run }) => run(leaveOut('QUOTA_FULL'))],
   [
     'join-missed',
     'a pattern matches a file that its request does not hold',
     ({ run }) => run(setComplete(`pattern = '/s/'`)),
   ],
-  [
-    'join-missed',
-    'a path is left out although the request has no limit',
-    ({ run }) => run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`),
-  ],
+  ['join-missed', 'a path is left out although the request has no limit', ({ run }) => run(leaveOut('LIMIT'))],
   [
     'join-missed',
     'a path is left out for a limit that is not reached',
     async ({ run }) => {
-      await run(`UPDATE awaited_path SET path = '/s/gone', reason = 'LIMIT'`);
+      await run(leaveOut('LIMIT'));
       await run('UPDATE request SET max_files = files_total + 1');
     },
   ],
@@ -381,6 +377,17 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'a quota is charged a byte too much',
     ({ run }) => run('UPDATE quota SET used = used + 1 WHERE id = 1'),
   ],
+  [
+    'quota-counts',
+    'a quota counts a request too many',
+    ({ run }) => run('UPDATE quota SET open_requests = open_requests + 1 WHERE id = 1'),
+  ],
+  [
+    'quota-counts',
+    'a path that is let go is still counted',
+    ({ run }) => run(`DELETE FROM awaited_path WHERE path = '/s/never'`),
+  ],
+  ['quota-counts', 'a pattern is not counted', ({ run }) => run('UPDATE quota SET standing_patterns = 0 WHERE id = 1')],
   ['copy-missing', 'a restored file is gone', ({ replace }) => replace('/s/a')],
   [
     'copy-bytes',

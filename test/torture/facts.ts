@@ -118,7 +118,14 @@ export interface Stored {
   recalls: { fileId: bigint; state: RecallState; size: bigint; diskId: number | null }[];
   leftBehind: { fileId: bigint; diskId: number }[];
   disks: DiskFact[];
-  quotas: { user: string; size: bigint; used: bigint }[];
+  quotas: {
+    user: string;
+    size: bigint;
+    used: bigint;
+    openRequests: number;
+    awaitedPaths: number;
+    standingPatterns: number;
+  }[];
   notifications: NotificationFact[];
   /** Of each user, and of all together (null): how often a letter was tried, since when, and up to when their rate is used. */
   mailTurns: { user: string | null; tries: number; since: string; usedUntil: string | null }[];
@@ -201,7 +208,10 @@ async function readStored(query: Query): Promise<Stored> {
     recalls: await query('SELECT file_id AS "fileId", state, size, disk_id AS "diskId" FROM recall ORDER BY file_id'),
     leftBehind: await query('SELECT file_id AS "fileId", disk_id AS "diskId" FROM left_behind ORDER BY id'),
     disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),
-    quotas: await query('SELECT "user", size, used FROM quota ORDER BY id'),
+    quotas: await query(
+      `SELECT "user", size, used, open_requests AS "openRequests", awaited_paths AS "awaitedPaths",
+         standing_patterns AS "standingPatterns" FROM quota ORDER BY id`,
+    ),
     notifications: await query(
       `SELECT request_id AS "requestId", kind, recipient, message_id AS "messageId", state FROM notification ORDER BY id`,
     ),

@@ -19,6 +19,7 @@ export const violationKinds = {
   'audit-missing': 'a change of a request that was confirmed, or a request that is there, has no row in the audit',
   'audit-twice': 'a change of a request has more rows in the audit than it was asked for',
   'quota-used': 'a quota is charged another sum than its live requests hold',
+  'quota-counts': 'a quota counts other requests, patterns or paths than its live requests are, have and wait for',
   'copy-missing': 'a restored file is not at its place',
   'copy-bytes': 'a restored file has other bytes than were archived',
   'copy-time': 'a restored file has another modification time than was noted',

@@ -5,11 +5,12 @@
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { join, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../errors.js';
+import { type Counts, countColumns } from './counts.js';
 
-export interface QuotaRow {
+export interface QuotaRow extends Counts {
   id: number;
   user: string;
   email: string;
@@ -18,7 +19,7 @@ export interface QuotaRow {
 /** @throws UnknownUserError */
 export async function findQuota(tx: Transaction, user: string): Promise<QuotaRow> {
   const [row] = await tx.query<QuotaRow>(
-    sql`SELECT id, "user", email FROM quota WHERE "user" = ${user} AND removed_at IS NULL`,
+    sql`SELECT q.id, q."user", q.email, ${countColumns} FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`,
   );
   if (!row) throw new UnknownUserError(user);
   return row;
@@ -64,16 +65,30 @@ async function refuse(tx: Transaction, quota: QuotaRow, requested: bigint): Prom
   throw new QuotaExceededError({ user: quota.user, size: figures?.size ?? 0n, used: figures?.used ?? 0n, requested });
 }
 
-/** Gives back what ended requests, or files that were let go, were charged. */
-export async function refund(tx: Transaction, charges: readonly { quotaId: number; bytes: bigint }[]): Promise<void> {
-  const [quotaIds, bytes] = [charges.map((c) => c.quotaId), charges.map((c) => c.bytes)];
+/** What a quota is charged and counted for. */
+export interface Charge extends Partial<Counts> {
+  quotaId: number;
+  bytes: bigint;
+}
+
+/** Gives back what ended requests, or files and paths that were let go, were charged and counted. */
+export async function refund(tx: Transaction, charges: readonly Charge[]): Promise<void> {
+  const columns = [
+    sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
+    sql`${charges.map(({ bytes }) => bytes)}::bigint[]`,
+    sql`${charges.map(({ openRequests = 0 }) => openRequests)}::int[]`,
+    sql`${charges.map(({ awaitedPaths = 0 }) => awaitedPaths)}::int[]`,
+    sql`${charges.map(({ standingPatterns = 0 }) => standingPatterns)}::int[]`,
+  ];
   await tx.query(
     sql`WITH back AS (
-          SELECT quota_id, sum(bytes) AS bytes FROM unnest(${quotaIds}::int[], ${bytes}::bigint[]) AS b (quota_id, bytes)
-          GROUP BY quota_id
+          SELECT quota_id, sum(bytes) AS bytes, sum(requests) AS requests, sum(paths) AS paths, sum(patterns) AS patterns
+          FROM unnest(${join(columns)}) AS b (quota_id, bytes, requests, paths, patterns) GROUP BY quota_id
         ), locked AS (
           SELECT q.id FROM quota q WHERE q.id IN (SELECT quota_id FROM back) ORDER BY q.id ${locking.quota}
         )
-        UPDATE quota q SET used = q.used - b.bytes FROM back b, locked l WHERE q.id = b.quota_id AND l.id = q.id`,
+        UPDATE quota q SET used = q.used - b.bytes, open_requests = q.open_requests - b.requests,
+          awaited_paths = q.awaited_paths - b.paths, standing_patterns = q.standing_patterns - b.patterns
+        FROM back b, locked l WHERE q.id = b.quota_id AND l.id = q.id`,
   );
 }

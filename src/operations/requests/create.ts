@@ -11,6 +11,7 @@ import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, findQuota } from '../quotas/charges.js';
+import { addCounts, checkCounts, countIn, countsOf } from '../quotas/counts.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { endOverdue } from './ends.js';
 import { holdListed, holdMatching, type Wish } from './first-files.js';
@@ -37,7 +38,7 @@ export interface CreateRequestInput extends LimitsInput {
  * Makes a request and charges it for the files that the catalogue knows; the rest joins when it appears, as far as the
  * request's limits and its quota allow then.
  * @returns the id of the request
- * @throws InvalidInputError, UnknownUserError, QuotaExceededError; nothing is stored then
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   return await audited(ctx, { operation: 'createRequest', kind: 'REQUEST', object: '', given: input }, (note) =>
@@ -53,6 +54,8 @@ async function create(ctx: Context, input: CreateRequestInput, note: Note): Prom
   await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
     const quota = await findQuota(tx, user);
+    const least = countsOf(wish, 0);
+    checkCounts(ctx, user, addCounts(quota, least), least); // early, before anything is stored only to be taken back
     await lockCatalogue(tx, 'shared');
     const first = addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first });
     const last = addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last });
@@ -65,11 +68,12 @@ async function create(ctx: Context, input: CreateRequestInput, note: Note): Prom
     );
     const id = (row as { id: number }).id;
     const made = { id, limits, isAllowed: mayPath(ctx, 'REQUEST') };
-    const bytes = wish.files
-      ? await holdListed(tx, made, wish.files)
+    const { bytes, unknown } = wish.files
+      ? await holdListed(ctx, tx, { ...made, quota }, wish.files)
       : await holdMatching(tx, { ...made, pattern: wish.pattern, quota });
+    const added = countsOf(wish, unknown);
+    checkCounts(ctx, user, await countIn(tx, quota, added), added);
     await charge(tx, quota, bytes);
-    if (bytes === 0n) await findQuota(tx, user); // which may have been removed before the request was stored
     await settleRequests(ctx, tx, [id]);
     await tx.query(note({ object: id }));
     return id;

@@ -6,7 +6,8 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../events.js';
 import { audited } from '../audit/audited.js';
 import { isLive, isWaiting } from '../conditions.js';
-import { refund } from '../quotas/charges.js';
+import { type Charge, refund } from '../quotas/charges.js';
+import { unknownPathsOf } from '../quotas/counts.js';
 import { lockOwnRequest } from './rows.js';
 
 /**
@@ -61,9 +62,10 @@ export async function endRequests(
   const ids = await lockRequests(tx, sql`${isLive} AND (${which})`);
   if (ids.length === 0) return 0;
   const retention = state === 'CANCELLED' ? sql`least(retention, ${ctx.now()}::timestamp)` : sql`retention`;
-  const ended = await tx.query<{ quotaId: number; bytes: bigint }>(
+  const ended = await tx.query<Charge>(
     sql`UPDATE request SET state = ${state}, is_released = false, retention = ${retention}
-        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes`,
+        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes, 1 AS "openRequests",
+          (pattern <> '')::int AS "standingPatterns", ${unknownPathsOf('request')} AS "awaitedPaths"`,
   );
   await refund(tx, ended);
   await dropRecalls(tx, sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`);

@@ -2,10 +2,12 @@
  * The files of a new request that the catalogue knows: charged together or not at all. All of it holds the catalogue's lock
  * (lockCatalogue in database/locks.ts), so that no file slips in between; how files come into a request later is in joins.ts.
  */
+import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { likeSubstring } from '../match.js';
 import { checkRoom, type QuotaRow } from '../quotas/charges.js';
+import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
 import { checkWithin, type Limits } from './limits.js';
 
 /** What a request asks for: a pattern, or a list of distinct paths. */
@@ -22,12 +24,23 @@ export interface NewRequest {
   isAllowed: Sql;
 }
 
+/** What came into a new request: bytes to be charged, and how many paths the catalogue does not know. */
+interface Taken {
+  bytes: bigint;
+  unknown: number;
+}
+
 /**
  * Holds the listed files that the catalogue knows, and notes the other paths.
- * @returns the bytes to be charged for them
- * @throws InvalidInputError when they are beyond the limits
+ * @throws InvalidInputError when they are beyond the limits; LimitReachedError early, where the user waits for enough paths
  */
-export async function holdListed(tx: Transaction, request: NewRequest, files: readonly string[]): Promise<bigint> {
+export async function holdListed(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest & { quota: QuotaRow },
+  files: readonly string[],
+): Promise<Taken> {
+  await checkUnknown(ctx, tx, request, files);
   // one statement, so that a path is either known or noted
   const [row] = await tx.query<{ files: number; bytes: string }>(
     sql`WITH listed AS (
@@ -42,20 +55,35 @@ export async function holdListed(tx: Transaction, request: NewRequest, files: re
      )
      SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM known`,
   );
-  const bytes = BigInt(row?.bytes ?? 0);
-  checkWithin(request.limits, { files: row?.files ?? 0, bytes });
-  return bytes;
+  const [known, bytes] = [row?.files ?? 0, BigInt(row?.bytes ?? 0)];
+  checkWithin(request.limits, { files: known, bytes });
+  return { bytes, unknown: files.length - known };
+}
+
+/** Refuses early what is beyond by far, so that nobody has long lists stored again and again only to be taken back. */
+async function checkUnknown(
+  ctx: Context,
+  tx: Transaction,
+  { quota, isAllowed }: NewRequest & { quota: QuotaRow },
+  files: readonly string[],
+): Promise<void> {
+  const all = countsOf({ pattern: '' }, files.length);
+  if (addCounts(quota, all).awaitedPaths <= ctx.config.limits.awaitedPaths) return;
+  const [row] = await tx.query<{ known: number }>(
+    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${isAllowed}`,
+  );
+  const added = countsOf({ pattern: '' }, files.length - (row?.known ?? 0));
+  checkCounts(ctx, quota.user, addCounts(quota, added), added);
 }
 
 /**
  * Holds the files whose path holds the pattern.
- * @returns the bytes to be charged for them
  * @throws InvalidInputError when they are beyond the limits, QuotaExceededError; before anything is stored
  */
 export async function holdMatching(
   tx: Transaction,
   request: NewRequest & { pattern: string; quota: QuotaRow },
-): Promise<bigint> {
+): Promise<Taken> {
   const match = likeSubstring(request.pattern);
   const [sum] = await tx.query<{ files: number; bytes: string }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE path LIKE ${match} AND ${request.isAllowed}`,
@@ -71,5 +99,5 @@ export async function holdMatching(
        RETURNING size
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
   );
-  return BigInt(held?.bytes ?? 0);
+  return { bytes: BigInt(held?.bytes ?? 0), unknown: 0 };
 }

@@ -81,6 +81,7 @@ async function takeJoining(tx: Transaction): Promise<number[]> {
           OR (NOT j.is_matched AND NOT EXISTS (
             SELECT FROM awaited_path a WHERE a.request_id = j.request_id AND a.path = j.path)))`,
   );
+  await countMet(tx);
   await leaveOutBeyond(tx);
   await takeWhatFits(tx);
   await storeTaken(tx);
@@ -90,6 +91,17 @@ async function takeJoining(tx: Transaction): Promise<number[]> {
         WHERE r.id = t.request_id RETURNING r.id`,
   );
   return grown.map((request) => request.id);
+}
+
+/** Paths that the catalogue knows now are awaited as unknown no more, whether they join or stay out. */
+async function countMet(tx: Transaction): Promise<void> {
+  await tx.query(
+    sql`UPDATE quota q SET awaited_paths = q.awaited_paths - m.paths FROM (
+       SELECT j.quota_id, count(*) AS paths
+       FROM joining j JOIN awaited_path a ON a.request_id = j.request_id AND a.path = j.path AND a.reason = 'UNKNOWN'
+       WHERE NOT j.is_matched GROUP BY j.quota_id
+     ) m WHERE q.id = m.quota_id`,
+  );
 }
 
 /**

@@ -48,8 +48,8 @@ async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Prom
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
     const held = await letGoHolds(tx, request.id);
     const dropped = await dropAwaited(tx, request.id);
-    if (held.files + dropped === 0) return;
-    await refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes }]);
+    if (held.files + dropped.paths === 0) return;
+    await refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
     await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
     await tx.query(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
     await recountRequests(tx, [request.id], ctx.now());
@@ -117,18 +117,18 @@ async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: 
 
 /**
  * A path whose file stayed out leaves a released hold, which keeps a pattern from taking the file later.
- * @returns how many paths are not awaited any more
+ * @returns how many paths are not awaited any more, and how many of them the catalogue did not know
  */
-async function dropAwaited(tx: Transaction, requestId: number): Promise<number> {
-  const [row] = await tx.query<{ count: number }>(
+async function dropAwaited(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
+  const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (
        DELETE FROM awaited_path a USING chosen c WHERE a.request_id = ${requestId} AND c.is_awaited AND a.path = c.path
-       RETURNING a.path, a.ordinal
+       RETURNING a.path, a.ordinal, a.reason
      ), kept_out AS (
        INSERT INTO hold (request_id, file_id, ordinal, size, state)
        SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d JOIN tape_file f ON f.path = d.path JOIN request r ON r.id = ${requestId}
        WHERE ${isAllowedIn('REQUEST')}
-     ) SELECT count(*)::int AS count FROM dropped`,
+     ) SELECT count(*)::int AS paths, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown FROM dropped`,
   );
-  return row?.count ?? 0;
+  return row ?? { paths: 0, unknown: 0 };
 }

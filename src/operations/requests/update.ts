@@ -10,6 +10,7 @@ import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
+import { checkCounts, countIn, countsOf, countUnknown } from '../quotas/counts.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { unpackRequest } from './compaction.js';
 import { endOverdue, endRequests } from './ends.js';
@@ -35,7 +36,7 @@ export interface UpdateRequestInput extends LimitsInput {
  * Changes what it is given and nothing else. A retention in the past ends the request; a later one revives it, charged
  * again for the files that it takes now. A greater limit lets files join at once that stayed out for it; one below what
  * a live request holds takes nothing from it.
- * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
 export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
   const { id, ...rest } = input;
@@ -150,8 +151,9 @@ function checkUpdate(input: UpdateRequestInput) {
  * as it fits. What was released stays so.
  */
 async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
-  // nobody may have noticed that its retention had passed: then it is still charged
-  if (!isEnded(request.state)) await refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
+  // nobody may have noticed that its retention had passed: then it is still charged, and counted
+  const isCounted = !isEnded(request.state);
+  if (isCounted) await refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   if (request.form !== 'ROWS') await unpackRequest(tx, request.id);
   await tx.query(
     sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
@@ -170,6 +172,16 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
           files_total = ${held.files}, files_on_disk = 0, files_failed = 0,
           bytes_total = ${held.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
   );
-  await joinRequest(ctx, tx, request);
+  if (isCounted) await joinRequest(ctx, tx, request);
+  else await joinCounted(ctx, tx, request, quota);
   await settleRequests(ctx, tx, [request.id]);
+}
+
+/** What the catalogue has come to know meanwhile is no path that the user waits for. */
+async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
+  const before = await countUnknown(tx, request.id);
+  const have = await countIn(tx, quota, countsOf(request, before));
+  await joinRequest(ctx, tx, request);
+  const left = await countUnknown(tx, request.id);
+  checkCounts(ctx, quota.user, { ...have, awaitedPaths: have.awaitedPaths - before + left }, countsOf(request, left));
 }
