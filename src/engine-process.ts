@@ -46,7 +46,7 @@ function tell(kind: EngineReport['kind'], onTold: () => void = () => {}): void {
 }
 
 async function begin({ connection }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
-  const runtime = attach(config, connection, CONNECTIONS);
+  const runtime = attach(config, connection, { poolSize: CONNECTIONS });
   close = runtime.close;
   try {
     await runtime.ctx.db.pulse.start();

@@ -34,7 +34,11 @@ const DATABASE = 'tapegate';
 export type Makes = 'database' | 'schema' | 'nothing';
 
 /** @throws NoDatabaseError */
-export async function openRuntime(config: Config, makes: Makes = 'database'): Promise<Runtime> {
+export async function openRuntime(
+  config: Config,
+  makes: Makes = 'database',
+  bounds: { statementMs?: number } = {},
+): Promise<Runtime> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
     for (const each of closers.splice(0).reverse()) await each();
@@ -46,7 +50,7 @@ export async function openRuntime(config: Config, makes: Makes = 'database'): Pr
     await prepareDatabase(config, connection, makes).catch((error) => {
       throw withReason(error);
     });
-    const { ctx, close: detach } = attach(config, connection);
+    const { ctx, close: detach } = attach(config, connection, bounds);
     closers.push(detach);
     const { db } = ctx;
     await db.pulse.start().catch((error) => {
@@ -62,15 +66,23 @@ export async function openRuntime(config: Config, makes: Makes = 'database'): Pr
 
 /**
  * What a process needs on a database that it, or another process of ours, has opened; `db.pulse.start` is to be called.
- * @param poolSize connections at most, of a process that another one keeps
+ * @param bounds `poolSize`: connections at most, of a process that another one keeps; `statementMs`: what a statement may take
  */
-export function attach(config: Config, connection: ClientConfig, poolSize?: number): Omit<Runtime, 'migrated'> {
+export function attach(
+  config: Config,
+  connection: ClientConfig,
+  { poolSize, statementMs }: { poolSize?: number; statementMs?: number },
+): Omit<Runtime, 'migrated'> {
   installExactJson();
   const hooks = { streamWrite: hideSecrets };
   const log = pino({ level: config.logLevel, base: null, hooks }, pino.destination({ dest: 2, sync: true }));
   // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them
   const quiet = log.child({}, { level: 'silent' });
-  const db = openDatabase(connection, poolSize === undefined ? { log } : { log: quiet, poolSize });
+  const db = openDatabase(connection, {
+    log: poolSize === undefined ? log : quiet,
+    ...(poolSize !== undefined && { poolSize }),
+    ...(statementMs !== undefined && { statementMs }),
+  });
   const events = new EventFeed(db);
   const now = () => db.clock.now();
   const refusals = new Refusals(db, log, now);

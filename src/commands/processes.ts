@@ -63,6 +63,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   REQUEST_PATHS, PATTERN_LENGTH              how many paths a request may name, and how short a pattern may be
   OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS
                                              what a user may have at once: requests, those by a pattern, unknown paths
+  STATEMENT_SECONDS                          how long a question to the database may take
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
@@ -94,7 +95,8 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   const closers: (() => Promise<void>)[] = [];
   try {
     const { openRuntime } = await import('../runtime.js');
-    const runtime = await openRuntime(config, parts.makes);
+    const bounds = parts.gateway ? { statementMs: config.limits.statementSeconds * 1000 } : {};
+    const runtime = await openRuntime(config, parts.makes, bounds);
     closers.unshift(() => runtime.close());
     await startParts(config, parts, runtime, closers);
     await stopped;

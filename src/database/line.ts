@@ -112,10 +112,15 @@ export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
-  if (isOfServer ? BUSY_CODES.test(code) : BUSY_TEXTS.test(text)) {
+  if (isOfServer ? BUSY_CODES.test(code) || isWaitOver(error) : BUSY_TEXTS.test(text)) {
     return new UnavailableError('busy', 'the database is too busy', error);
   }
   const isOfNetwork = (error as { syscall?: unknown } | undefined)?.syscall !== undefined;
   const isAway = isOfServer ? AWAY_CODES.test(code) : isOfNetwork || code === 'ETIMEDOUT' || AWAY_TEXTS.test(text);
   return isAway || error instanceof AggregateError ? away(error) : error;
+}
+
+/** It has waited for a lock as long as it may. One that does not wait has the same code, and texts come in many languages. */
+function isWaitOver(error: pg.DatabaseError): boolean {
+  return error.code === '55P03' && error.routine === 'ProcessInterrupts';
 }

@@ -37,6 +37,26 @@ export function observeTransactions(observer: TransactionObserver): () => void {
   return () => observers.delete(observer);
 }
 
+/**
+ * Whose statements may have ten million files to do with: each may take an hour, where others have a bound for each statement that
+ * suits a question. Their waits for locks have that bound all the same. (An import has a connection without any.)
+ */
+export const longTransactions: ReadonlySet<string> = new Set([
+  'createRequest',
+  'updateRequest',
+  'cancelRequest',
+  'expireRequests',
+  'endOverdue',
+  'releaseFiles',
+  'retryRequest',
+  'joinAwaited',
+  'compactRequest',
+]);
+
+const BEGIN = 'BEGIN';
+/** The bound of its connection becomes that of its waits. */
+const BEGIN_LONG = `BEGIN; SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`;
+
 const DEADLOCK = '40P01';
 const LOCK_NOT_AVAILABLE = '55P03';
 const MAX_ATTEMPTS = 10;
@@ -100,7 +120,7 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
     },
   };
   for (const observer of observers) observer.onBegin(run);
-  await client.query('BEGIN');
+  await client.query(longTransactions.has(name) ? BEGIN_LONG : BEGIN);
   try {
     const result = await work(tx);
     for (const task of last.values()) await task();

@@ -1,0 +1,111 @@
+/** How long a gateway waits for a statement, and what has as long as it takes. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { expireRequests } from '../../src/operations/requests/ends.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota, buildRow } from '../support/factories.js';
+import { sendGraphql } from '../support/graphql.js';
+import type { Gateway } from '../support/http.js';
+import { lock } from '../support/locks.js';
+import { cancel, made, release, update } from '../support/mutations.js';
+import { cleanUp, makeDataDir, startServer, stop } from '../support/process.js';
+import { errorBody, get, makeRequest, post, put } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
+
+/** What a statement may take: that of the app, whose every statement of a slow table takes longer. */
+const STATEMENT_MS = 500;
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp({ database: { statementMs: STATEMENT_MS } });
+  await addQuota(app.ctx, 'alice', 10_000n);
+  await app.ctx.db.pool.query(
+    `CREATE FUNCTION be_slow() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(${(2 * STATEMENT_MS) / 1000}); RETURN NULL; END $$`,
+  );
+});
+afterAll(async () => {
+  await app.close();
+  await cleanUp();
+});
+
+const TOO_BUSY = 'the database is too busy: try again later';
+
+function expectRefused(answer: Awaited<ReturnType<typeof get>>): void {
+  expect([answer.status, answer.headers.get('retry-after'), answer.body]).toEqual([503, '5', errorBody(TOO_BUSY)]);
+}
+
+/** While each change of a table takes longer than a statement may. */
+async function whileSlow<T>(table: string, change: string, work: () => Promise<T>): Promise<T> {
+  await app.ctx.db.pool.query(`CREATE TRIGGER slow AFTER ${change} ON ${table} EXECUTE FUNCTION be_slow()`);
+  try {
+    return await work();
+  } finally {
+    await app.ctx.db.pool.query(`DROP TRIGGER slow ON ${table}`);
+  }
+}
+
+test('a statement that takes longer than it may is answered 503, and nothing is stored', async () => {
+  const id = await makeRequest(app, { quota: 'alice', files: ['/a'] });
+  const before = await dumpTables(app.ctx);
+  const setQuota = 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }';
+  const { body } = await whileSlow('quota', 'UPDATE', () => sendGraphql(app, { query: setQuota }));
+  expect(body.errors).toMatchObject([{ message: TOO_BUSY, extensions: { code: 'UNAVAILABLE', retryAfterSeconds: 5 } }]);
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  const unlock = await lock(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE');
+  try {
+    // questions, by either way to the database, and changes, which wait for the lock as long
+    for (const path of ['/requests', `/requests/${id}`, '/quota/alice']) expectRefused(await get(app, path));
+    expectRefused(await post(app, { quota: 'alice', files: ['/b'] }));
+    expectRefused(await put(app, id, { quota: 'alice', label: 'mine' }));
+  } finally {
+    await unlock();
+  }
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  expect((await get(app, `/requests/${id}`)).status).toBe(200);
+});
+
+test('what waits for a single row waits no longer than a statement may, and stores nothing', async () => {
+  const id = await makeRequest(app, { quota: 'alice', files: ['/row'] });
+  const before = await dumpTables(app.ctx);
+  const unlock = await lock(app, `SELECT FROM quota WHERE "user" = 'alice' FOR UPDATE`);
+  try {
+    expectRefused(await post(app, { quota: 'alice', files: ['/c'] }));
+    expectRefused(await put(app, id, { quota: 'alice', retention: '2020-01-01' }));
+  } finally {
+    await unlock();
+  }
+  expect(await dumpTables(app.ctx)).toEqual(before);
+});
+
+test('what may have millions of files to do with, and an import, have longer', async () => {
+  const id = await whileSlow('awaited_path', 'INSERT', () =>
+    made(app, { quota: 'alice', files: ['/long/a', '/long/b'] }),
+  );
+  await whileSlow('awaited_path', 'DELETE', () => release(app, { id, paths: ['/long/a'] }));
+  await whileSlow('request', 'UPDATE', () => cancel(app, id));
+  const revived = await whileSlow('hold', 'UPDATE', () => update(app, { id, retention: '2999-01-01T00:00:00' }));
+  expect(revived).toMatchObject({ __typename: 'Request', state: 'COMPLETED' });
+  await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [id]);
+  expect(await whileSlow('quota', 'UPDATE', () => expireRequests(app.ctx))).toBe(1);
+  const result = await whileSlow('tape_file', 'INSERT', () =>
+    importRows(app.ctx, [buildRow({ line: 1, path: '/long/c' })]),
+  );
+  expect(result).toMatchObject({ added: 1 });
+  // the connections that they had are as they were
+  const { body } = await whileSlow('quota', 'UPDATE', () =>
+    sendGraphql(app, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }' }),
+  );
+  expect(body.errors).toMatchObject([{ extensions: { code: 'UNAVAILABLE' } }]);
+});
+
+test('STATEMENT_SECONDS says it to a gateway', async () => {
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: makeDataDir(), PORT: '0', STATEMENT_SECONDS: '1' };
+  const server: Gateway & Awaited<ReturnType<typeof startServer>> = await startServer('serve', { env });
+  const unlock = await lock(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE');
+  try {
+    expectRefused(await get(server, '/requests/1'));
+  } finally {
+    await unlock();
+    await stop(server);
+  }
+});
