@@ -30,6 +30,8 @@ export const limitRows = {
   streamOperations: ['STREAM_OPERATIONS', 1, MOST, 100],
   /** Of a request: paths that it names, and characters of its pattern at least. */
   requestPaths: ['REQUEST_PATHS', 1, MOST, 250_000],
+  /** Of a request in all, by a list or a pattern: none unless given. */
+  requestFiles: ['REQUEST_FILES', 1, MOST, MOST],
   patternLength: ['PATTERN_LENGTH', 1, 2048, 1],
   /** Letters within a minute, in all and of a user: a quarter of them at once, and then evenly. What is over that waits. */
   mailRate: ['MAIL_RATE', 1, MOST, 120],

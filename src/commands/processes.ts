@@ -60,7 +60,8 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
   HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
   MAIL_RATE, USER_MAIL_RATE                  letters within a minute, in all and of a user; the rest waits
-  REQUEST_PATHS, PATTERN_LENGTH              how many paths a request may name, and how short a pattern may be
+  REQUEST_PATHS, REQUEST_FILES, PATTERN_LENGTH
+                                             how many paths a request may name, and files have; how short a pattern may be
   OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS
                                              what a user may have at once: requests, those by a pattern, unknown paths
   STATEMENT_SECONDS                          how long a question to the database may take

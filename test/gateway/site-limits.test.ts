@@ -2,9 +2,14 @@
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { create, update } from '../support/mutations.js';
+import { addFiles } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+import { cancel, create, made, update } from '../support/mutations.js';
+import { viewRequest } from '../support/request-view.js';
 import { errorBody, makeRequest, post, put, readRequest } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
 
 let app: TestApp;
 afterEach(() => app.close());
@@ -25,6 +30,50 @@ test('a request names a bounded number of paths, and its pattern has its least l
   expect(await create(app, { quota: 'alice', pattern: '/ab' })).toMatchObject({ message: `pattern ${short}` });
   await makeRequest(app, { quota: 'alice', files: [...files.slice(1), '/d'] });
   await makeRequest(app, { quota: 'alice', patterns: '/abc' });
+});
+
+test('a request has a bounded number of files in all, however it names them and whatever its own limit is', async () => {
+  await start({ requestFiles: 2 });
+  const add = (...names: string[]) =>
+    addFiles(
+      app.ctx,
+      names.map((name) => ({ path: `/all/${name}`, size: 1n, stage: 'ONDISK' })),
+    );
+  await add('a', 'b', 'c');
+  const before = await dumpTables(app.ctx);
+  const message = 'files of a request may be 2 (REQUEST_FILES), and it takes 3';
+  const files = ['/all/a', '/all/b', '/all/c', '/all/never'];
+  for (const [input, contract] of [
+    [{ files }, { files }],
+    [{ pattern: '/all/' }, { patterns: '/all/' }],
+  ]) {
+    const posted = await post(app, { quota: 'alice', ...contract });
+    expect([posted.status, posted.body]).toEqual([400, errorBody(message)]);
+    expect(await create(app, { quota: 'alice', ...input, maxFiles: 10 })).toMatchObject({ field: 'files', message });
+    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { ... on Failure { message } } }`;
+    expect(await askData(app, estimate, { input: { quota: 'alice', ...input } })).toEqual({ result: { message } });
+  }
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  // what appears later joins up to the limit, and the rest stays out visibly
+  const id = await made(app, { quota: 'alice', pattern: '/all/later', maxFiles: 10 });
+  const narrow = await made(app, { quota: 'alice', pattern: '/all/later', maxFiles: 1 });
+  await add('later1', 'later2', 'later3');
+  await joinAwaited(app.ctx);
+  const look = async (request: number) => {
+    const { holds, awaited } = await viewRequest(app, request);
+    return [holds.map(({ path }) => path), awaited.map(({ path, reason }) => `${path} ${reason}`)];
+  };
+  expect(await look(id)).toEqual([['/all/later1', '/all/later2'], ['/all/later3 LIMIT']]);
+  expect(await look(narrow)).toEqual([['/all/later1'], ['/all/later2 LIMIT', '/all/later3 LIMIT']]);
+  app.ctx.config.limits.requestFiles = 3;
+  await joinAwaited(app.ctx);
+  expect(await look(id)).toEqual([['/all/later1', '/all/later2', '/all/later3'], []]);
+  // what is beyond it by now lives on, and is not revived
+  app.ctx.config.limits.requestFiles = 2;
+  await joinAwaited(app.ctx);
+  expect(await update(app, { id, label: 'mine' })).toMatchObject({ __typename: 'Request', filesTotal: 3 });
+  await cancel(app, id);
+  expect(await update(app, { id, retention: '2999-01-01T00:00:00' })).toMatchObject({ field: 'files', message });
 });
 
 test.each([

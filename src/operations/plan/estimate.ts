@@ -93,7 +93,7 @@ export async function estimateRequest(
     bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
   });
   const all = sum(groups);
-  checkWithin(limits, all);
+  checkWithin(ctx, limits, all);
   const onDisk = sum(groups.filter((group) => group.isOnDisk));
   const atPrimaryPlace = sum(groups.filter((group) => group.isAtPrimaryPlace));
   const onTape = groups.filter((group) => !group.isOnDisk);

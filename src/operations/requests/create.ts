@@ -70,7 +70,7 @@ async function create(ctx: Context, input: CreateRequestInput, note: Note): Prom
     const made = { id, limits, isAllowed: mayPath(ctx, 'REQUEST') };
     const { bytes, unknown } = wish.files
       ? await holdListed(ctx, tx, { ...made, quota }, wish.files)
-      : await holdMatching(tx, { ...made, pattern: wish.pattern, quota });
+      : await holdMatching(ctx, tx, { ...made, pattern: wish.pattern, quota });
     const added = countsOf(wish, unknown);
     checkCounts(ctx, user, await countIn(tx, quota, added), added);
     await charge(tx, quota, bytes);

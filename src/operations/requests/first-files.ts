@@ -56,7 +56,7 @@ export async function holdListed(
      SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM known`,
   );
   const [known, bytes] = [row?.files ?? 0, BigInt(row?.bytes ?? 0)];
-  checkWithin(request.limits, { files: known, bytes });
+  checkWithin(ctx, request.limits, { files: known, bytes });
   return { bytes, unknown: files.length - known };
 }
 
@@ -81,6 +81,7 @@ async function checkUnknown(
  * @throws InvalidInputError when they are beyond the limits, QuotaExceededError; before anything is stored
  */
 export async function holdMatching(
+  ctx: Context,
   tx: Transaction,
   request: NewRequest & { pattern: string; quota: QuotaRow },
 ): Promise<Taken> {
@@ -89,7 +90,7 @@ export async function holdMatching(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE path LIKE ${match} AND ${request.isAllowed}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
-  checkWithin(request.limits, { files: sum?.files ?? 0, bytes });
+  checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
   await checkRoom(tx, request.quota, bytes);
   const [held] = await tx.query<{ bytes: string }>(
     sql`WITH held AS (

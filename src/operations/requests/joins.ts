@@ -11,6 +11,7 @@ import { isAllowedIn } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { likeSubstring } from '../match.js';
 import { settleHolds } from './holds.js';
+import { mostFiles } from './limits.js';
 
 /**
  * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the paths, each
@@ -65,14 +66,14 @@ export async function storeJoining(
   tx: Transaction,
   { isSettled = true }: { isSettled?: boolean } = {},
 ): Promise<boolean> {
-  const grown = (await tx.query(sql`SELECT FROM joining LIMIT 1`)).length > 0 ? await takeJoining(tx) : [];
+  const grown = (await tx.query(sql`SELECT FROM joining LIMIT 1`)).length > 0 ? await takeJoining(ctx, tx) : [];
   const joined = sql`(h.request_id, h.file_id) IN (SELECT request_id, file_id FROM joining WHERE is_taken)`;
   if (isSettled) await settleHolds(ctx, tx, grown, joined);
   await tx.query(sql`DROP TABLE joining`);
   return grown.length > 0;
 }
 
-async function takeJoining(tx: Transaction): Promise<number[]> {
+async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await tx.query(sql`ANALYZE joining`);
   // whoever had them locked before may have ended them, let the same files join, or released the paths
   await tx.query(
@@ -82,7 +83,7 @@ async function takeJoining(tx: Transaction): Promise<number[]> {
             SELECT FROM awaited_path a WHERE a.request_id = j.request_id AND a.path = j.path)))`,
   );
   await countMet(tx);
-  await leaveOutBeyond(tx);
+  await leaveOutBeyond(ctx, tx);
   await takeWhatFits(tx);
   await storeTaken(tx);
   const grown = await tx.query<{ id: number }>(
@@ -108,14 +109,14 @@ async function countMet(tx: Transaction): Promise<void> {
  * What would be beyond the limits of a request, if the quota took all of it, takes no room from other requests, from the first
  * such file on.
  */
-async function leaveOutBeyond(tx: Transaction): Promise<void> {
+async function leaveOutBeyond(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
        SELECT request_id, file_id, count(*) OVER in_order AS files, sum(size) OVER in_order AS bytes
        FROM joining WINDOW in_order AS (PARTITION BY request_id ORDER BY path, file_id)
      ) t JOIN request r ON r.id = t.request_id
      WHERE t.request_id = j.request_id AND t.file_id = j.file_id
-       AND (r.files_total + t.files > r.max_files OR r.bytes_total + t.bytes > r.max_bytes)`,
+       AND (r.files_total + t.files > ${mostFiles(ctx)} OR r.bytes_total + t.bytes > r.max_bytes)`,
   );
 }
 
@@ -217,9 +218,9 @@ export async function joinRequest(
  * first path that waits for the quota, and the first that waits for the limit. (What the catalogue did not know joins with
  * the import that brings it.)
  */
-const movable = sql`
+const movable = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
-    SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= r.max_files OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
+    SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= ${mostFiles(ctx)} OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
     FROM request r CROSS JOIN (VALUES ('LIMIT'::"AwaitedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
       SELECT a.path, a.reason FROM awaited_path a WHERE a.request_id = r.id AND a.reason = k.reason ORDER BY a.path LIMIT 1
     ) a JOIN tape_file f ON f.path = a.path
@@ -235,7 +236,7 @@ const movable = sql`
 
 /** Lets files join that were refused for a full quota or a limit, where there is room again; else it writes nothing. */
 export async function joinAwaited(ctx: Context): Promise<void> {
-  const { rows } = await ctx.db.pool.query<{ quota_id: number }>(movable);
+  const { rows } = await ctx.db.pool.query<{ quota_id: number }>(movable(ctx));
   if (rows.length === 0) return;
   const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
   await transaction(ctx.db.pool, 'joinAwaited', async (tx) => {

@@ -1,4 +1,6 @@
 /** What a request may take at most, whatever its quota would allow: a pattern that runs away stops there. */
+import type { Context } from '../../context.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
 import { checkBytes } from '../input.js';
 
@@ -31,12 +33,24 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
  * For files that are taken together or not at all, as when a request is made. Equal to the limit still fits.
  * @throws InvalidInputError with the limit and what it would have to be
  */
-export function checkWithin(limits: Limits, taken: { files: number; bytes: bigint }): void {
+export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {
   const { maxFiles, maxBytes } = limits;
+  const { requestFiles } = config.limits;
+  if (taken.files > requestFiles) {
+    throw new InvalidInputError(
+      'files',
+      `of a request may be ${requestFiles} (REQUEST_FILES), and it takes ${taken.files}`,
+    );
+  }
   if (maxFiles !== null && taken.files > maxFiles) {
     throw new InvalidInputError('maxFiles', `is ${maxFiles}, and the request takes ${taken.files} files`);
   }
   if (maxBytes !== null && taken.bytes > maxBytes) {
     throw new InvalidInputError('maxBytes', `is ${maxBytes}, and the files of the request have ${taken.bytes} bytes`);
   }
+}
+
+/** How many files the request `r` may hold, by its own limit and the site's. */
+export function mostFiles({ config }: Context): Sql {
+  return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
 }

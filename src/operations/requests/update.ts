@@ -164,7 +164,7 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
         WHERE request_id = ${request.id} AND state <> 'RELEASED'`,
   );
   const held = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
-  checkWithin(request, held);
+  checkWithin(ctx, request, held);
   await charge(tx, quota, held.bytes);
   await tx.query(
     sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
