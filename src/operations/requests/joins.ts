@@ -12,6 +12,7 @@ import { isLive } from '../conditions.js';
 import { likeSubstring } from '../match.js';
 import { settleHolds } from './holds.js';
 import { mostFiles } from './limits.js';
+import { findMatched } from './matches.js';
 
 /**
  * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the paths, each
@@ -32,19 +33,24 @@ async function joinFiles(
   return await storeJoining(ctx, tx, options);
 }
 
+const matched = sql`matched m JOIN request r ON r.id = m.request_id JOIN tape_file f ON f.id = m.file_id`;
+
 /** Makes the temporary table `joining`, of what may join: nothing is locked yet. */
 export async function findJoining(
   ctx: Context,
   tx: Transaction,
   files: Sql,
-  { isNew, which = sql`true` }: { isNew: boolean; which?: Sql },
+  { isNew, which }: { isNew: boolean; which?: Sql },
 ): Promise<void> {
-  const isOpen = sql`${isLive} AND r.retention > ${ctx.now()} AND ${isAllowedIn('REQUEST')} AND ${which}`;
+  const isStanding = sql`${isLive} AND r.retention > ${ctx.now()} AND ${which ?? sql`true`}`;
+  const isOpen = sql`${isStanding} AND ${isAllowedIn('REQUEST')}`;
+  const isMatched = isNew && which === undefined;
+  if (isMatched) await findMatched(tx, files, isStanding);
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, true, false, false
-    FROM request r JOIN tape_file f ON strpos(f.path, r.pattern) > 0
-    WHERE r.pattern <> '' AND ${isOpen} AND f.id IN (${files})
+    FROM ${isMatched ? matched : sql`request r JOIN tape_file f ON f.id IN (${files}) AND strpos(f.path, r.pattern) > 0`}
+    WHERE r.pattern <> '' AND ${isOpen}
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
   await tx.query(
@@ -54,6 +60,7 @@ export async function findJoining(
         FROM awaited_path a JOIN tape_file f ON f.path = a.path JOIN request r ON r.id = a.request_id
         WHERE ${isOpen} AND f.id IN (${files}) ${isNew ? byPattern : empty}`,
   );
+  if (isMatched) await tx.query(sql`DROP TABLE matched`);
 }
 
 /**
