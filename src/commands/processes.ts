@@ -10,7 +10,7 @@ import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { readEnvironment } from './context.js';
-import { printLine } from './output.js';
+import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
   program
@@ -194,5 +194,5 @@ function announce(config: Config, url: string, demo: Demo | undefined): void {
     lines.push(`${what}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${server}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  for (const line of lines) printLine(line);
+  printText(`${lines.map(printable).join('\n')}\n`); // at once: whoever waits for it has all of it
 }

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
@@ -9,6 +9,7 @@ import {
   cleanUp,
   kill,
   makeDataDir,
+  READY,
   type Running,
   runCli,
   serverPid,
@@ -22,6 +23,14 @@ import { DEMO, hashTree, hashVolumes, isReady, readFiles, waitForEnd } from '../
 import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
+
+test('a server is waited for until it has said all, also where that comes line by line', () => {
+  const readme = readFileSync(path.join(packageRoot, 'README.md'), 'utf8');
+  const [, said = ''] = /\$ npm start\n(Tapegate is ready[\s\S]*?)```/.exec(readme) ?? [];
+  const lines = `${said}\n`.split(/(?<=\n)/);
+  const isWhole = lines.map((_, n) => READY.test(lines.slice(0, n + 1).join('')));
+  expect(isWhole).toEqual(lines.map((_, n) => n === lines.length - 1));
+});
 
 test('the line that a first start prints, pasted, restores what is on the volumes', async () => {
   const dataDir = makeDataDir();

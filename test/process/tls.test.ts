@@ -124,15 +124,16 @@ async function waitForLog(): Promise<void> {
 }
 
 test('start says https, and commands trust a private authority by NODE_EXTRA_CA_CERTS', async () => {
-  const server = await startServer('start', { env: { ...environment, DATA_DIR: makeDataDir(), ENGINE: 'off' } });
+  const DATA_DIR = makeDataDir();
+  const server = await startServer('start', { env: { ...environment, DATA_DIR, ENGINE: 'off' } });
   const { url } = server;
   const authority = { NODE_EXTRA_CA_CERTS: files.tlsCert };
   expect(url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
   expect(server.stdout()).toContain(`  GraphQL    ${url}/graphql\n`);
   expect(server.stdout()).toContain(`TAPEGATE_URL=${url} npx tapegate request`);
-  const listed = await runCli(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, ...authority } });
+  const listed = await runCli(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, DATA_DIR, ...authority } });
   expect(listed).toMatchObject({ code: 0, stderr: '' });
-  const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url } });
+  const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url, DATA_DIR } });
   expect([refused.code, refused.stderr]).toEqual([
     4,
     `tapegate: ${url}: self-signed certificate (NODE_EXTRA_CA_CERTS names the file of a private authority)\n`,

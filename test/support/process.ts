@@ -105,10 +105,13 @@ export async function runCli(args: string[], options: RunOptions = {}): Promise<
   return await startCli(args, options).ended;
 }
 
+/** All that a `start` or `serve` says when it is ready; it may come in parts, that end wherever a line does. */
+export const READY = /ready at (\S+)\n[\s\S]*In another terminal.*\n\n.+\n\n$/;
+
 /** A `start` or `serve` that is ready, on a port of its own. */
 export async function startServer(command: string, options: RunOptions): Promise<Running & { url: string }> {
   const running = startCli([command], { ...options, env: { PORT: '0', LOG_LEVEL: 'warn', ...options.env } });
-  const [, url = ''] = await running.waitForOutput(/ready at (\S+)\n[\s\S]*In another terminal[\s\S]*\n\n$/);
+  const [, url = ''] = await running.waitForOutput(READY);
   return { ...running, url };
 }
 
