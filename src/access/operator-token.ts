@@ -1,6 +1,6 @@
 /** The operator's token of a host is made, for the commands of whoever may read it there. */
 import { randomUUID } from 'node:crypto';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import type { Context } from '../context.js';
@@ -23,15 +23,29 @@ async function leaveOperatorToken(ctx: Context): Promise<void> {
   const { dataDir } = ctx.config;
   const file = operatorTokenFile(dataDir);
   const note = `made at a start, in ${path.resolve(file)} of ${hostname()}`;
-  const { token, secret } = await createToken(ctx, { name: 'operator', role: 'OPERATOR', note });
   await mkdir(dataDir, { recursive: true });
   // under another name first: a name that somebody else has made is not written to
   const fresh = `${file}.${randomUUID()}`;
+  const handle = await open(fresh, 'wx', 0o600);
   try {
-    await writeFile(fresh, `${secret}\n`, { flag: 'wx', mode: 0o600 });
-    await rename(fresh, file);
+    await handle.write(' '.repeat(ROOM_BYTES)); // a token that nobody can keep is not made
+    const made = await createToken(ctx, { name: 'operator', role: 'OPERATOR', note });
+    await keep(handle, { secret: made.secret, fresh, file }).catch(async (error) => {
+      await revokeToken(ctx, made.token.id);
+      throw error;
+    });
+    for (const id of await findNoted(ctx, note)) if (id < made.token.id) await revokeToken(ctx, id);
   } finally {
+    await handle.close();
     await rm(fresh, { force: true });
   }
-  for (const id of await findNoted(ctx, note)) if (id < token.id) await revokeToken(ctx, id);
+}
+
+/** More than a token takes. */
+const ROOM_BYTES = 256;
+
+async function keep(handle: FileHandle, { secret, fresh, file }: Record<'secret' | 'fresh' | 'file', string>) {
+  const { bytesWritten } = await handle.write(`${secret}\n`, 0);
+  await handle.truncate(bytesWritten);
+  await rename(fresh, file);
 }

@@ -147,7 +147,9 @@ async function leaveOperatorToken(ctx: Context): Promise<void> {
   if (!ctx.config.access.auth.has('token')) return;
   const { ensureOperatorToken } = await import('../access/operator-token.js');
   await ensureOperatorToken(ctx).catch((error) => {
-    ctx.log.warn(`no operator's token is left in DATA_DIR: ${messageOf(error)}`);
+    ctx.log.warn(
+      `no operator's token is left in DATA_DIR, so that operators need one of their own: ${messageOf(error)}`,
+    );
   });
 }
 

@@ -1,12 +1,15 @@
 /** To whom commands show the operator's token of a host. */
 
-import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, chownSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import { isListenerOf } from '../../src/access/listeners.js';
-import { cleanUp, makeDataDir, runCli, startProcess } from '../support/process.js';
+import { startApp } from '../support/app.js';
+import { cleanUp, makeDataDir, runCli, startProcess, startServer, stop } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 const NOBODY = 65_534;
 const isRoot = process.getuid?.() === 0;
@@ -92,3 +95,54 @@ test('who listens at one address alone is not met at another, and nobody is wher
   expect(await isListenerOf('::1', port, [own])).toBe(false);
   if (!isRoot) expect(await isListenerOf('127.0.0.1', port, [own + 1])).toBe(false);
 });
+
+/** A file system of 1 MB, where mounting is allowed. */
+function mountSmall(): string | undefined {
+  const place = makeTempDir();
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,mode=755', 'tapegate-test', place], { stdio: 'ignore' });
+    return place;
+  } catch {
+    rmSync(place, { recursive: true });
+    return undefined;
+  }
+}
+
+const small = mountSmall();
+afterAll(() => {
+  if (small === undefined) return;
+  execFileSync('umount', ['-l', small]);
+  rmSync(small, { recursive: true });
+});
+
+test.skipIf(small === undefined)(
+  'a start whose DATA_DIR is full or read-only goes on without a token, says so, and makes none',
+  async () => {
+    const place = small ?? '';
+    const app = await startApp();
+    const ballast = path.join(place, 'ballast');
+    expect(() => writeFileSync(ballast, Buffer.alloc(2_000_000))).toThrow('ENOSPC');
+    const remount = (mode: 'ro' | 'rw') => execFileSync('mount', ['-o', `remount,${mode}`, place]);
+    const start = async () => {
+      const server = await startServer('serve', { env: { DATABASE_URL: app.databaseUrl, DATA_DIR: place } });
+      const { status } = await fetch(`${server.url}/tape_control/api/v1/requests`);
+      const { code, stderr } = await stop(server);
+      return { status, code, stderr };
+    };
+    const served = (problem: string) => ({
+      status: 200,
+      code: 0,
+      stderr: expect.stringMatching(new RegExp(`no operator's token is left in DATA_DIR[^\n]*${problem}`)),
+    });
+    expect(await start()).toEqual(served('ENOSPC'));
+    remount('ro');
+    expect(await start()).toEqual(served('EROFS'));
+    remount('rw');
+    const made = () => app.ctx.db.prisma.apiToken.count({ where: { note: { startsWith: 'made at a start' } } });
+    expect([await made(), readdirSync(place)]).toEqual([0, ['ballast']]);
+    rmSync(ballast);
+    expect(await start()).toMatchObject({ status: 200, code: 0, stderr: '' });
+    expect([await made(), readdirSync(place)]).toEqual([1, ['operator.token']]);
+    await app.close();
+  },
+);
