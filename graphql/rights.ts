@@ -3,7 +3,13 @@ import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.
 import type { PathRule } from '../src/generated/prisma/client.js';
 import { MemberKind, PathAction, RuleKind } from '../src/generated/prisma/enums.js';
 import { type Member, readMembers, removeMember, setMember } from '../src/operations/access/members.js';
-import { listPathRules, removePathRule, setPathRule } from '../src/operations/access/path-rules.js';
+import {
+  type AlikeFolder,
+  listPathRules,
+  readFilesBelow,
+  removePathRule,
+  setPathRule,
+} from '../src/operations/access/path-rules.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { compareKeys, pageOf, type RowKey } from './made-pages.js';
@@ -76,6 +82,19 @@ const RuleKindType = builder.enumType('RuleKind', {
   },
 });
 
+const AlikeFolderType = builder.objectRef<AlikeFolder>('AlikeFolder').implement({
+  description:
+    'A folder whose name looks the same and is written in another Unicode normal form (NFC, NFD): it is another folder.',
+  fields: (t) => ({
+    prefix: t.exposeString('prefix', { description: 'The folder, as the catalogue has it.' }),
+    filesBelow: t.exposeInt('filesBelow', {
+      description: 'Files of the catalogue below it, counted up to 10,000.',
+    }),
+  }),
+});
+
+const filesBelowOf = createBatch(readFilesBelow);
+
 const PathRuleType = builder.prismaObject('PathRule', {
   description:
     'Who may do something with the files below a folder. Of the folders above a file, the longest that has rules for the action ' +
@@ -89,6 +108,19 @@ const PathRuleType = builder.prismaObject('PathRule', {
     action: t.expose('action', { type: PathActionType, description: 'What is done.' }),
     kind: t.expose('kind', { type: RuleKindType, description: 'Who may.' }),
     name: t.exposeString('name', { description: 'Of the user or the group; empty for everybody.' }),
+    filesBelow: t.int({
+      description: 'Files of the catalogue below the folder now, counted up to 10,000.',
+      complexity: { field: 20 },
+      select: { prefix: true },
+      resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix))?.filesBelow ?? 0,
+    }),
+    alike: t.field({
+      type: [AlikeFolderType],
+      description: 'Folders that look the same and have files: the rule does not hold for those.',
+      complexity: { field: 20 },
+      select: { prefix: true },
+      resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix))?.alike ?? [],
+    }),
   }),
 });
 

@@ -2,7 +2,7 @@
 import { Argument, type Command } from 'commander';
 import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export function registerRule(program: Command): void {
   const rule = program.command('rule').description('who may list, request and fetch the files below a folder');
@@ -43,6 +43,12 @@ interface Rule {
   name: string;
 }
 
+/** A rule, and what it meets in the catalogue. */
+interface MetRule extends Rule {
+  filesBelow: number;
+  alike: { prefix: string; filesBelow: number }[];
+}
+
 interface RuleOptions extends OutputOptions {
   user?: string;
   group?: string;
@@ -50,9 +56,13 @@ interface RuleOptions extends OutputOptions {
 }
 
 const FIELDS = 'prefix action kind name';
-const RESULT = `... on PathRule { ${FIELDS} } ${FAILURE}`;
-const SET = `mutation ($input: PathRuleInput!) { result: setPathRule(input: $input) { ${RESULT} } }`;
-const REMOVE = `mutation ($input: PathRuleInput!) { result: removePathRule(input: $input) { ${RESULT} } }`;
+const MET = 'filesBelow alike { prefix filesBelow }';
+const SET = `mutation ($input: PathRuleInput!) {
+  result: setPathRule(input: $input) { ... on PathRule { ${FIELDS} ${MET} } ${FAILURE} }
+}`;
+const REMOVE = `mutation ($input: PathRuleInput!) {
+  result: removePathRule(input: $input) { ... on PathRule { ${FIELDS} } ${FAILURE} }
+}`;
 const LIST = `query ($first: Int!, $after: String) {
   pathRules(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
 }`;
@@ -73,10 +83,34 @@ function readRule({ action, prefix }: Given, { user, group, everybody }: RuleOpt
 const whoOf = ({ kind, name }: Rule) => (kind === 'EVERYBODY' ? 'everybody' : `${kind.toLowerCase()} ${name}`);
 
 async function setRule(url: string, given: Given, options: RuleOptions): Promise<void> {
-  const { result } = await ask<{ result: Result<Rule> }>(url, SET, { input: readRule(given, options) });
+  const { result } = await ask<{ result: Result<MetRule> }>(url, SET, { input: readRule(given, options) });
   const rule = unwrapResult(result);
+  const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
   if (options.json) printJson(rule);
-  else printLine(`${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`);
+  else printLine(`${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`);
+  if (rule.filesBelow === 0)
+    noteLine(`the catalogue has no file below ${rule.prefix} now: see that it is the one that is meant`);
+  for (const { prefix, filesBelow } of rule.alike) {
+    noteLine(
+      `${formatCount(filesBelow)} below a folder that looks the same and is written otherwise (Unicode), for which this rule does not hold: ${quoteForShell(prefix)}`,
+    );
+  }
+}
+
+/** A gateway counts no further. */
+const MOST_COUNTED = 10_000;
+
+function formatCount(files: number): string {
+  if (files >= MOST_COUNTED) return '10,000 files or more';
+  return files === 1 ? '1 file' : `${files.toLocaleString('en')} files`;
+}
+
+/** As bash takes it, and so that one sees what it is made of. */
+function quoteForShell(text: string): string {
+  const narrow = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  const wide = (c: string) => `\\U${(c.codePointAt(0) ?? 0).toString(16).padStart(8, '0')}`;
+  const quoted = text.replace(/[\\']/g, '\\$&').replace(/[^\x20-\x7e]/gu, (c) => (c.length > 1 ? wide(c) : narrow(c)));
+  return `$'${quoted}'`;
 }
 
 async function removeRule(url: string, given: Given, options: RuleOptions): Promise<void> {

@@ -272,3 +272,39 @@ test('mail tells where a copy is where the request may fetch it', async () => {
   expect(rows[0]?.body).toContain('/mnt/r/open/1');
   expect(rows[0]?.body).not.toContain('/mnt/r/closed/1');
 });
+
+test('a rule tells how many files it meets, and where a folder that looks the same has some', async () => {
+  const [nfc, nfd] = ['/r\u00e9sum\u00e9', '/re\u0301sume\u0301'];
+  await addFiles(
+    app.ctx,
+    [`${nfd}/1`, `${nfd}/2`, `${nfd}s/1`, '/one'].map((path) => ({ path })),
+  );
+  const set = async (prefix: string) => {
+    const { setPathRule: rule } = await askData<{ setPathRule: object }>(
+      app,
+      `mutation ($prefix: String!) { setPathRule(input: { prefix: $prefix, action: FETCH, kind: EVERYBODY }) {
+        ... on PathRule { prefix filesBelow alike { prefix filesBelow } } } }`,
+      { prefix },
+    );
+    return rule;
+  };
+  expect(await set(nfc)).toEqual({ prefix: nfc, filesBelow: 0, alike: [{ prefix: nfd, filesBelow: 2 }] });
+  expect(await set(nfd)).toEqual({ prefix: nfd, filesBelow: 2, alike: [] });
+  expect(await set('/one')).toEqual({ prefix: '/one', filesBelow: 1, alike: [] });
+  expect(await set('/')).toEqual({ prefix: '/', filesBelow: 8, alike: [] });
+  await app.ctx.db.pool.query(
+    `INSERT INTO tape_file (path, size) SELECT '/many/' || n, 1 FROM generate_series(1, 10001) n`,
+  );
+  expect(await set('/many')).toEqual({ prefix: '/many', filesBelow: 10_000, alike: [] });
+  const { pathRules } = await askData<{ pathRules: { edges: { node: { prefix: string; filesBelow: number } }[] } }>(
+    app,
+    '{ pathRules { edges { node { prefix filesBelow } } } }',
+  );
+  expect(pathRules.edges.map(({ node }) => [node.prefix, node.filesBelow])).toEqual(
+    expect.arrayContaining([
+      ['/', 10_000],
+      [nfc, 0],
+      [nfd, 2],
+    ]),
+  );
+});

@@ -264,3 +264,28 @@ test('a restore disk is resized, listed and removed from afar, and what is to to
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));
 });
+
+test('rule set says what it meets in the catalogue, and warns where that is nothing or looks the same elsewhere', async () => {
+  const [nfc, nfd] = ['/\u00e9t\u00e9', '/e\u0301te\u0301'];
+  await addFiles(app.ctx, [{ path: `${nfd}/it's` }]);
+  expect(await run('rule', 'set', 'fetch', nfd, '--everybody')).toEqual(
+    done(`everybody may fetch what is below ${nfd}: 1 file now\n`),
+  );
+  expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
+    done(
+      `user ann may fetch what is below ${nfc}\n`,
+      `the catalogue has no file below ${nfc} now: see that it is the one that is meant\n` +
+        "1 file below a folder that looks the same and is written otherwise (Unicode), for which this rule does not hold: $'/e\\u0301te\\u0301'\n",
+    ),
+  );
+  expect(JSON.parse((await run('rule', 'set', 'fetch', nfc, '--user', 'ann', '--json')).stdout)).toMatchObject({
+    filesBelow: 0,
+    alike: [{ prefix: nfd, filesBelow: 1 }],
+  });
+  for (const [folder, who] of [
+    [nfd, ['--everybody']],
+    [nfc, ['--user', 'ann']],
+  ] as const) {
+    expect((await run('rule', 'remove', 'fetch', folder, ...who)).code).toBe(0);
+  }
+});

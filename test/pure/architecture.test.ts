@@ -472,6 +472,7 @@ const partsOfSeen = [
   'readAwaited',
   'readClaimed',
   'readDriveSecondsOf',
+  'readFilesBelow',
   'readHolds',
   'readMeasurements',
   'readMembers',

@@ -92,3 +92,50 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   allow(ctx, 'listPathRules');
   return await ctx.db.prisma.pathRule.findMany();
 }
+
+/** Nobody counts further: it is to be seen whether a rule meets anything. */
+const MOST_COUNTED = 10_000;
+
+/** A folder of the same name, written in another Unicode normal form: to a rule, and to the catalogue, it is another one. */
+export interface AlikeFolder {
+  prefix: string;
+  filesBelow: number;
+}
+
+export interface FilesBelow {
+  /** Files of the catalogue below the folder, up to `MOST_COUNTED`. */
+  filesBelow: number;
+  /** Those of the folders that look like it which have files. */
+  alike: AlikeFolder[];
+}
+
+/** What rules that the caller sees meet in the catalogue as it is now, by their prefixes. */
+export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, FilesBelow>> {
+  const asked = new Map(prefixes.map((prefix) => [prefix, otherFormsOf(prefix)]));
+  const counts = await countBelow(ctx, [...new Set([...asked].flat(2))]);
+  const countOf = (prefix: string) => ({ prefix, filesBelow: counts.get(prefix) ?? 0 });
+  return new Map(
+    [...asked].map(([prefix, others]) => {
+      const alike = others.map(countOf).filter(({ filesBelow }) => filesBelow > 0);
+      return [prefix, { filesBelow: countOf(prefix).filesBelow, alike }];
+    }),
+  );
+}
+
+function otherFormsOf(prefix: string): string[] {
+  const forms = new Set([prefix.normalize('NFC'), prefix.normalize('NFD')]);
+  return [...forms].filter((form) => form !== prefix);
+}
+
+/** As rules have it, a file may be its own folder. */
+async function countBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
+  const { rows } = await ctx.db.pool.query<{ prefix: string; files: number }>(
+    sql`SELECT p.prefix, (SELECT count(*)::int FROM (
+          SELECT FROM tape_file f WHERE f.path = p.prefix
+          UNION ALL
+          SELECT FROM tape_file f WHERE f.path ~>=~ (p.prefix || '/') AND f.path ~<~ (p.prefix || '0')
+          LIMIT ${MOST_COUNTED}) met) AS files
+        FROM unnest(${prefixes}::text[]) p (prefix)`,
+  );
+  return new Map(rows.map(({ prefix, files }) => [prefix, files]));
+}
