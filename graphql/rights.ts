@@ -95,14 +95,14 @@ const AlikeFolderType = builder.objectRef<AlikeFolder>('AlikeFolder').implement(
 
 const filesBelowOf = createBatch(readFilesBelow);
 
-const PathRuleType = builder.prismaObject('PathRule', {
+// no prismaObject: what has been taken back cannot be read again
+const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
     'Who may do something with the files below a folder. Of the folders above a file, the longest that has rules for the action ' +
     'decides; where none has, everybody may. Operators and viewers are under no rule.',
   fields: (t) => ({
     prefix: t.string({
       description: 'The folder; `/` is everything.',
-      select: { prefix: true },
       resolve: ({ prefix }) => (prefix === '' ? '/' : prefix),
     }),
     action: t.expose('action', { type: PathActionType, description: 'What is done.' }),
@@ -111,14 +111,12 @@ const PathRuleType = builder.prismaObject('PathRule', {
     filesBelow: t.int({
       description: 'Files of the catalogue below the folder now, counted up to 10,000.',
       complexity: { field: 20 },
-      select: { prefix: true },
       resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix))?.filesBelow ?? 0,
     }),
     alike: t.field({
       type: [AlikeFolderType],
       description: 'Folders that look the same and have files: the rule does not hold for those.',
       complexity: { field: 20 },
-      select: { prefix: true },
       resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix))?.alike ?? [],
     }),
   }),

@@ -286,6 +286,6 @@ test('rule set says what it meets in the catalogue, and warns where that is noth
     [nfd, ['--everybody']],
     [nfc, ['--user', 'ann']],
   ] as const) {
-    expect((await run('rule', 'remove', 'fetch', folder, ...who)).code).toBe(0);
+    expect(await run('rule', 'remove', 'fetch', folder, ...who)).toMatchObject({ code: 0, stderr: '' });
   }
 });
