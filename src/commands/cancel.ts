@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import { readId } from './arguments.js';
-import { ask, ConnectionError, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { CommandError } from './failure.js';
+import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { CommandError, ConnectionError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerCancel(program: Command): void {

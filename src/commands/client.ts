@@ -3,18 +3,11 @@
  * load, so each is loaded when it is used.
  */
 import { environment, readServerUrl } from '../config.js';
-import { codeOf, messageOf } from '../errors.js';
+import { codeOf } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';
-import { CommandError, exitCodes } from './failure.js';
+import { CommandError, ConnectionError, describeNetworkError } from './failure.js';
 import { nameOption } from './option-names.js';
-
-/** The server did not answer, went away, or misses its database: trying again may help. */
-export class ConnectionError extends CommandError {
-  constructor(message: string) {
-    super(message, exitCodes.unavailable);
-  }
-}
 
 /**
  * Where the server is, by TAPEGATE_URL.
@@ -172,15 +165,10 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   return new ConnectionError(message);
 }
 
-/** Of a certificate whose authority nobody knows here. */
-const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
-
 /** Why a server cannot be reached. */
 export function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
   if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;
-  const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
-  const remedy = isUntrusted ? ' (NODE_EXTRA_CA_CERTS names the file of a private authority)' : '';
-  return `${url}: ${messageOf(cause ?? error)}${remedy}`;
+  return `${url}: ${describeNetworkError(error)}`;
 }

@@ -3,17 +3,25 @@ import { isListenerOf } from '../access/listeners.js';
 import { readOperatorToken } from '../access/operator-token-file.js';
 import { isLoopback } from '../address-ranges.js';
 import { type Environment, readDataDir } from '../config.js';
-import { readKeptToken } from './kept-tokens.js';
+import { readKept } from './kept-tokens.js';
 
 /**
  * TAPEGATE_TOKEN; else what `login` has kept for the server; else, of a server on this host, the operator's token of DATA_DIR,
  * where this user may read it.
  * @returns the header to send, or none
- * @throws CommandError where kept tokens cannot be read
+ * @throws CommandError where kept tokens cannot be read, or somebody has to log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
-  const token = env.TAPEGATE_TOKEN || (await readKeptToken(url, env)) || (await findOperatorToken(url, env));
+  const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env)) || (await findOperatorToken(url, env));
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
+}
+
+/** One that an identity provider has issued is renewed before it ends. */
+async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
+  const kept = await readKept(url, env);
+  if (kept?.login?.renewAt === undefined || Date.now() < kept.login.renewAt) return kept?.token;
+  const { renewToken } = await import('./renewal.js');
+  return await renewToken(url, env);
 }
 
 /**

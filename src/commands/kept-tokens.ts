@@ -3,37 +3,83 @@
  * `~/.config`), by the server's URL, for nobody else to read.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdir, open, rename, rm, writeFile } from 'node:fs/promises';
-import { homedir } from 'node:os';
+import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { homedir, hostname } from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Environment, readConfigDir } from '../config.js';
+import { takeFileLock } from '../database/file-lock.js';
 import { codeOf } from '../errors.js';
 import { CommandError } from './failure.js';
+import { holdSignals } from './held-signals.js';
 
-type Kept = Record<string, { token: string }>;
+/** What is shown to a server. */
+export interface Kept {
+  token: string;
+  /** Of a token that an identity provider has issued for it. */
+  login?: Login;
+}
+
+export interface Login {
+  /** URL of the provider, as it calls itself. */
+  issuer: string;
+  clientId: string;
+  audience: string;
+  /** By which the provider issues the next token; unset: there is none without somebody who logs in. */
+  refreshToken?: string | undefined;
+  /** Milliseconds since 1970 by the clock of this host; unset where the provider does not say. */
+  renewAt?: number | undefined;
+  expiresAt?: number | undefined;
+}
+
+type AllKept = Record<string, Kept>;
 
 export function keptTokensFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'tokens.json');
 }
 
 /** @param url of the server @throws CommandError where others may read or write the file, or it is damaged */
-export async function readKeptToken(url: string, env: Environment): Promise<string | undefined> {
-  return (await readKept(keptTokensFile(env)))[keyOf(url)]?.token;
+export async function readKept(url: string, env: Environment): Promise<Kept | undefined> {
+  return (await readAll(keptTokensFile(env)))[keyOf(url)];
 }
 
-/** In place of one that is kept for the server already. @returns the file @throws CommandError */
-export async function keepToken(url: string, token: string, env: Environment): Promise<string> {
-  const file = keptTokensFile(env);
-  await writeKept(file, { ...(await readKept(file)), [keyOf(url)]: { token } });
-  return file;
+/** In place of what is kept for the server already. @returns the file @throws CommandError */
+export async function keep(url: string, kept: Kept, env: Environment): Promise<string> {
+  await changeKept(url, env, async () => kept);
+  return keptTokensFile(env);
 }
 
-/** @returns whether there was one @throws CommandError */
-export async function forgetToken(url: string, env: Environment): Promise<boolean> {
+/**
+ * Changes what is kept for a server, one process at a time. There is room for what is written before `change` is called, so that
+ * a token that it gets for one that is spent then is not lost.
+ * @param change from what is kept to what shall be; undefined is nothing, and the same is no change
+ * @returns what is kept then
+ * @throws CommandError; what `change` throws, with nothing changed
+ */
+export async function changeKept(
+  url: string,
+  env: Environment,
+  change: (kept: Kept | undefined) => Promise<Kept | undefined>,
+): Promise<Kept | undefined> {
   const file = keptTokensFile(env);
-  const { [keyOf(url)]: known, ...others } = await readKept(file);
-  if (known) await writeKept(file, others);
-  return known !== undefined;
+  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+  const unlock = await waitForLock(file);
+  try {
+    const { [keyOf(url)]: known, ...others } = await readAll(file);
+    const fresh = await reserveFile(file);
+    try {
+      // a token that the provider has exchanged is good no longer, and the next one is not kept yet
+      return await holdSignals(async () => {
+        const next = await change(known);
+        if (next !== known) await fresh.put({ ...others, ...(next && { [keyOf(url)]: next }) });
+        return next;
+      });
+    } finally {
+      await fresh.close();
+    }
+  } finally {
+    unlock();
+  }
 }
 
 /** Two ways to write a URL are one, and what it says of a user is no part of it. */
@@ -44,7 +90,7 @@ function keyOf(url: string): string {
 
 const OTHERS = 0o077;
 
-async function readKept(file: string): Promise<Kept> {
+async function readAll(file: string): Promise<AllKept> {
   const handle = await open(file).catch((error) => {
     if (['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) return undefined;
     throw error;
@@ -61,24 +107,91 @@ async function readKept(file: string): Promise<Kept> {
   }
 }
 
-function checkKept(file: string, text: string): Kept {
+function checkKept(file: string, text: string): AllKept {
   try {
-    const kept = JSON.parse(text) as Kept;
-    if (Object.values(kept).every(({ token }) => typeof token === 'string')) return kept;
+    const kept = JSON.parse(text) as AllKept;
+    const isLogin = ({ issuer, clientId, audience, refreshToken = '' }: Login) =>
+      [issuer, clientId, audience, refreshToken].every((part) => typeof part === 'string');
+    const isKept = ({ token, login }: Kept) => typeof token === 'string' && (!login || isLogin(login));
+    if (Object.values(kept).every(isKept)) return kept;
   } catch {
     // told below, without what stands there
   }
   throw new CommandError(`${file} is damaged: remove it, and log in again`);
 }
 
-/** Whole or not at all, and never readable by others, also for a moment. */
-async function writeKept(file: string, kept: Kept): Promise<void> {
-  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-  const fresh = `${file}.${randomUUID()}`;
+/** More than any tokens take. */
+const ROOM_BYTES = 65_536;
+
+/** A file beside the one that it shall replace: whole or not at all, and never readable by others, also for a moment. */
+async function reserveFile(file: string): Promise<{ put(kept: AllKept): Promise<void>; close(): Promise<void> }> {
+  await removeLeftBehind(file);
+  const name = `${file}.${randomUUID()}`;
+  const handle = await open(name, 'wx', 0o600);
+  const close = async () => {
+    await handle.close();
+    await rm(name, { force: true });
+  };
   try {
-    await writeFile(fresh, `${JSON.stringify(kept, null, 2)}\n`, { flag: 'wx', mode: 0o600 });
-    await rename(fresh, file);
-  } finally {
-    await rm(fresh, { force: true });
+    const { size } = await stat(file).catch(() => ({ size: 0 }));
+    await write(handle, ' '.repeat(size + ROOM_BYTES));
+  } catch (error) {
+    await close();
+    throw error;
   }
+  return {
+    put: async (kept) => {
+      await write(handle, `${JSON.stringify(kept, null, 2)}\n`);
+      await rename(name, file);
+      const folder = await open(path.dirname(file));
+      await folder.sync().finally(() => folder.close());
+    },
+    close,
+  };
+}
+
+/** By a process that was killed: nobody else writes now. */
+async function removeLeftBehind(file: string): Promise<void> {
+  const [folder, start] = [path.dirname(file), `${path.basename(file)}.`];
+  const left = (await readdir(folder)).filter((name) => name.startsWith(start) && !name.startsWith(`${start}lock-`));
+  for (const name of left) await rm(path.join(folder, name), { force: true });
+}
+
+async function write(handle: FileHandle, text: string): Promise<void> {
+  const bytes = Buffer.from(text);
+  const { bytesWritten } = await handle.write(bytes, 0, bytes.length, 0);
+  if (bytesWritten < bytes.length) throw new Error(`only ${bytesWritten} of ${bytes.length} bytes could be written`);
+  await handle.truncate(bytes.length); // not before: the room would be gone
+  await handle.sync();
+}
+
+/** Longer than anybody has it who lives. */
+const LOCK_MS = 30_000;
+
+/** Of a process of another host, which shares the home, nobody can tell here whether it lives. */
+const ELSEWHERE_MS = 60_000;
+
+async function waitForLock(file: string): Promise<() => void> {
+  const [folder, prefix] = [path.dirname(file), `${path.basename(file)}.lock-`];
+  const own = `${prefix}${hostname().replace(/\W/g, '_')}-`;
+  const deadline = performance.now() + LOCK_MS;
+  for (;;) {
+    const unlock = takeFileLock({ folders: [folder], prefix: own, isMeant: ({ uid }) => uid === process.geteuid?.() });
+    if (unlock && !(await isLockedElsewhere(folder, prefix, own))) return unlock;
+    unlock?.();
+    if (performance.now() > deadline) {
+      throw new CommandError(`another command has ${file} in hand, and does not end: look for ${own}… beside it`);
+    }
+    await sleep(20 + Math.random() * 80); // so that of two that see each other one comes first
+  }
+}
+
+async function isLockedElsewhere(folder: string, prefix: string, own: string): Promise<boolean> {
+  for (const name of await readdir(folder)) {
+    if (!name.startsWith(prefix) || name.startsWith(own)) continue;
+    const stats = await stat(path.join(folder, name)).catch(() => undefined); // it may just have gone
+    if (stats && Date.now() - stats.mtimeMs < ELSEWHERE_MS) return true;
+    await rm(path.join(folder, name), { force: true });
+  }
+  return false;
 }

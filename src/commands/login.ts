@@ -4,44 +4,125 @@ import type { Command } from 'commander';
 import { isLoopback } from '../address-ranges.js';
 import { environment } from '../config.js';
 import { askAs, readUrl } from './client.js';
-import { CommandError } from './failure.js';
-import { forgetToken, keepToken } from './kept-tokens.js';
+import { CommandError, UsageError } from './failure.js';
+import { changeKept, type Kept, keep, readKept } from './kept-tokens.js';
 import { noteLine, printLine } from './output.js';
 
 export function registerLogin(program: Command): void {
   program
     .command('login')
     .description('keep a token for the server, which all commands show to it from then on')
+    .option('--token', 'a token that you have: from the terminal, or from standard input')
+    .option('--device', "by the server's identity provider, where you log in with any browser")
+    .option('--audience <name>', 'what a token of the provider may be for, where that is not the server itself')
     .addHelpText('after', LOGIN_HELP)
-    .action(() => login(readUrl()));
+    .action((options) => login(readUrl(), options));
   program
     .command('logout')
-    .description('keep the token for the server no longer; it stays good until it is revoked')
+    .description('keep the token for the server no longer; an identity provider is told, an API token stays good')
     .action(() => logout(readUrl()));
 }
 
 const LOGIN_HELP = `
-TAPEGATE_URL names the server. The token is asked for, or read from standard input: "tapegate login < ann.token". It is kept
-in tapegate/tokens.json of the user's own configuration (XDG_CONFIG_HOME, ~/.config), for nobody else to read.`;
+TAPEGATE_URL names the server. In a terminal, without an option, its identity provider is asked for the token where the server
+names one, and else you are. "tapegate login < ann.token" reads the token from standard input. It is kept in tapegate/tokens.json
+of the user's own configuration (XDG_CONFIG_HOME, ~/.config), for nobody else to read; one of a provider is renewed by the commands
+as long as the provider does that.`;
 
-async function login(url: string): Promise<void> {
+interface LoginOptions {
+  token?: boolean;
+  device?: boolean;
+  audience?: string;
+}
+
+async function login(url: string, options: LoginOptions): Promise<void> {
+  if (options.token && (options.device || options.audience !== undefined)) {
+    throw new UsageError('give --token, or --device and --audience');
+  }
+  const mayBeDevice = options.device || options.audience !== undefined || (process.stdin.isTTY && !options.token);
+  const offer = mayBeDevice ? await findOffer(url, options) : undefined;
+  if (offer) return await loginByDevice(url, offer);
+  const token = await readToken(url);
+  await checkToken(url, token);
+  await tellKept(url, { token });
+}
+
+async function checkToken(url: string, token: string): Promise<void> {
+  // a token that is not known there is told now, and not by the next command
+  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, '{ __typename }');
+}
+
+async function tellKept(url: string, kept: Kept): Promise<void> {
+  printLine(`the token for ${url} is kept in ${await keep(url, kept, environment)}`);
+}
+
+type Offer = import('./device-login.js').DeviceLogin;
+
+/** @throws CommandError where it was asked for, and there is none */
+async function findOffer(url: string, { device, audience }: LoginOptions): Promise<Offer | undefined> {
+  const { findDeviceLogin } = await import('./device-login.js');
+  const offer = await findDeviceLogin(url, audience);
+  if (offer || !(device || audience !== undefined)) return offer;
+  throw new CommandError(
+    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`,
+  );
+}
+
+/** Whoever ends it has nothing kept, and the provider takes back what it may have given. */
+async function loginByDevice(url: string, offer: Offer): Promise<void> {
+  const { logInByDevice } = await import('./device-login.js');
+  const end = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => end.abort());
+  let given: Kept | undefined;
+  try {
+    given = await logInByDevice(offer, end.signal);
+    await checkToken(url, given.token);
+    end.signal.throwIfAborted();
+  } catch (error) {
+    if (given) await offer.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {}); // told below
+    throw end.signal.aborted ? new CommandError('the login was given up, and nothing is kept', GIVEN_UP) : error;
+  }
+  await tellKept(url, given);
+  if (given.login?.refreshToken === undefined) {
+    noteLine(`${offer.client.issuer} does not renew it: log in again when it has ended`);
+  }
+}
+
+/** As a shell tells of SIGINT. */
+const GIVEN_UP = 130;
+
+async function logout(url: string): Promise<void> {
+  const known = await readKept(url, environment);
+  if (!known) return printLine(`no token was kept for ${url}`);
+  let problem: string | undefined;
+  await changeKept(url, environment, async (kept) => {
+    problem = await revoke(kept);
+    return undefined;
+  });
+  printLine(`no token is kept for ${url} any more`);
+  if (problem !== undefined) noteLine(`it may be good until it ends: ${problem}`);
+}
+
+/** @returns why a provider has not taken its token back */
+async function revoke(kept: Kept | undefined): Promise<string | undefined> {
+  if (!kept?.login) return undefined;
+  const { IssuerClient } = await import('./issuer-client.js');
+  try {
+    const client = await IssuerClient.open(kept.login.issuer, kept.login);
+    await client.revoke(kept.login.refreshToken ?? kept.token);
+    return undefined;
+  } catch (error) {
+    if (error instanceof CommandError) return error.message;
+    throw error;
+  }
+}
+
+/** From the terminal, without showing it; else all of standard input. @throws CommandError */
+async function readToken(url: string): Promise<string> {
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !isLoopback(hostname.replace(/^\[|\]$/g, ''))) {
     noteLine(`${url} is not encrypted: whoever is on the way reads the token`);
   }
-  const token = await readToken();
-  // a token that is not known there is told now, and not by the next command
-  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, '{ __typename }');
-  printLine(`the token for ${url} is kept in ${await keepToken(url, token, environment)}`);
-}
-
-async function logout(url: string): Promise<void> {
-  const wasKept = await forgetToken(url, environment);
-  printLine(wasKept ? `no token is kept for ${url} any more` : `no token was kept for ${url}`);
-}
-
-/** From the terminal, without showing it; else all of standard input. @throws CommandError */
-async function readToken(): Promise<string> {
   const { stdin } = process;
   const text = stdin.isTTY ? await readHidden('token: ') : (await readAll(stdin)).toString('utf8');
   const token = text.trim();

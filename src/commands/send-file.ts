@@ -6,9 +6,9 @@ import { text as readText } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { formatBytes } from '../bytes.js';
 import { environment } from '../config.js';
-import { ConnectionError, formatNetworkError, UNCONFIRMED } from './client.js';
+import { formatNetworkError, UNCONFIRMED } from './client.js';
 import { readCredentialHeaders } from './credentials.js';
-import { CommandError } from './failure.js';
+import { CommandError, ConnectionError } from './failure.js';
 import { noteLine } from './output.js';
 
 /** Whoever takes it says first whether it may come; one that says nothing, as a proxy may, gets it after this time. */

@@ -110,7 +110,7 @@ const commands = {
   'token create': ['--json', '--role', '--quota', '--read-only', '--expires', '--note'],
   'token list': ['--json'],
   'token revoke': ['--json'],
-  login: [],
+  login: ['--token', '--device', '--audience'],
   logout: [],
 };
 

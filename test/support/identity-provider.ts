@@ -1,6 +1,6 @@
 /** A real OpenID provider on this host, whose keys can be exchanged, and which can be away. */
 import { once } from 'node:events';
-import http from 'node:http';
+import http, { type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { type CryptoKey, exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from 'jose';
 import { Provider } from 'oidc-provider';
@@ -27,6 +27,12 @@ export interface IdentityProvider {
   issue(claims?: Record<string, unknown>): Promise<string>;
   /** A token of its present key that says what it never would. */
   sign(claims: JWTPayload, header?: Record<string, unknown>): Promise<string>;
+  /** Seconds for which tokens of users are good. */
+  lifeSeconds: number;
+  /** Seconds that it tells the command line to wait between questions. */
+  intervalSeconds: number;
+  /** Answers in its place, where it gives one. */
+  instead: ((path: string) => Promise<{ status: number; body?: object } | undefined>) | undefined;
   /** From now on it has this key alone. */
   rotate(kid: string): Promise<void>;
   close(): Promise<void>;
@@ -35,22 +41,23 @@ export interface IdentityProvider {
 export const AUDIENCE = 'https://tapes.example.org';
 const CLIENT = 'scripts';
 const SECRET = 'a secret of tests';
+/** Of the command line. */
+export const DEVICE_CLIENT = 'tapegate-cli';
 
 export async function startIdentityProvider(): Promise<IdentityProvider> {
-  const server = http.createServer((req, res) => {
+  const server = http.createServer(async (req, res) => {
     provider.asked.push(req.url ?? '');
-    if (provider.isAway) res.writeHead(503).end();
-    else answer(req, res);
+    const told = provider.isAway ? { status: 503 } : await provider.instead?.(req.url ?? '');
+    if (told) return void answerInstead(res, told);
+    if (req.url === '/device/auth') tellInterval(res, provider.intervalSeconds);
+    answer(req, res);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   let claims: Record<string, unknown> = {};
   const create = (key: SigningKey) =>
-    new Provider(
-      url,
-      configure(key, () => claims),
-    ).callback();
+    new Provider(url, configure(key, { claimsOf: () => claims, lifeOf: () => provider.lifeSeconds })).callback();
   const key = await makeKey('first');
   let answer = create(key);
   const provider: IdentityProvider = {
@@ -58,6 +65,9 @@ export async function startIdentityProvider(): Promise<IdentityProvider> {
     key,
     asked: [],
     isAway: false,
+    lifeSeconds: 600,
+    intervalSeconds: 0.05,
+    instead: undefined,
     issue: async (wanted = {}) => {
       claims = wanted;
       const body = new URLSearchParams({ grant_type: 'client_credentials', resource: AUDIENCE });
@@ -83,32 +93,91 @@ export async function startIdentityProvider(): Promise<IdentityProvider> {
   return provider;
 }
 
-function configure(key: SigningKey, claimsOf: () => Record<string, unknown>): object {
+function answerInstead(res: ServerResponse, { status, body }: { status: number; body?: object }): void {
+  res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+}
+
+/** It has no setting for that. */
+function tellInterval(res: ServerResponse, interval: number): void {
+  const end = res.end.bind(res);
+  res.end = ((text: string) => {
+    const told = JSON.stringify({ ...JSON.parse(text), interval });
+    res.setHeader('Content-Length', told.length);
+    return end(told);
+  }) as typeof res.end;
+}
+
+interface Answers {
+  claimsOf(): Record<string, unknown>;
+  lifeOf(): number;
+}
+
+function configure(key: SigningKey, { claimsOf, lifeOf }: Answers): object {
+  const none = { redirect_uris: [], response_types: [] };
+  const deviceGrants = ['urn:ietf:params:oauth:grant-type:device_code', 'refresh_token'];
   return {
     jwks: { keys: [key.jwk] },
     clients: [
-      {
-        client_id: CLIENT,
-        client_secret: SECRET,
-        grant_types: ['client_credentials'],
-        redirect_uris: [],
-        response_types: [],
-      },
+      { ...none, client_id: CLIENT, client_secret: SECRET, grant_types: ['client_credentials'] },
+      { ...none, client_id: DEVICE_CLIENT, token_endpoint_auth_method: 'none', grant_types: deviceGrants },
     ],
+    cookies: { keys: [SECRET] },
+    findAccount: (_ctx: unknown, sub: string) => ({ accountId: sub, claims: () => ({ sub }) }),
+    issueRefreshToken: (_ctx: unknown, client: { grantTypeAllowed(type: string): boolean }) =>
+      client.grantTypeAllowed('refresh_token'),
+    rotateRefreshToken: true,
     extraTokenClaims: claimsOf,
     features: {
       clientCredentials: { enabled: true },
-      devInteractions: { enabled: false },
+      devInteractions: { enabled: true },
+      deviceFlow: { enabled: true },
+      revocation: { enabled: true },
       resourceIndicators: {
         enabled: true,
         getResourceServerInfo: () => ({
           scope: 'storage.read:/ storage.stage:/',
           audience: AUDIENCE,
-          accessTokenTTL: 600,
+          accessTokenTTL: lifeOf(),
           accessTokenFormat: 'jwt',
           jwt: { sign: { alg: key.jwk.alg } },
         }),
       },
     },
   };
+}
+
+/** As a browser: follows redirects, keeps cookies, fills in each form of the provider, until there is none. */
+export async function logInAt(
+  place: string,
+  { user, aborts = false }: { user: string; aborts?: boolean },
+): Promise<void> {
+  const cookies = new Map<string, string>();
+  let [url, body]: [string, URLSearchParams | undefined] = [place, undefined];
+  for (let step = 0; step < 20; step++) {
+    const headers = { cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') };
+    const response: Response = await fetch(url, { redirect: 'manual', headers, ...(body && { method: 'POST', body }) });
+    for (const cookie of response.headers.getSetCookie()) {
+      const [, name = '', value = ''] = /^([^=]*)=([^;]*)/.exec(cookie) ?? [];
+      cookies.set(name, value);
+    }
+    const page = await response.text();
+    if (body?.has('abort')) return;
+    const [, target] = /<form[^>]* action="([^"]*)"/.exec(page) ?? [];
+    const next = response.headers.get('location') ?? target;
+    if (next === undefined) {
+      if (response.ok) return;
+      throw new Error(`the provider answers ${response.status}: ${page}`);
+    }
+    url = new URL(next, url).href;
+    body = response.headers.has('location') ? undefined : fillIn(page, user, aborts);
+  }
+  throw new Error('the provider asks for ever');
+}
+
+function fillIn(page: string, user: string, aborts: boolean): URLSearchParams {
+  const inputs = [...page.matchAll(/<input[^>]*>/g)].map(([input]) => [
+    /name="([^"]*)"/.exec(input)?.[1] ?? '',
+    /value="([^"]*)"/.exec(input)?.[1] ?? user,
+  ]);
+  return new URLSearchParams([...inputs, ...(aborts && page.includes('name="abort"') ? [['abort', 'yes']] : [])]);
 }

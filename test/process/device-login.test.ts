@@ -1,0 +1,289 @@
+/** `login` by a real identity provider, and what commands do with its tokens: over real HTTP, by the program itself. */
+import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { backendNames } from '../../src/tape/index.js';
+import { startApp, type TestApp } from '../support/app.js';
+import {
+  AUDIENCE,
+  DEVICE_CLIENT,
+  type IdentityProvider,
+  logInAt,
+  startIdentityProvider,
+} from '../support/identity-provider.js';
+import {
+  cleanUp,
+  cliFile,
+  makeDataDir,
+  type Result,
+  type Running,
+  runCli,
+  startCli,
+  startProcess,
+} from '../support/process.js';
+import { findProgram } from '../support/run-example.js';
+import { createGate, waitFor } from '../support/wait.js';
+
+let provider: IdentityProvider;
+let app: TestApp;
+let home: string;
+let file: string;
+
+const accessOf = (settings: Record<string, string>) => readConfig(settings, backendNames).access;
+
+const settings = () => ({
+  AUTH: 'token,oidc',
+  OIDC_ISSUER: provider.url,
+  OIDC_AUDIENCE: AUDIENCE,
+  OIDC_CLIENT_ID: DEVICE_CLIENT,
+});
+
+beforeAll(async () => {
+  provider = await startIdentityProvider();
+  app = await startApp({ config: { access: accessOf(settings()) } });
+  await setQuota(app.ctx, { user: 'alice', size: 1000n });
+});
+beforeEach(() => {
+  home = makeDataDir();
+  file = path.join(home, '.config/tapegate/tokens.json');
+});
+afterEach(() => {
+  provider.isAway = false;
+  provider.instead = undefined;
+  provider.lifeSeconds = 600;
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+  await provider.close();
+});
+
+const env = (url = app.url) => ({ TAPEGATE_URL: url, HOME: home, DATA_DIR: path.join(home, 'none') });
+const run = (...args: string[]): Promise<Result> => runCli(args, { env: env(), cwd: home });
+const refused = (code: number, message: string) => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
+
+interface Entry {
+  token: string;
+  login: { issuer: string; refreshToken: string; renewAt: number; expiresAt: number };
+}
+const readEntry = (): Entry => JSON.parse(readFileSync(file, 'utf8'))[app.url];
+const changeEntry = (change: (login: Entry['login']) => object) => {
+  const entry = readEntry();
+  const login = { ...entry.login, ...change(entry.login) };
+  writeFileSync(file, JSON.stringify({ [app.url]: { ...entry, login } }), { mode: 0o600 });
+};
+
+/** A login that waits for its user. @returns where it says that one logs in */
+async function begin(...options: string[]): Promise<{ running: Running; place: string; code: string }> {
+  const running = startCli(['login', '--device', ...options], { env: env(), cwd: home });
+  const told = await waitFor('the place', async () => {
+    if (running.child.exitCode !== null) throw new Error(running.stderr());
+    return /^or at (\S+user_code=(\S+)), which has the code\n/m.exec(running.stderr()) ?? undefined;
+  });
+  return { running, place: told[1] ?? '', code: told[2] ?? '' };
+}
+
+async function logIn(user = 'alice'): Promise<Result> {
+  const { running, place } = await begin();
+  await logInAt(place, { user });
+  return await running.ended;
+}
+
+const list = () => run('requests', '--quota', 'alice');
+
+/** What was asked of the provider since, by path. */
+const tokensAsked = (since: number) => provider.asked.slice(since).filter((asked) => asked === '/token').length;
+
+test('login says where to log in, waits, and keeps a token that all commands show and nobody else reads', async () => {
+  const { running, place, code } = await begin();
+  expect(running.stderr()).toContain(`log in at ${provider.url}/device with the code ${code}, within 10 min\n`);
+  const since = provider.asked.length;
+  await waitFor('some questions', async () => tokensAsked(since) > 3);
+  expect(existsSync(file)).toBe(false);
+  await logInAt(place, { user: 'alice' });
+  const { code: exitCode, stdout, stderr } = await running.ended;
+  expect([exitCode, stdout]).toEqual([0, `the token for ${app.url} is kept in ${file}\n`]);
+  const { token, login } = readEntry();
+  expect([statSync(file).mode & 0o777, statSync(path.dirname(file)).mode & 0o777]).toEqual([0o600, 0o700]);
+  expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
+  for (const secret of [token, login.refreshToken]) expect(stdout + stderr).not.toContain(secret);
+  expect(login).toMatchObject({ issuer: provider.url, clientId: DEVICE_CLIENT, audience: AUDIENCE });
+  expect(await list()).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('a login that is refused, or whose code expires, keeps nothing and says so', async () => {
+  const first = await begin();
+  await logInAt(first.place, { user: 'alice', aborts: true });
+  expect(await first.running.ended).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/^tapegate: the login was refused$/m),
+  });
+  const second = await begin();
+  provider.instead = async (asked) =>
+    asked === '/token' ? { status: 400, body: { error: 'expired_token' } } : undefined;
+  expect(await second.running.ended).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/^tapegate: nobody has logged in while the code was good: begin again$/m),
+  });
+  expect(existsSync(file)).toBe(false);
+});
+
+test('a provider that is away for a while is asked again', async () => {
+  const { running, place } = await begin();
+  provider.isAway = true;
+  const since = provider.asked.length;
+  await waitFor('questions in vain', async () => tokensAsked(since) > 2);
+  provider.isAway = false;
+  await logInAt(place, { user: 'alice' });
+  expect((await running.ended).code).toBe(0);
+});
+
+test('Ctrl-C ends the wait, and leaves nothing', async () => {
+  const { running, place } = await begin();
+  running.child.kill('SIGINT');
+  const { code, stderr } = await running.ended;
+  expect([code, stderr]).toEqual([130, expect.stringContaining('the login was given up, and nothing is kept\n')]);
+  await logInAt(place, { user: 'alice' });
+  expect(existsSync(path.dirname(file))).toBe(false);
+});
+
+test('a token that the gateway does not take is given back, and not kept', async () => {
+  const { running, place } = await begin();
+  const { access } = app.ctx.config;
+  const since = provider.asked.length;
+  app.ctx.config.access = accessOf({ ...settings(), OIDC_AUDIENCE: 'https://others.example.org' });
+  await logInAt(place, { user: 'alice' });
+  const { code, stderr } = await running.ended;
+  app.ctx.config.access = access;
+  expect([code, stderr]).toEqual([1, expect.stringContaining('tapegate: the token is for somebody else (aud)\n')]);
+  expect([provider.asked.slice(since).includes('/token/revocation'), existsSync(file)]).toEqual([true, false]);
+});
+
+test('a gateway that names no client of a provider is said to be one', async () => {
+  const { access } = app.ctx.config;
+  const says = (url: string) =>
+    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`;
+  const { OIDC_CLIENT_ID: _, ...without } = settings();
+  const other = await startApp({ config: { access: accessOf(without) } });
+  expect(await runCli(['login', '--device'], { env: env(other.url), cwd: home })).toEqual(refused(1, says(other.url)));
+  await other.close();
+  const plain = 'http://tapes.example.org'; // it is not even asked
+  expect(await runCli(['login', '--device'], { env: env(plain), cwd: home })).toEqual(refused(1, says(plain)));
+  expect(await run('login', '--device', '--token')).toEqual(refused(2, 'give --token, or --device and --audience'));
+  app.ctx.config.access = access;
+});
+
+test.runIf(findProgram('script'))('in a terminal the provider is asked unless --token says otherwise', async () => {
+  const inTerminal = (command: string) =>
+    startProcess('script', ['-qec', `${process.execPath} ${cliFile} ${command}`, '/dev/null'], {
+      env: { ...env(), PATH: process.env.PATH ?? '' },
+      cwd: home,
+      stdin: null,
+    });
+  for (const [command, says] of [
+    ['login', /log in at http\S+ with the code/],
+    ['login --token', /token: /],
+  ] as const) {
+    const running = inTerminal(command);
+    await running.waitForOutput(says);
+    running.child.kill('SIGKILL');
+    await running.ended;
+  }
+});
+
+test('commands renew a token that is due, one of them for all, and lose none that the provider exchanges', async () => {
+  await logIn();
+  for (let round = 0; round < 2; round++) {
+    const old = readEntry();
+    changeEntry(() => ({ renewAt: 0 }));
+    const since = provider.asked.length;
+    const ends = await Promise.all([list(), list(), list()]);
+    expect(ends.map(({ code, stderr }) => [code, stderr])).toEqual([0, 1, 2].map(() => [0, '']));
+    const { token, login } = readEntry();
+    expect([tokensAsked(since), token === old.token, login.refreshToken === old.login.refreshToken]).toEqual([
+      1,
+      false,
+      false,
+    ]);
+    expect(login.renewAt).toBeGreaterThan(Date.now());
+  }
+  expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
+});
+
+test('a Ctrl-C waits until a token that the provider has exchanged is kept', async () => {
+  await logIn();
+  const old = readEntry();
+  changeEntry(() => ({ renewAt: 0 }));
+  const gate = createGate();
+  const since = provider.asked.length;
+  provider.instead = async (asked) => {
+    if (asked === '/token') await gate.opened;
+    return undefined;
+  };
+  const running = startCli(['requests', '--quota', 'alice'], { env: env(), cwd: home });
+  await waitFor('the question', async () => tokensAsked(since) === 1);
+  running.child.kill('SIGINT');
+  gate.open();
+  await running.ended;
+  expect(running.child.signalCode).toBe('SIGINT');
+  provider.instead = undefined;
+  expect(readEntry().login.refreshToken).not.toBe(old.login.refreshToken);
+  changeEntry(() => ({ renewAt: 0 }));
+  expect((await list()).code).toBe(0);
+});
+
+test('while a token is good nobody waits for the provider; then it is to be had later, or by another login', async () => {
+  await logIn();
+  changeEntry(() => ({ renewAt: 0 }));
+  provider.isAway = true;
+  expect(await list()).toMatchObject({ code: 0, stderr: '' });
+  changeEntry(() => ({ renewAt: 0, expiresAt: 0 }));
+  expect(await list()).toEqual(refused(4, `the token for ${app.url} cannot be renewed: ${provider.url} answers 503`));
+  provider.isAway = false;
+  expect((await list()).code).toBe(0);
+  changeEntry(() => ({ renewAt: 0, expiresAt: 0, refreshToken: 'spent' }));
+  const ended = `the login for ${app.url} has ended at ${provider.url}: log in again, by "tapegate login"`;
+  expect(await list()).toEqual(refused(1, ended));
+  changeEntry(() => ({ renewAt: 0, expiresAt: 0, refreshToken: undefined }));
+  expect(await list()).toEqual(refused(1, ended));
+  expect((await logIn()).code).toBe(0);
+});
+
+test('what a process that was killed has left keeps nobody from renewing', async () => {
+  await logIn();
+  changeEntry(() => ({ renewAt: 0, expiresAt: 0 }));
+  const ended = startProcess('true', []);
+  await ended.ended;
+  const host = hostname().replace(/\W/g, '_');
+  const elsewhere = path.join(path.dirname(file), 'tokens.json.lock-elsewhere-1-1-b');
+  writeFileSync(path.join(path.dirname(file), `tokens.json.lock-${host}-${ended.pid}-1-a`), '');
+  writeFileSync(elsewhere, '');
+  utimesSync(elsewhere, 0, 0);
+  writeFileSync(path.join(path.dirname(file), 'tokens.json.0-half'), '{');
+  expect(await list()).toMatchObject({ code: 0, stderr: '' });
+  expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
+});
+
+test('logout has the provider take the token back', async () => {
+  await logIn();
+  const { login } = readEntry();
+  expect(await run('logout')).toEqual({ code: 0, stdout: `no token is kept for ${app.url} any more\n`, stderr: '' });
+  const body = new URLSearchParams({
+    grant_type: 'refresh_token',
+    refresh_token: login.refreshToken,
+    client_id: DEVICE_CLIENT,
+  });
+  const answer = await fetch(`${provider.url}/token`, { method: 'POST', body });
+  expect([answer.status, await answer.json()]).toEqual([400, expect.objectContaining({ error: 'invalid_grant' })]);
+  await logIn();
+  provider.isAway = true;
+  expect(await run('logout')).toEqual({
+    code: 0,
+    stdout: `no token is kept for ${app.url} any more\n`,
+    stderr: `it may be good until it ends: ${provider.url} answers 503\n`,
+  });
+  expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({});
+});

@@ -1,0 +1,110 @@
+/** When the command line asks a provider for the token of a login, and of which gateways it takes a provider's name. */
+import { afterEach, expect, test, vi } from 'vitest';
+import { findDeviceLogin, pollForGrant } from '../../src/commands/device-login.js';
+import { type CommandError, ConnectionError } from '../../src/commands/failure.js';
+import { IssuerRefusal } from '../../src/commands/issuer-client.js';
+
+afterEach(() => vi.unstubAllGlobals());
+
+const grant = { token: 't', refreshToken: undefined, renewAt: undefined, expiresAt: undefined };
+const pending = new IssuerRefusal('pending', 'authorization_pending');
+const slowDown = new IssuerRefusal('slower', 'slow_down');
+const away = new ConnectionError('away');
+
+/** Asks until the answers are used up, of which the last stays. @returns the pauses in seconds, and how it ended */
+async function poll(device: { expires_in: number; interval?: number }, answers: (Error | typeof grant)[]) {
+  const pauses: number[] = [];
+  let time = 0;
+  const outcome = await pollForGrant(device, {
+    ask: async () => {
+      const answer = answers.length > 1 ? answers.shift() : answers[0];
+      if (answer instanceof Error || answer === undefined) throw answer;
+      return answer;
+    },
+    pause: async (ms) => {
+      pauses.push(ms / 1000);
+      time += ms;
+    },
+    now: () => time,
+  }).catch((error: CommandError) => [error.message, error.exitCode]);
+  return { pauses, outcome };
+}
+
+test('it asks at the interval, more slowly when it is told to, and ever more slowly while nobody answers', async () => {
+  expect(await poll({ expires_in: 600 }, [pending, grant])).toEqual({ pauses: [5, 5], outcome: grant });
+  const answers = [pending, slowDown, pending, slowDown, grant];
+  expect(await poll({ expires_in: 600, interval: 2 }, answers)).toEqual({ pauses: [2, 2, 7, 7, 12], outcome: grant });
+  const lost = await poll({ expires_in: 600, interval: 5 }, [away, away, away, away, away, pending, grant]);
+  expect(lost).toEqual({ pauses: [5, 10, 20, 40, 60, 60, 5], outcome: grant });
+});
+
+test('it ends with the code, whatever was answered last', async () => {
+  const expired = ['nobody has logged in while the code was good: begin again', 1];
+  expect(await poll({ expires_in: 12, interval: 5 }, [pending])).toEqual({ pauses: [5, 5, 2], outcome: expired });
+  expect((await poll({ expires_in: 12 }, [away])).outcome).toEqual(['away', 4]);
+  expect((await poll({ expires_in: 12 }, [new IssuerRefusal('over', 'expired_token')])).outcome).toEqual(expired);
+  expect((await poll({ expires_in: 12 }, [new IssuerRefusal('no', 'access_denied')])).outcome).toEqual([
+    'the login was refused',
+    1,
+  ]);
+  expect((await poll({ expires_in: 12 }, [new IssuerRefusal('odd', 'invalid_client')])).outcome).toEqual(['odd', 1]);
+});
+
+const METADATA = {
+  authorization_servers: ['https://iam.example.org'],
+  tapegate_client_id: 'cli',
+  tapegate_audience: 'https://tapes.example.org/',
+};
+
+/** What is asked of others, by URL. */
+function answerWith(answers: Record<string, object>): string[] {
+  const asked: string[] = [];
+  vi.stubGlobal('fetch', async (url: string) => {
+    asked.push(url);
+    const body = answers[url];
+    const headers = { 'Content-Type': 'application/json' };
+    return new Response(JSON.stringify(body ?? {}), { status: body ? 200 : 404, headers });
+  });
+  return asked;
+}
+
+const GATEWAY = 'https://tapes.example.org/.well-known/oauth-protected-resource';
+const describe = (server: object) => ({ issuer: 'https://iam.example.org', ...server });
+
+test('a provider describes itself as OpenID Connect or OAuth 2 has it, and all its places are at https', async () => {
+  const places = {
+    token_endpoint: 'https://iam.example.org/token',
+    device_authorization_endpoint: 'https://iam.example.org/device',
+  };
+  for (const place of ['openid-configuration', 'oauth-authorization-server']) {
+    answerWith({ [GATEWAY]: METADATA, [`https://iam.example.org/.well-known/${place}`]: describe(places) });
+    expect((await findDeviceLogin('https://tapes.example.org', undefined))?.client.issuer).toBe(
+      'https://iam.example.org',
+    );
+  }
+  const known = 'https://iam.example.org/.well-known/openid-configuration';
+  answerWith({ [GATEWAY]: METADATA, [known]: describe({ token_endpoint: places.token_endpoint }) });
+  expect(await findDeviceLogin('https://tapes.example.org', undefined)).toBeUndefined();
+  for (const [server, says] of [
+    [describe({ ...places, token_endpoint: 'http://iam.example.org/token' }), 'a place that is at no https:// address'],
+    [{ ...describe(places), issuer: 'https://evil.example.org' }, '"issuer" property does not match'],
+  ] as const) {
+    answerWith({ [GATEWAY]: METADATA, [known]: server });
+    await expect(findDeviceLogin('https://tapes.example.org', undefined)).rejects.toThrow(says);
+  }
+  answerWith({ [GATEWAY]: { ...METADATA, authorization_servers: ['http://iam.example.org'] } });
+  await expect(findDeviceLogin('https://tapes.example.org', undefined)).rejects.toThrow('at no https:// address');
+});
+
+test('a gateway without TLS is not asked, and one that asks for a token for others is told so', async () => {
+  const asked = answerWith({ [GATEWAY]: { ...METADATA, tapegate_audience: 'https://others.example.org' } });
+  expect(await findDeviceLogin('http://tapes.example.org', undefined)).toBeUndefined();
+  expect(asked).toEqual([]);
+  await expect(findDeviceLogin('https://tapes.example.org', undefined)).rejects.toThrow(
+    'asks for a token for "https://others.example.org": where that is right, say it by --audience',
+  );
+  expect(asked).toEqual([GATEWAY]);
+  await expect(findDeviceLogin('https://tapes.example.org', 'https://others.example.org')).rejects.toThrow(
+    'does not describe itself', // so that far it is taken
+  );
+});
