@@ -40,7 +40,7 @@ export function readExamples(document: string): Example[] {
   return examples;
 }
 
-function* readFences(text: string): Generator<Fence<string>> {
+export function* readFences(text: string): Generator<Fence<string>> {
   let open: Fence<string> | undefined;
   for (const [index, line] of text.split('\n').entries()) {
     const [, ticks, language = ''] = /^(\s*`{3,})(.*)$/.exec(line) ?? [];
