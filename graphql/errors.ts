@@ -8,6 +8,7 @@ import {
   LimitReachedError,
   logFailure,
   NotFoundError,
+  OverShareError,
   QuotaExceededError,
   UnavailableError,
   UnconfirmedError,
@@ -110,7 +111,8 @@ export function createErrorMask(log: Logger) {
       return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });
     }
     if (original instanceof UnavailableError) {
-      const extensions = { code: 'UNAVAILABLE', retryAfterSeconds: original.retryAfterSeconds };
+      const code = original instanceof OverShareError ? 'TOO_MANY_REQUESTS' : 'UNAVAILABLE';
+      const extensions = { code, retryAfterSeconds: original.retryAfterSeconds };
       return new GraphQLError(original.message, { ...place, extensions });
     }
     return new GraphQLError('Internal error', { ...place, extensions: { code: 'INTERNAL_SERVER_ERROR' } });

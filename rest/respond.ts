@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import type { Response } from 'express';
-import { UnavailableError, UnconfirmedError, UserError, type UserErrorCode } from '../src/errors.js';
+import { OverShareError, UnavailableError, UnconfirmedError, UserError, type UserErrorCode } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 
 const statusOf: Record<UserErrorCode, number> = {
@@ -39,7 +39,8 @@ export function answerOf(error: unknown): { status: number; message: string; hea
   // not 503, which has clients repeat what they sent
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
-    return { status: 503, message: error.message, headers: { 'Retry-After': String(error.retryAfterSeconds) } };
+    const status = error instanceof OverShareError ? 429 : 503;
+    return { status, message: error.message, headers: { 'Retry-After': String(error.retryAfterSeconds) } };
   }
   return { status: 500, message: 'Internal error', headers: {} };
 }

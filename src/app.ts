@@ -19,6 +19,7 @@ import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
+import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
@@ -61,7 +62,7 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
   app.use([REST, GRAPHQL, IMPORT_PATH], identifier.handler, limits.before);
   app.use(
     REST,
-    createRestRouter((req) => contextOf(ctx, req), ctx.log),
+    createRestRouter((req) => serve(ctx, req), ctx.log),
   );
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
@@ -70,7 +71,7 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
     res.status(isReady ? 200 : 503).json({ status: isReady ? 'ready' : 'the database does not answer' });
   });
   app.use(GRAPHQL, graphql.handler);
-  const takeImport = createImportHandler((req) => contextOf(ctx, req), ctx.log);
+  const takeImport = createImportHandler((req) => serve(ctx, req), ctx.log);
   app.use(IMPORT_PATH, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next()));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
@@ -79,6 +80,11 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx));
   return app;
+}
+
+/** The context in which a request is served. */
+function serve(ctx: Context, req: IncomingMessage): Context {
+  return { ...contextOf(ctx, req), share: limitKey(req) };
 }
 
 /** For what is neither REST nor GraphQL: express's own would show a stack, with the paths of files in it. */
@@ -95,7 +101,7 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 export async function startGateway(ctx: Context): Promise<Gateway> {
   const createTlsServer = await openTls(ctx.config, ctx.log);
   const identifier = createIdentifier(ctx);
-  const graphql = createGraphqlHandlers((req) => contextOf(ctx, req), ctx);
+  const graphql = createGraphqlHandlers((req) => serve(ctx, req), ctx);
   const answers = countAnswers();
   const limits = limitCallers(ctx.config);
   const app = createApp(ctx, { graphql, identifier, count: answers.count, limits });

@@ -28,6 +28,8 @@ export const limitRows = {
   callerStreams: ['CALLER_STREAMS', 1, MOST, 1000],
   /** On one stream of single connection mode. */
   streamOperations: ['STREAM_OPERATIONS', 1, MOST, 100],
+  /** Readers of long lists at once, each with a connection to the database. */
+  longLists: ['LONG_LISTS', 2, 1000, 16],
   /** Of a request: paths that it names, and characters of its pattern at least. */
   requestPaths: ['REQUEST_PATHS', 1, MOST, 250_000],
   /** Of a request in all, by a list or a pattern: none unless given. */

@@ -15,6 +15,8 @@ export interface Context {
   log: Logger;
   /** Who asks; what the caller may do is in operations/policy.ts. */
   caller: Caller;
+  /** As whom it counts where one may have a share only of what is there for all; undefined for the program itself. */
+  share?: string | undefined;
   /** The present time, by the database's clock; tests set it. */
   now(): string;
 }

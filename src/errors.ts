@@ -148,6 +148,13 @@ export class UnavailableError extends Error {
   }
 }
 
+/** There is room, and none for this caller, who has its share: it is to wait until it has less. */
+export class OverShareError extends UnavailableError {
+  constructor(problem: string) {
+    super('busy', problem);
+  }
+}
+
 /** The database was away when it should have said that a change is stored, so that it may be: nobody is to repeat it blindly. */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {

@@ -80,6 +80,7 @@ export function attach(
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,
+    longLists: config.limits.longLists,
     ...(poolSize !== undefined && { poolSize }),
     ...(statementMs !== undefined && { statementMs }),
   });

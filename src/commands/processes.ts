@@ -57,6 +57,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   SMTP_URL, MAIL_FROM, MAIL_TO               the mail server, the sender, and where mail may go
   CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_CONNECTIONS, CALLER_STREAMS,
                                              CALLER_BODIES_MB, CALLER_REQUESTS
+  LONG_LISTS                                 how many may read long lists at once
   RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
   HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
   MAIL_RATE, USER_MAIL_RATE                  letters within a minute, in all and of a user; the rest waits

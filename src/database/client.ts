@@ -24,6 +24,8 @@ export interface Database {
   streamPool: pg.Pool;
   /** Who may read from it. */
   longReads: LongReads;
+  /** Who may look in the other pool whether a list is short. */
+  looks: LongReads;
   /** For signs of life, which must not wait in line behind anything. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
@@ -46,6 +48,8 @@ export interface DatabaseOptions {
   statementMs?: number;
   /** Connections for all that is short; 20 unless given. */
   poolSize?: number;
+  /** Connections for long lists; 16 unless given. */
+  longLists?: number;
   /** What a reader of a long list is to take while others wait for a place; 16 kB/s over a minute unless given. */
   leastPace?: LeastPace;
 }
@@ -70,8 +74,8 @@ const VITAL_MS = 3000;
 /** A database that does not answer is not waited for any longer when a process ends. */
 const CLOSE_MS = 3000;
 
-/** Slow readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
-const LONG_READS = 16;
+/** Readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
+const LONG_LISTS = 16;
 const LONG_READ_WAIT_MS = 5000;
 /** Of a reader of a long list while others wait; at 256 kB/s, a line as slow as any, ten million files are read in some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
@@ -96,7 +100,10 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     max: options.poolSize ?? 20,
     idle_in_transaction_session_timeout: STANDSTILL_MS,
   });
-  const streamPool = new WatchedPool({ ...bounded, max: LONG_READS });
+  const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
+  const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
+  // half of the connections, so that what is no list never waits for lists
+  const looks = Math.max(Math.ceil(pool.options.max / 2), 1);
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
@@ -105,7 +112,8 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   return {
     pool,
     streamPool,
-    longReads: new LongReads({ places: LONG_READS, waitMs: LONG_READ_WAIT_MS, least: options.leastPace ?? LEAST_PACE }),
+    longReads: new LongReads({ ...places, places: streamPool.options.max, waitMs: LONG_READ_WAIT_MS }),
+    looks: new LongReads({ ...places, places: looks, waitMs: CONNECT_MS, what: 'lists' }),
     vitalPool,
     prisma,
     pulse,

@@ -1,12 +1,13 @@
 /**
- * Places for the readers of long lists: whoever finds none waits for a while, and is told then, instead of for ever. While
- * somebody waits, readers that take next to nothing lose their places: each holds a snapshot, and a few of them would
- * keep all others from long lists for as long as they like.
+ * Places for the readers of lists: whoever finds none waits for a while, and is told then, instead of for ever. Nobody takes more
+ * places than are left for the others, so that the next one always finds one: the first to come gets half of them at most, the
+ * second half of the rest. While somebody waits, readers that take next to nothing lose their places: each holds a snapshot, and
+ * a few of them would keep all others from long lists for as long as they like.
  */
-import { UnavailableError } from '../errors.js';
+import { OverShareError, UnavailableError } from '../errors.js';
 import { type LeastPace, ReaderPace } from './reader-pace.js';
 
-/** A place at a long list. */
+/** A place at a list. */
 export interface LongRead {
   pace: ReaderPace;
   /** Aborts when the place is taken away, with the reason. */
@@ -16,73 +17,121 @@ export interface LongRead {
 }
 
 interface Reader {
+  /** As whom it counts; undefined for the program itself, which has no share. */
+  share: string | undefined;
   pace: ReaderPace;
   lost: AbortController;
+}
+
+interface Waiting {
+  reader: Reader;
+  take(): void;
+}
+
+interface Options {
+  places: number;
+  waitMs: number;
+  least: LeastPace;
+  /** For people, in the plural. */
+  what: string;
 }
 
 /** How often it is looked whether a reader has become slow while somebody waits. */
 const LOOK_MS = 500;
 
 export class LongReads {
-  private readonly places: number;
-  private readonly waitMs: number;
-  private readonly least: LeastPace;
-  private readonly waiting = new Set<() => void>();
+  readonly places: number;
+  private readonly options: Options;
+  private readonly waiting = new Set<Waiting>();
   private readonly readers = new Set<Reader>();
   private look: NodeJS.Timeout | undefined;
 
-  constructor({ places, waitMs, least }: { places: number; waitMs: number; least: LeastPace }) {
-    this.places = places;
-    this.waitMs = waitMs;
-    this.least = least;
+  constructor(options: Options) {
+    this.places = options.places;
+    this.options = options;
   }
 
   /**
-   * Waits for a place, in turn.
-   * @throws UnavailableError when none gets free in time
+   * Waits for a place, in turn; who has its share already lets others pass.
+   * @param share as whom the reader counts; undefined for the program itself
+   * @throws UnavailableError when none gets free in time; OverShareError when it is the reader's own that would have to
    */
-  async enter(): Promise<LongRead> {
-    const reader = { pace: new ReaderPace(this.least), lost: new AbortController() };
-    if (this.readers.size < this.places) this.readers.add(reader);
+  async enter(share?: string): Promise<LongRead> {
+    const reader = { share, pace: new ReaderPace(this.options.least), lost: new AbortController() };
+    if (this.hasPlace(share)) this.readers.add(reader);
     else await this.queue(reader);
     const leave = () => {
-      if (!this.readers.delete(reader)) return;
-      const [next] = this.waiting;
-      next?.();
+      if (this.readers.delete(reader)) this.admit();
     };
     return { pace: reader.pace, signal: reader.lost.signal, leave };
+  }
+
+  private hasPlace(share: string | undefined): boolean {
+    const left = this.places - this.readers.size;
+    return left > 0 && this.countOf(share) < left;
+  }
+
+  private countOf(share: string | undefined): number {
+    if (share === undefined) return 0;
+    return [...this.readers].filter((reader) => reader.share === share).length;
+  }
+
+  /** At once, whoever may: nobody else gets a place that has become free. */
+  private admit(): void {
+    for (const { reader, take } of [...this.waiting]) {
+      if (this.hasPlace(reader.share)) take();
+    }
   }
 
   private queue(reader: Reader): Promise<void> {
     return new Promise((resolve, reject) => {
       const leave = () => {
         clearTimeout(timer);
-        this.waiting.delete(take);
+        this.waiting.delete(waiting);
         if (this.waiting.size === 0) clearInterval(this.look);
       };
       const take = () => {
         leave();
-        this.readers.add(reader); // at once: nobody else gets the place that has become free
+        this.readers.add(reader);
         resolve();
       };
+      const waiting = { reader, take };
       const timer = setTimeout(() => {
         leave();
-        reject(new UnavailableError('busy', 'too many readers are at long lists'));
-      }, this.waitMs);
+        reject(this.refusal(reader));
+      }, this.options.waitMs);
       if (this.waiting.size === 0) this.look = setInterval(() => this.dropSlow(), LOOK_MS);
-      this.waiting.add(take);
+      this.waiting.add(waiting);
       this.dropSlow();
     });
   }
 
-  /** As many as others wait for. */
+  private refusal({ share }: Reader): UnavailableError {
+    const { what } = this.options;
+    const own = this.countOf(share);
+    if (own === 0) return new UnavailableError('busy', `too many readers are at ${what}`);
+    return new OverShareError(`you are reading ${own} ${what} already`);
+  }
+
+  /** As many as others wait for: of those who have most places, and of one's own. */
   private dropSlow(): void {
     const all = [...this.readers];
-    const leaving = all.filter(({ lost }) => lost.signal.aborted).length;
-    const slow = all.filter(({ pace, lost }) => pace.isSlow && !lost.signal.aborted);
-    for (const { lost } of slow.slice(0, Math.max(this.waiting.size - leaving, 0))) {
-      const pace = `less than ${this.least.bytesPerSecond} bytes a second for ${this.least.windowMs / 1000} s`;
-      lost.abort(new UnavailableError('busy', `a reader of a long list took ${pace}, and others wait`));
+    let leaving = all.filter(({ lost }) => lost.signal.aborted).length;
+    for (const { reader } of this.waiting) {
+      if (leaving-- > 0) continue;
+      const own = this.countOf(reader.share);
+      const [slowest] = all
+        .filter(({ pace, lost }) => pace.isSlow && !lost.signal.aborted)
+        .map((slow) => ({ ...slow, count: slow.share === reader.share ? own : this.countOf(slow.share) }))
+        .filter(({ share, count }) => own === 0 || share === reader.share || count > own)
+        .sort((a, b) => b.count - a.count);
+      slowest?.lost.abort(this.tooSlow());
     }
+  }
+
+  private tooSlow(): UnavailableError {
+    const { least, what } = this.options;
+    const pace = `less than ${least.bytesPerSecond} bytes a second for ${least.windowMs / 1000} s`;
+    return new UnavailableError('busy', `a reader of ${what} took ${pace}, and others wait`);
   }
 }

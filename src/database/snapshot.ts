@@ -57,6 +57,13 @@ async function onSnapshot<T>(client: pg.PoolClient, work: (snapshot: Snapshot) =
 
 const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`;
 
+/** Who reads. */
+export interface Asker {
+  db: Database;
+  /** As whom it counts; undefined for the program itself. */
+  share?: string | undefined;
+}
+
 export interface List {
   rows: Sql;
   /** Counts the rows, where `consume` is to know how many there are. */
@@ -73,16 +80,16 @@ export interface ListPages<Row> extends AsyncIterable<Row[]> {
 
 /**
  * Gives `consume` the rows of a list at its own pace, and how many they are where that is asked for.
- * @throws UnavailableError when too many readers are at long lists
+ * @throws UnavailableError when too many readers are at lists, or the reader itself at too many
  */
 export async function readList<Row extends object, T>(
-  db: Database,
+  { db, share }: Asker,
   list: List,
   consume: (pages: ListPages<Row>, count: bigint) => Promise<T>,
 ): Promise<T> {
-  const short = await readShort<Row>(db, list.rows);
+  const short = await readShort<Row>({ db, share }, list.rows);
   if (short) return await consume(pageOf(short), BigInt(short.length));
-  const place = await db.longReads.enter();
+  const place = await db.longReads.enter(share);
   try {
     return await withSnapshot(db.streamPool, async ({ query, stream }) => {
       const [row] = list.count ? await query<{ count: bigint }>(list.count) : [];
@@ -105,8 +112,8 @@ function atPace<Row>(pages: AsyncIterable<Row[]>, { pace, signal }: LongRead): L
 }
 
 /** All rows of a list that is short and soon found. */
-async function readShort<Row extends object>(db: Database, list: Sql): Promise<Row[] | undefined> {
-  const found = await readSoon(db, async ({ query }) => {
+async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
+  const found = await readSoon(asker, async ({ query }) => {
     await query(declare(list));
     const rows = await query<Row>(FETCH_SHORT);
     return rows.length <= PAGE ? rows : undefined;
@@ -115,7 +122,11 @@ async function readShort<Row extends object>(db: Database, list: Sql): Promise<R
 }
 
 /** What is found within a second for each statement; undefined where it takes longer. */
-async function readSoon<T>(db: Database, work: (snapshot: Snapshot) => Promise<T>): Promise<{ answer: T } | undefined> {
+async function readSoon<T>(
+  { db, share }: Asker,
+  work: (snapshot: Snapshot) => Promise<T>,
+): Promise<{ answer: T } | undefined> {
+  const { leave } = await db.looks.enter(share);
   try {
     return await withSnapshot(db.pool, async (snapshot) => {
       await snapshot.query(sql`SELECT set_config('statement_timeout', ${SHORT_MS}, true)`);
@@ -124,6 +135,8 @@ async function readSoon<T>(db: Database, work: (snapshot: Snapshot) => Promise<T
   } catch (error) {
     if (error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT) return undefined;
     throw error;
+  } finally {
+    leave();
   }
 }
 
@@ -132,17 +145,17 @@ async function readSoon<T>(db: Database, work: (snapshot: Snapshot) => Promise<T
  * the connections that all share for a second, and from there on where long lists are read.
  * @param work may be called twice
  * @param reader aborts when nobody waits for the answer any more, which is looked for no longer then
- * @throws UnavailableError when too many are at long lists, or nobody waits any more
+ * @throws UnavailableError when too many are at lists, or the reader itself at too many, or nobody waits any more
  */
 export async function readAtLength<T>(
-  db: Database,
+  { db, share }: Asker,
   work: (snapshot: Snapshot) => Promise<T>,
   reader?: AbortSignal,
 ): Promise<T> {
   checkReader(reader);
-  const soon = await readSoon(db, work);
+  const soon = await readSoon({ db, share }, work);
   if (soon) return soon.answer;
-  const { leave } = await db.longReads.enter();
+  const { leave } = await db.longReads.enter(share);
   try {
     checkReader(reader);
     return await forReader(db, work, reader);

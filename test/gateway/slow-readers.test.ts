@@ -1,6 +1,7 @@
 /** Readers of long lists that are slow, or do not read at all, and everybody else. */
 import { once } from 'node:events';
 import http from 'node:http';
+import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { LeastPace } from '../../src/database/reader-pace.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -26,9 +27,11 @@ async function start(readerSeconds: number, leastPace?: LeastPace): Promise<Test
   return app;
 }
 
-/** Begins to read the list of all files, and stands still. */
-async function beginList({ url }: TestApp): Promise<http.IncomingMessage> {
-  const request = http.get(`${url}/tape_control/api/v1/files`, { agent: false });
+let addresses = 9;
+
+/** Begins to read the list of all files, from an address of its own unless one is given, and stands still. */
+async function beginList({ url }: TestApp, localAddress = `127.0.0.${++addresses}`): Promise<http.IncomingMessage> {
+  const request = http.get(`${url}/tape_control/api/v1/files`, { agent: false, localAddress });
   const [response] = (await once(request, 'response')) as [http.IncomingMessage];
   response.pause();
   response.on('error', () => {}); // when it is dropped
@@ -76,6 +79,48 @@ test('however many readers of long lists stand still, what is short is answered,
   expect((await read<{ count: number }>(app, '/files')).count).toBe(FILES + 3);
 });
 
+test('one who stalls all lists that it gets leaves places for others, and is told that it has its share', async () => {
+  const anonymous = { url: app.url };
+  const lists = await Promise.all(Array.from({ length: 20 }, () => beginList(app, '127.0.0.1')));
+  const refused = lists.filter(({ statusCode }) => statusCode === 429);
+  expect(lists.map(({ statusCode }) => statusCode).sort()).toEqual([...Array(8).fill(200), ...Array(12).fill(429)]);
+  const message = 'you are reading 8 long lists already: try again later';
+  expect(refused.map(({ headers }) => headers['retry-after'])).toEqual(Array(12).fill('5'));
+  expect(JSON.parse(await text(refused[0] as http.IncomingMessage))).toEqual(errorBody(message));
+  const typed = await whileLocked(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE', () =>
+    ask(anonymous, '{ requests { totalCount } }'),
+  );
+  expect(typed.errors).toMatchObject([{ message, extensions: { code: 'TOO_MANY_REQUESTS', retryAfterSeconds: 5 } }]);
+  // a second one stalls what it gets, and so does a third
+  for (const [address, places] of [
+    ['127.0.0.2', 4],
+    ['127.0.0.3', 2],
+  ] as const) {
+    const others = await Promise.all(Array.from({ length: places }, () => beginList(app, address)));
+    expect(others.map(({ statusCode }) => statusCode)).toEqual(Array(places).fill(200));
+  }
+  const headers = { Authorization: `Bearer ${app.token}` };
+  const { status, body } = await call(app, 'GET', '/files', { headers });
+  expect([status, (body as [{ count: number }])[0].count]).toEqual([200, FILES + 3]);
+  for (const response of open.splice(0)) response.destroy();
+});
+
+test('one who has many lists looked for leaves connections for all that is no list', async () => {
+  const small = await startApp({ database: { poolSize: 6 } });
+  try {
+    await addQuota(small.ctx, 'alice', 1000n);
+    await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async (waiters) => {
+      const lists = Array.from({ length: 12 }, () => get(small, '/files?match=/none/').catch(() => undefined));
+      await waiters(1);
+      expect((await get(small, '/quota/alice')).status).toBe(200);
+      expect(small.ctx.db.pool.waitingCount).toBe(0);
+      return { lists };
+    });
+  } finally {
+    await small.close();
+  }
+});
+
 test('what takes long to be found is looked for on other connections than what is short', async () => {
   const small = await startApp({ database: { poolSize: 3 } });
   try {
@@ -104,15 +149,15 @@ test('a reader that takes nothing is dropped, and one that takes little gets all
   try {
     const still = await beginList(strict);
     const slow = await beginList(strict);
-    let text = '';
+    let whole = '';
     slow.on('readable', () => {});
     while (!slow.readableEnded) {
       const bytes = slow.read(Math.min(slow.readableLength, 128 * 1024)) as Buffer | null;
-      text += bytes?.toString() ?? '';
+      whole += bytes?.toString() ?? '';
       if (slow.errored) throw slow.errored;
       await new Promise((resolve) => setTimeout(resolve, 20)); // what makes it slow: it takes longer than is allowed to stand still
     }
-    expect((JSON.parse(text) as [{ files: unknown[] }])[0].files).toHaveLength(FILES + 3);
+    expect((JSON.parse(whole) as [{ files: unknown[] }])[0].files).toHaveLength(FILES + 3);
     await waitFor('the other to be dropped', async () => {
       const { totalCount, idleCount } = strict.ctx.db.streamPool;
       return totalCount === idleCount;

@@ -57,7 +57,9 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const dataDir = makeTempDir();
   const database = await createDatabase();
   const log = options.log ?? pino({ level: process.env.TEST_LOG ?? 'silent' });
-  const db = openDatabase(options.through?.(database.connection) ?? database.connection, { log, ...options.database });
+  const { longLists = 16 } = options.limits ?? {};
+  const settings = { log, longLists, ...options.database };
+  const db = openDatabase(options.through?.(database.connection) ?? database.connection, settings);
   await db.pulse.start();
   const events = new EventFeed(db);
   await events.open();

@@ -47,7 +47,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
         rows: sql`SELECT path, spot_name AS "spotName", stage, verified, size FROM ${rows} ORDER BY path`,
         count: sql`SELECT count(*) FROM ${rows}`,
       };
-      return readList<FileRow, T>(ctx.db, list, (pages, count) => consume(count, pages));
+      return readList<FileRow, T>(ctx, list, (pages, count) => consume(count, pages));
     },
   };
 }

@@ -50,7 +50,7 @@ export async function readVolumeFiguresOf(
   const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM tape_file f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
   type Row = { id: number; files: number; bytes: bigint };
-  const rows = await readAtLength(ctx.db, ({ query }) => query<Row>(statement), reader);
+  const rows = await readAtLength(ctx, ({ query }) => query<Row>(statement), reader);
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 

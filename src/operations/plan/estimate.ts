@@ -83,7 +83,7 @@ export async function estimateRequest(
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
   const { groups, known, unknownPaths } = await readAtLength(
-    ctx.db,
+    ctx,
     (snapshot) => readGroups(snapshot, wish, mayPath(ctx, 'REQUEST')),
     reader,
   );

@@ -225,7 +225,7 @@ async function* tellStages(
   for (let after = 0n; ; ) {
     const page = presentStages(ctx, choice, after);
     const rows = await readAtLength(
-      ctx.db,
+      ctx,
       ({ query }) => query<Present & { id: bigint; path: string; stage: Stage }>(page),
       signal,
     );
