@@ -3,7 +3,7 @@
  * and not opened anew before it does. So that whoever waits is told in time, and nobody waits for a server that hangs.
  */
 import pg from 'pg';
-import { codeOf, messageOf, UnavailableError } from '../errors.js';
+import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
 
 const TIMESTAMP = 1114;
@@ -110,6 +110,8 @@ const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect
 /** What the database, or the way to it, is to blame for, as such; anything else as it is. */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
+  // the database is there, and so are the connections that are open
+  if (isExhausted(error)) return new UnavailableError('busy', 'the server has too many files open', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
   if (isOfServer ? BUSY_CODES.test(code) || isWaitOver(error) : BUSY_TEXTS.test(text)) {

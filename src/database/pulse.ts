@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { codeOf, type FailureLog, messageOf } from '../errors.js';
+import { codeOf, type FailureLog, isExhausted, messageOf } from '../errors.js';
 import type { DatabaseClock } from './clock.js';
 import { destroy, type Line } from './line.js';
 import { sql } from './sql.js';
@@ -78,9 +78,9 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // a connection may break by itself, and a server that is full is there
+        // a connection may break by itself, and a server that is full, or that this process cannot reach for its own sake, is there
         if (hadClient && !wasSilent) continue;
-        if (codeOf(error) !== TOO_MANY_CONNECTIONS) this.lose(error);
+        if (codeOf(error) !== TOO_MANY_CONNECTIONS && !isExhausted(error)) this.lose(error);
         await this.rest(SEARCH_MS);
       }
     }

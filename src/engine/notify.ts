@@ -5,7 +5,7 @@
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
-import { codeOf, messageOf } from '../errors.js';
+import { codeOf, isExhausted, messageOf } from '../errors.js';
 import {
   claimMail,
   hasSender,
@@ -82,9 +82,15 @@ async function send(
     if (isDeferred(error) && secondsBetween(letter.createdAt, ctx.now()) >= DEFERRED_SECONDS) {
       return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
     }
-    const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(letter.attempts, PAUSES_SECONDS.length - 1)];
+    const failures = hasNoSocket(error) ? 0 : letter.attempts;
+    const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(failures, PAUSES_SECONDS.length - 1)];
     return { state: 'PENDING', error: reason, nextTryAt: addSeconds(ctx.now(), pause ?? 0) };
   }
+}
+
+/** Has this process too many files open, which says nothing of the server? nodemailer keeps the code of a system error beside its own. */
+function hasNoSocket(error: unknown): boolean {
+  return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
 /** Why a letter was not taken. A server may say again what it was told. */

@@ -109,6 +109,32 @@ test('while the server is down mail waits, longer from try to try, and goes out 
   expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id]);
 });
 
+test('an engine without a descriptor for the mail server tries again soon, however often that was so', async () => {
+  const server = await startServer();
+  const transport = createMailTransport(server.url);
+  closers.push(async () => transport.close());
+  const id = await askForMail('exhausted');
+  // as nodemailer tells it of its socket
+  const error = Object.assign(new Error('connect EMFILE'), {
+    code: 'ESOCKET',
+    originalCode: 'EMFILE',
+    command: 'CONN',
+  });
+  const { transporter } = transport as unknown as { transporter: { getSocket?: unknown } };
+  const { getSocket } = transporter;
+  transporter.getSocket = (_options: unknown, callback: (error: Error) => void) => callback(error);
+  for (let n = 1; n <= 4; n++) {
+    await sendMail(app.ctx, transport, { stop: never, abort: never });
+    const letter = await readLetter(id);
+    expect(letter).toMatchObject({ state: 'PENDING', attempts: n, last_error: expect.stringContaining('EMFILE') });
+    expect(secondsBetween(clock.now(), letter.next_try_at)).toBeLessThanOrEqual(5);
+    clock.advance(5);
+  }
+  transporter.getSocket = getSocket;
+  await sendMail(app.ctx, transport, { stop: never, abort: never });
+  expect(await readLetter(id)).toMatchObject({ state: 'SENT' });
+});
+
 test('a letter whose answer got lost is sent again under the same Message-ID', async () => {
   const server = await startServer();
   server.onMail = () => {

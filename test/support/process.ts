@@ -37,6 +37,8 @@ export interface RunOptions {
   cwd?: string;
   uid?: number;
   gid?: number;
+  /** So many files, sockets and pipes it may have open, and each process that it starts; as many as this one unless given. */
+  descriptors?: number;
 }
 
 export interface Result {
@@ -60,8 +62,10 @@ const children = new Set<ChildProcess>();
 
 /** Starts a program with no more environment than it is given. */
 export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
-  const { stdin = '', env, ...rest } = options;
-  const child = spawn(program, args, { ...rest, env: { PATH: process.env.PATH, ...env } });
+  const { stdin = '', env, descriptors, ...rest } = options;
+  const limited = ['-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, program, ...args];
+  const [file, given] = descriptors === undefined ? [program, args] : ['sh', limited];
+  const child = spawn(file, given, { ...rest, env: { PATH: process.env.PATH, ...env } });
   children.add(child);
   let stdout = '';
   let stderr = '';

@@ -37,7 +37,8 @@ export class Connections {
   constructor({ limits, drives, access }: Config, descriptors = readDescriptorLimit()) {
     const free = (descriptors ?? Number.POSITIVE_INFINITY) - KEPT_DESCRIPTORS - KEPT_FOR_DRIVE * drives - SURPLUS;
     this.most = Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
-    this.mostOfOne = Math.min(limits.callerConnections, this.most);
+    // where there are few, too, one address leaves some for the others
+    this.mostOfOne = Math.min(limits.callerConnections, Math.floor(this.most / 2));
     this.seconds = limits;
     this.isProxy = createRangeTest(access.proxyAddresses);
   }

@@ -1,6 +1,6 @@
 /** A drive's visit to a volume, from the note that it is mounted there to the note that it is not. */
 import type { Context } from '../../context.js';
-import { logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
+import { isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
 import { forgetBreakdowns, noteBreakdown } from '../../operations/recalls/breakdowns.js';
 import { setMount } from '../../operations/recalls/drives.js';
 import { addSeconds } from '../../time.js';
@@ -25,7 +25,7 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isAway = error instanceof UnavailableError && error.kind === 'away';
-    if (!stop.aborted && !isAway) await countBreakdown(ctx, volumeId, error);
+    if (!stop.aborted && !isAway && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
     throw error; // the drive is given back, and whoever has it next puts in order what was in hand
   }
   if (hasRead) await forgetBreakdowns(ctx, volumeId);

@@ -1,0 +1,94 @@
+/** A server whose processes may have few files open, and streams that take as many as they get. */
+import { once } from 'node:events';
+import http from 'node:http';
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, expect, test } from 'vitest';
+import { askData, type Edges } from '../support/graphql.js';
+import { cleanUp, makeDataDir, readServerLog, startServer, stop } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+import { DEMO, hashTree, hashVolumes, isReady, waitForEnd } from '../support/server.js';
+import { waitFor } from '../support/wait.js';
+
+const DESCRIPTORS = 320;
+/** So many of those that are refused are told so at the same time. */
+const AT_ONCE = 16;
+
+const open: http.IncomingMessage[] = [];
+afterAll(async () => {
+  for (const answer of open) answer.destroy();
+  await cleanUp();
+});
+
+/** Opens a stream on a connection of its own, which stays open where it is let in. @returns what refuses it */
+async function openStream({ url }: { url: string }, localAddress: string): Promise<[number, unknown] | undefined> {
+  const { hostname, port } = new URL(url);
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const target = { hostname, port, path: '/graphql/stream', method: 'POST', headers, localAddress };
+  const request = http.request({ ...target, agent: false });
+  request.end(JSON.stringify({ query: 'subscription { stageChanges(match: "/nowhere/") { path } }' }));
+  const [answer] = (await once(request, 'response')) as [http.IncomingMessage];
+  if (answer.statusCode !== 200) return [answer.statusCode ?? 0, JSON.parse(await text(answer))];
+  answer.on('error', () => {});
+  open.push(answer.resume());
+  return undefined;
+}
+
+async function openStreams(server: { url: string }, count: number, address: string) {
+  const refusals: [number, unknown][] = [];
+  for (let n = 0; n < count; n += AT_ONCE) {
+    const some = Array.from({ length: Math.min(AT_ONCE, count - n) }, () => openStream(server, address));
+    refusals.push(...(await Promise.all(some)).filter((refusal) => refusal !== undefined));
+  }
+  return refusals;
+}
+
+const told = (message: string) => ({ errors: [expect.objectContaining({ message })] });
+
+interface Tries {
+  request: { filesFailed: number; holds: Edges<{ state: string; attempts: number | null; lastError: string | null }> };
+}
+
+test('streams take no descriptor that recalls, the database or health need, and one address leaves some for others', {
+  timeout: 180_000,
+}, async () => {
+  const dataDir = makeDataDir();
+  const server = await startServer('start', { env: { DATA_DIR: dataDir }, descriptors: DESCRIPTORS });
+  const refused = await openStreams(server, DESCRIPTORS, '127.0.0.2');
+  const most = open.length;
+  expect(most).toBeGreaterThan(50);
+  expect(refused).toEqual(
+    Array(DESCRIPTORS - most).fill([429, told(`you have more than ${most} connections: try again later`)]),
+  );
+  expect(await isReady(server)).toBe(true);
+  const first = await makeRequest(server, { quota: 'alice', patterns: DEMO });
+  await waitForEnd(server, first);
+  const restore = path.join(dataDir, 'restore');
+  const expected = { ...(await hashVolumes(server, dataDir, DEMO)), ...(await hashVolumes(server, dataDir, '/2023/')) };
+  expect(hashTree(restore)).toEqual(await hashVolumes(server, dataDir, DEMO));
+
+  const second = await makeRequest(server, { quota: 'alice', patterns: '/2023/' });
+  const beyond: [number, unknown][] = [];
+  for (let address = 3; beyond.length === 0; address++) {
+    beyond.push(...(await openStreams(server, AT_ONCE, `127.0.0.${address}`)));
+  }
+  expect(beyond[0]).toEqual([503, told('too many connections are open: try again later')]);
+  expect(await isReady(server)).toBe(true);
+  await waitFor('the files', async () => Object.keys(hashTree(restore)).length === Object.keys(expected).length);
+  expect(hashTree(restore)).toEqual(expected);
+
+  for (const answer of open.splice(0)) answer.destroy();
+  await waitFor('connections to be free', async () => (await openStreams(server, 1, '127.0.0.1')).length === 0);
+  await waitForEnd(server, second);
+  for (const id of [first, second]) {
+    const query = `{ request(id: ${id}) { filesFailed holds(first: 100) { edges { node { state attempts lastError } } } } }`;
+    const { request } = await askData<Tries>(server, query);
+    expect(request.filesFailed).toBe(0);
+    for (const { node } of request.holds.edges) expect(node).toMatchObject({ state: 'ON_DISK', lastError: null });
+  }
+  for (const answer of open.splice(0)) answer.destroy();
+  const { code, stderr } = await stop(server);
+  expect(code).toBe(0);
+  expect(stderr).not.toMatch(/EMFILE|too many open files/);
+  expect(readServerLog(dataDir)).not.toMatch(/too many open files|out of file descriptors/i);
+});
