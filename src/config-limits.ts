@@ -20,8 +20,8 @@ export const limitRows = {
   /** For a header to come, and until a connection is ended on which nothing is asked any more. */
   headerSeconds: ['HEADER_SECONDS', 1, 3600, 20],
   idleSeconds: ['IDLE_SECONDS', 1, 3600, 5],
-  /** Of a caller within a minute. */
-  rateLimit: ['RATE_LIMIT', 1, MOST, 12_000],
+  /** Of a caller within a minute: more than any script that waits for each answer can send, or a portal that asks for all of its users. */
+  rateLimit: ['RATE_LIMIT', 1, MOST, 60_000],
   /** At once. */
   callerRequests: ['CALLER_REQUESTS', 1, MOST, 500],
   streams: ['STREAMS', 1, MOST, 5000],

@@ -5,6 +5,8 @@ import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { Connections } from '../../src/access/limits/connections.js';
 import type { Limits } from '../../src/config-limits.js';
+import { setMember } from '../../src/operations/access/members.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
@@ -193,6 +195,30 @@ test('a stream in single connection mode carries a bounded number of operations'
   });
   await send(narrow, '/graphql/stream?operationId=a', { method: 'DELETE', headers });
   expect((await begin('c')).status).toBe(202);
+});
+
+test('who is known counts by its name: not with others of its address, and not anew by another token or address, or with other rights', async () => {
+  const access = { auth: new Set(['token', 'proxy'] as const), proxyAddresses: ['127.0.0.1'] };
+  const narrow = await startApp({ limits: { rateLimit: 2 }, config: { access } });
+  app = narrow;
+  for (const user of ['alice', 'bob', 'lab']) await addQuota(narrow.ctx, user, 1000n);
+  const tokenOf = async (name: string) => (await createToken(narrow.ctx, { name, role: 'USER' })).secret;
+  const ask = async (headers: Record<string, string>, client = '192.0.2.1') => {
+    const all = { 'X-Forwarded-For': client, 'X-Forwarded-Proto': 'https', ...headers };
+    const { status } = await send({ url: narrow.url }, '/tape_control/api/v1/requests', { headers: all });
+    return status;
+  };
+  const bearer = (secret: string) => ({ Authorization: `Bearer ${secret}` });
+  const [one, other, bobs] = [await tokenOf('alice'), await tokenOf('alice'), await tokenOf('bob')];
+  expect([await ask(bearer(one)), await ask(bearer(other), '192.0.2.9')]).toEqual([200, 200]);
+  expect([await ask(bearer(one)), await ask(bearer(other)), await ask({ 'X-Remote-User': 'alice' })]).toEqual([
+    429, 429, 429,
+  ]);
+  const rung = new Promise<void>((resolve) => narrow.ctx.events.onRing('rights', resolve));
+  await setMember(narrow.ctx, { quota: 'lab', kind: 'USER', name: 'alice', isManager: false });
+  await rung;
+  expect(await ask(bearer(one))).toBe(429);
+  expect([await ask(bearer(bobs)), await ask({ 'X-Remote-User': 'dora' })]).toEqual([200, 200]);
 });
 
 test('behind a listed proxy each client counts by its own address, and the connections of the proxy are of all', async () => {

@@ -1,7 +1,7 @@
 /** As whom a request counts where something is limited for each caller. */
 import type { IncomingMessage } from 'node:http';
 import { ipKeyGenerator } from 'express-rate-limit';
-import { type Caller, describeCaller } from '../../caller.js';
+import { type Caller, ownerOf } from '../../caller.js';
 import { addressOf } from '../address.js';
 import { callerOf } from '../identify.js';
 
@@ -10,10 +10,13 @@ const IPV6_NETWORK_BITS = 56;
 
 const LOOPBACK_6 = '::/56';
 
-/** Who is known counts alone, wherever it asks from; of the others, those of an address count together. */
+/**
+ * Who is known counts alone, by its name: wherever it asks from, with whichever of its tokens, and whatever becomes of its rights.
+ * Of the others, those of an address count together.
+ */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);
-  return isKnown(caller) ? describeCaller(caller) : addressKey(addressOf(req));
+  return isKnown(caller) ? `caller ${ownerOf(caller)}` : addressKey(addressOf(req));
 }
 
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
