@@ -41,7 +41,6 @@ export async function parseInThread(bytes: ArrayBuffer): Promise<unknown> {
 
 function startThread(): Worker {
   const worker = new Worker(THREAD, { eval: true });
-  worker.unref();
   worker.on('message', ({ id, value, problem }: Answer) => {
     const asked = waiting.get(id);
     waiting.delete(id);
@@ -54,5 +53,6 @@ function startThread(): Worker {
     for (const { reject } of waiting.values()) reject(error);
     waiting.clear();
   });
+  worker.unref(); // a listener of messages makes the process wait for it again
   return worker;
 }
