@@ -30,6 +30,9 @@ const PARAMETERS = new RegExp(`([?&](?:${SECRET_NAMES}|code|assertion)=)[^&\\s"'
 /** A token of Tapegate's own. */
 const TOKENS = /\btapegate_[\w-]{32,}/g;
 
+/** As libpq has it, where one takes DATABASE_URL for that. */
+const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s'&#]+)/gi;
+
 /** Shorter ones are part of too many words. */
 const LEAST_LENGTH = 4;
 
@@ -64,7 +67,8 @@ export function showValue(name: string, value: string): string {
   const [, scheme = '', rest = ''] =
     /^([a-z][a-z0-9+.-]*:\/\/|(?:postgres(?:ql)?|smtps?|https?):|)(.*)$/is.exec(value) ?? [];
   const place = rest.replace(/^.*@/s, `${HIDDEN}@`).replace(/[?#].*$/s, (part) => `${part[0]}${HIDDEN}`);
-  return scheme + place.replace(/^([^:/[]*:)(?!\d{1,5}(?:\/|$)).+$/s, `$1${HIDDEN}`);
+  const shown = place.replace(KEYWORDS, `$1${HIDDEN}`);
+  return scheme + shown.replace(/^([^:/[]*:)(?!\d{1,5}(?:\/|$)).+$/s, `$1${HIDDEN}`);
 }
 
 /** All before the last `@` of a URL: a password that was not encoded may hold anything. */
@@ -82,10 +86,11 @@ function secretsIn(name: string, value: string): string[] {
   if (isSecretName(name)) return formsOf(value, '');
   if (!name.endsWith('_URL')) return [];
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
+  const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
   // what a database and a mail server call a user is none; a token may stand there for a web server
   const isToken = password === undefined && /^https?:/i.test(value);
-  const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery];
+  const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];
   const isPublic = (secret: string) => secret === user || place.split(/[:/?&=#]/).includes(secret);
   return secrets

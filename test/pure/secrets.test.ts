@@ -42,6 +42,7 @@ const env = {
   PGPASSWORD: 'of-the-driver',
   OIDC_CLIENT_SECRET: 'of-the-provider',
   OTHER_URL: 'postgresql:///tapes?host=/run&password=in-the-query',
+  LIBPQ_URL: "host=127.0.0.1 password=by-a-keyword sslpassword = 'in quotes' dbname=tapes",
 };
 
 test.each([
@@ -57,6 +58,8 @@ test.each([
   ['the password of the driver', 'of-the-driver'],
   ['a secret by its name', 'of-the-provider'],
   ['a parameter', 'in-the-query'],
+  ['a keyword of libpq', 'by-a-keyword'],
+  ['a keyword of libpq, in quotes', 'in quotes'],
 ])('a secret of the environment is hidden: %s', (_form, secret) => {
   expect(createHider(env)(`535 wrong: ${secret}, go away`)).toBe('535 wrong: …, go away');
 });
