@@ -55,14 +55,15 @@ export function createIdentifier(ctx: Context): Identifier {
       (auth.has('proxy') ? readProxyUser(access, req) : undefined) ??
       (auth.has('certificate') ? readCertificateUser(access, req) : undefined);
     if (identity) return await callersKnown.get(identity, address);
-    const unknown = !shown && auth.has('legacy') ? await legacy.find(req, res) : undefined;
+    const hasShown = req.headers.authorization !== undefined;
+    const unknown = !hasShown && auth.has('legacy') ? await legacy.find(req, res) : undefined;
     if (unknown) return unknown;
     // what no way knows is passed over, as if nothing were shown (the REST contract, 1.4)
     if (auth.has('open')) {
       checkDirect(req);
       return openCaller(address);
     }
-    if (shown) throw unauthenticated('what the Authorization header shows is not known here');
+    if (hasShown) throw unauthenticated('what the Authorization header shows is not known here');
     throw unauthenticated(
       'say who you are: by a token in the Authorization header, as Bearer or as the password of Basic',
     );

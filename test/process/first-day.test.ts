@@ -167,6 +167,26 @@ test('a proxy that is not listed hides nobody', async () => {
   await app.close();
 });
 
+test('whoever shows something that is good for nothing is not taken for one who shows nothing', async () => {
+  const app = await startWith({ AUTH: 'token,legacy', LEGACY: 'all' });
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  const statusOf = async (Authorization: string) =>
+    (await sendAsIs(app, '/tape_control/api/v1/requests', { headers: { Host: 'localhost', Authorization } })).status;
+  for (const header of [
+    'Basic Zm9v',
+    'Bearer',
+    'Bearer a b',
+    'Digest x',
+    'Negotiate abc',
+    'tapegate_AAAA',
+    'Bearer foo',
+  ]) {
+    expect([header, await statusOf(header)]).toEqual([header, 401]);
+  }
+  expect(await statusOf(`Bearer ${secret}`)).toBe(200);
+  await app.close();
+});
+
 test('a start with an open door says how to close it, as the README shows it', async () => {
   const [line = ''] = /^ {2}access .*\n/m.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
   const app = await startApp();
