@@ -16,8 +16,6 @@ import { logFailure } from './errors.js';
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
 
-const NOBODY: Asker = { name: '', way: 'open', tokenId: undefined, address: undefined };
-
 interface Repeats {
   asker: Asker;
   deed: Deed;
@@ -48,24 +46,31 @@ export class Refusals {
     if (minute !== this.minute) this.flush();
     this.minute = minute;
     const { name, way, tokenId } = asker;
-    // whoever is known is the same from wherever it asks
-    const key = JSON.stringify([deed.operation, code, way, name, tokenId, name === '' ? asker.address : '']);
+    const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
+    // whoever is known is the same from wherever it asks, and nobody stands for others who are not
+    const key = JSON.stringify([deed.operation, code, way, name, tokenId, isKnown ? '' : asker.address]);
     const known = this.repeats.get(key);
     if (known) {
       known.count++;
       return;
     }
     // what has no place of its own is counted with the rest of its caller's, or of those who are not known
-    const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
     const place = isKnown ? JSON.stringify([way, name, tokenId]) : '';
     const rows = this.rows.get(place) ?? 0;
     if (rows >= MAX_ROWS) {
-      this.noteOther(isKnown ? asker : NOBODY, deed, code);
+      this.noteOther(isKnown ? asker : { ...asker, name: '', address: undefined }, deed, code);
       return;
     }
     this.rows.set(place, rows + 1);
     this.repeats.set(key, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
     this.write(auditRow(now, asker, deed, code));
+  }
+
+  /** Who was refused is not written any more: a user was forgotten, who may be among them. */
+  forgetNames(): void {
+    for (const repeats of this.repeats.values()) {
+      repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
+    }
   }
 
   /** Writes what was counted. @returns when all of it is written */

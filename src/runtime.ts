@@ -87,6 +87,7 @@ export function attach(
   const events = new EventFeed(db);
   const now = () => db.clock.now();
   const refusals = new Refusals(db, log, now);
+  events.onRing('forgotten', () => refusals.forgetNames());
   return {
     ctx: { config, db, events, refusals, log, caller: SYSTEM, now },
     connection,

@@ -6,6 +6,7 @@ import type { Endpoint } from '../config-ways.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { addLegacyUses, type CountedUses } from '../operations/access/legacy-uses.js';
+import { isBefore } from '../time.js';
 import { addressOf, findForwarded, isProxied } from './address.js';
 import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
@@ -36,6 +37,7 @@ export class LegacyCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
+    ctx.events.onRing('forgotten', () => this.forgetUsers());
     this.rules = ctx.config.access.legacy.map(({ endpoint, ranges }) => ({
       endpoint,
       isOpenTo: ranges === undefined ? () => true : createRangeTest(ranges),
@@ -72,10 +74,23 @@ export class LegacyCallers {
     const lastAt = this.ctx.now();
     const isToldApart = this.isToldApart(lastAt.slice(0, 10), JSON.stringify([endpoint, address, user]));
     const use = isToldApart ? { endpoint, address, user } : { endpoint, address: '', user: '' };
-    const key = JSON.stringify([use.endpoint, use.address, use.user, lastAt.slice(0, 10)]);
-    const uses = (this.counted.get(key)?.uses ?? 0) + 1;
-    this.counted.set(key, { ...use, uses, lastAt });
+    this.add({ ...use, uses: 1, lastAt });
     this.timer ??= setTimeout(() => this.write(), WRITE_MS).unref();
+  }
+
+  private add(use: CountedUses): void {
+    const key = JSON.stringify([use.endpoint, use.address, use.user, use.lastAt.slice(0, 10)]);
+    const before = this.counted.get(key);
+    const lastAt = before && isBefore(use.lastAt, before.lastAt) ? before.lastAt : use.lastAt;
+    this.counted.set(key, { ...use, uses: use.uses + (before?.uses ?? 0), lastAt });
+  }
+
+  /** A user was forgotten, who may be among them. */
+  private forgetUsers(): void {
+    const counted = [...this.counted.values()];
+    this.counted = new Map();
+    this.kinds.clear();
+    for (const use of counted) this.add({ ...use, user: '' });
   }
 
   private isToldApart(day: string, kind: string): boolean {
@@ -105,10 +120,7 @@ export class LegacyCallers {
   }
 
   private putBack(counted: ReadonlyMap<string, CountedUses>): void {
-    for (const [key, use] of counted) {
-      const since = this.counted.get(key);
-      this.counted.set(key, { ...use, ...since, uses: use.uses + (since?.uses ?? 0) });
-    }
+    for (const use of counted.values()) this.add(use);
     this.timer ??= setTimeout(() => this.write(), WRITE_MS).unref();
   }
 }

@@ -252,6 +252,19 @@ test('who is not known is counted by where it asks from, and nothing of what it 
   expect(JSON.stringify(rows.map(({ given }) => given))).not.toContain('guess');
 });
 
+test('whoever asks without showing anything is refused from where it asks, and stands for nobody else', async () => {
+  const before = await newestId();
+  for (let n = 0; n < 24; n++) {
+    const caller = { ...app.ctx.caller, name: 'anybody', way: 'legacy', roles: new Set<never>() } as const;
+    const address = `192.0.2.${n % 12}`;
+    await expect(cancelRequest({ ...app.ctx, caller: { ...caller, address } }, 1)).rejects.toThrow();
+  }
+  const rows = await rowsAfter(before);
+  const counts = new Map<string | null, number>();
+  for (const { address, count } of rows) counts.set(address, (counts.get(address) ?? 0) + count);
+  expect([...counts.values()]).toEqual(Array(12).fill(2));
+});
+
 test('refusals of a thousand who are not known within a minute are few rows, and none is lost from their number', async () => {
   const before = await newestId();
   for (let n = 0; n < 1000; n++) {

@@ -14,6 +14,7 @@ import { suspend } from '../../src/operations/suspensions.js';
 import { forgetUser } from '../../src/operations/users/forget.js';
 import { personalData } from '../../src/operations/users/personal-data.js';
 import { packageRoot } from '../../src/package-root.js';
+import { Refusals } from '../../src/refusals.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { call } from '../support/rest.js';
@@ -109,6 +110,23 @@ test('nothing of the person is left in any row of any table, and the token is go
   expect(rows.at(-1)).toEqual({ operation: 'forgetUser', who: 'system', object: pseudonym });
   const { rows: letters } = await app.ctx.db.pool.query(`SELECT FROM notification WHERE state = 'PENDING'`);
   expect(letters).toHaveLength(0);
+});
+
+test('what another process has counted does not bring the name back', async () => {
+  const { ctx } = app;
+  await setQuota(ctx, { user: 'agrajag', size: 1n });
+  const other = new Refusals(ctx.db, ctx.log, ctx.now);
+  const unlisten = ctx.events.onRing('forgotten', () => other.forgetNames());
+  const asker = { name: 'agrajag', way: 'proxy', tokenId: undefined, address: '192.0.2.45' } as const;
+  for (let n = 0; n < 3; n++) other.note(asker, { operation: 'cancelRequest', kind: 'NONE', object: '' }, 'NOT_FOUND');
+  const rung = new Promise<void>((resolve) => ctx.events.onRing('forgotten', resolve));
+  await forgetUser(ctx, 'agrajag');
+  await rung;
+  unlisten();
+  await other.settle();
+  const rows = await readAll();
+  expect(rows.filter((row) => row.includes('agrajag') || row.includes('192.0.2.45'))).toEqual([]);
+  expect(rows.filter((row) => row.includes('"result":"NOT_FOUND","count":2'))).toHaveLength(1);
 });
 
 test('a second time is told, and does not bring the name back', async () => {

@@ -73,6 +73,7 @@ async function forgetPerson(
   if (quotas + requests + letters + tokens + others + auditRows === 0) {
     throw new NotFoundError(`there is nothing of user ${quote(user)}`);
   }
+  await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // what others count has the name as well
   await tx.query(note({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
   return { pseudonym, requests, letters, tokens, auditRows };
 }
