@@ -64,8 +64,8 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
 }
 
 /** The same for all that one caller asks with the same rights, and for nobody else: the token by which it is known is part of it. */
-export function describeCaller({ way, name, tokenId, rights }: Caller): string {
-  return JSON.stringify([way, name, tokenId, rights]);
+export function describeCaller({ way, name, roles, groups, tokenId, rights }: Caller): string {
+  return JSON.stringify([way, name, [...roles], groups, tokenId, rights]);
 }
 
 /**

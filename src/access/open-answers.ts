@@ -5,18 +5,26 @@ import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { type Rights, readRights } from '../operations/access/members.js';
 import { findEnded } from '../operations/access/tokens.js';
-import { isBefore } from '../time.js';
+import { addSeconds, isBefore } from '../time.js';
 
 /** Twice within the time that is promised: a look may fail. */
 const LOOK_MS = 2000;
 
+/**
+ * What a proxy says of a caller, its groups among it, holds for one request; a stream is asked again after this. Clients of streams
+ * come back by themselves, and miss nothing.
+ */
+const PROXIED_SECONDS = 900;
+
 export class OpenAnswers {
   private readonly ctx: Context;
-  private readonly open = new Map<Response, Caller>();
+  private readonly open = new Map<Response, { caller: Caller; streamsUntil: string | undefined }>();
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
   private isLooking = false;
+  /** Rights have changed, and nobody has looked yet. */
+  private isDue = false;
   /** The version of the rights of whoever asks, as it was at the last look. */
   private openRights: string | undefined;
 
@@ -33,7 +41,8 @@ export class OpenAnswers {
   }
 
   follow(res: Response, caller: Caller): void {
-    this.open.set(res, caller);
+    const isProxied = caller.way === 'proxy' || caller.way === 'certificate';
+    this.open.set(res, { caller, streamsUntil: isProxied ? addSeconds(this.ctx.now(), PROXIED_SECONDS) : undefined });
     res.once('close', () => this.open.delete(res));
     if (res.closed) this.open.delete(res);
   }
@@ -47,9 +56,11 @@ export class OpenAnswers {
   private lookAtRights(): void {
     if (this.isLooking) return; // for all bells that ring until then
     this.isLooking = true;
+    this.isDue = true;
     this.follows(async () => {
       this.isLooking = false;
       await this.endChanged();
+      this.isDue = this.isLooking; // a bell has rung meanwhile
     });
   }
 
@@ -58,7 +69,8 @@ export class OpenAnswers {
     // whoever asks is known without the database: what held at the last look is compared, and a first look ends one stream too many
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
-    for (const [res, { way, name, groups, rights }] of this.open) {
+    for (const [res, { caller }] of this.open) {
+      const { way, name, groups, rights } = caller;
       const key = JSON.stringify([name, groups]);
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
@@ -72,6 +84,7 @@ export class OpenAnswers {
 
   private look(): void {
     if (this.open.size === 0) return;
+    if (this.isDue) this.lookAtRights(); // the last look has failed
     this.follows(() => this.endUnknown());
   }
 
@@ -82,10 +95,12 @@ export class OpenAnswers {
 
   private async endUnknown(): Promise<void> {
     const now = this.ctx.now();
-    const ids = new Set([...this.open.values()].flatMap(({ tokenId }) => tokenId ?? []));
+    const ids = new Set([...this.open.values()].flatMap(({ caller }) => caller.tokenId ?? []));
     const ended = ids.size > 0 ? await findEnded(this.ctx, [...ids]) : new Set<number>();
-    for (const [res, { tokenId, expiresAt }] of this.open) {
-      const isOver = expiresAt !== undefined && !isBefore(now, expiresAt);
+    const isPast = (time: string | undefined) => time !== undefined && !isBefore(now, time);
+    for (const [res, { caller, streamsUntil }] of this.open) {
+      const { tokenId, expiresAt } = caller;
+      const isOver = isPast(expiresAt) || (res.locals.isStream && isPast(streamsUntil));
       // whoever reads sees that it is not whole, and is told why when it comes back
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }

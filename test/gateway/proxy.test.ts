@@ -7,8 +7,10 @@ import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { backendNames } from '../../src/tape/index.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import { type Answer, sendAsIs } from '../support/http.js';
 import { errorBody } from '../support/rest.js';
+import { waitForReaders } from '../support/streams.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const dir = makeTempDir();
@@ -34,6 +36,33 @@ const sees = async (app: TestApp, headers: Record<string, string>) => {
 
 const refusal = ({ status, headers, body }: Answer) => ({ status, challenge: headers.has('www-authenticate'), body });
 const refused = (message: string) => ({ status: 401, challenge: true, body: errorBody(message) });
+
+test('what a proxy says of a caller holds for a while in a stream, which is asked again then', async () => {
+  const clock = createClock();
+  const { access } = readConfig({ AUTH: 'token,proxy', PROXY_ADDRESSES: '127.0.0.1' }, backendNames);
+  const app = await startApp({ now: clock.now, config: { access } });
+  await setQuota(app.ctx, { user: 'alice', size: 1n });
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  const query = encodeURIComponent('subscription { stageChanges { path } }');
+  const open = async (headers: Record<string, string>) => {
+    const answer = await fetch(`${app.url}/graphql?query=${query}`, {
+      headers: { ...headers, Accept: 'text/event-stream' },
+    });
+    expect(answer.status).toBe(200);
+    return answer.text().then(
+      () => 'complete',
+      () => 'broken off',
+    );
+  };
+  const proxied = open({ 'X-Remote-User': 'alice' });
+  const byToken = open({ Authorization: `Bearer ${secret}` });
+  await waitForReaders(app, 2);
+  clock.advance(16 * 60);
+  expect(await proxied).toBe('broken off');
+  expect(app.ctx.events.readers).toBe(1);
+  await app.close();
+  await byToken;
+});
 
 describe('behind a listed proxy', () => {
   let app: TestApp;
