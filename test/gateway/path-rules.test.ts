@@ -6,6 +6,7 @@ import { removePathRule, setPathRule } from '../../src/operations/access/path-ru
 import { createToken } from '../../src/operations/access/tokens.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
 import { createRequest } from '../../src/operations/requests/create.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
@@ -165,6 +166,27 @@ test('whoever lets a request live longer lets it take what it may request itself
   expect(await filesOf()).toBe(4);
 });
 
+test('a request that merely lives longer takes what its maker may request, whoever lets it', async () => {
+  const named = (name: string, way: 'token' | 'proxy', groups: string[]) => {
+    const acts = new Set(['alice']);
+    const caller = { ...app.ctx.caller, name, way, groups, roles: new Set(['user'] as const), reads: acts, acts };
+    return { ...app.ctx, caller };
+  };
+  await setPathRule(app.ctx, { prefix: '/closed', action: 'REQUEST', kind: 'GROUP', name: 'sci' });
+  const id = await createRequest(named('alice', 'proxy', ['sci']), { quota: 'alice', pattern: '/closed/' });
+  const held = async () => Number((await app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id } })).filesTotal);
+  expect(await held()).toBe(2);
+  await updateRequest(named('alice', 'token', []), { id, retention: '2097-01-01' });
+  await addFiles(app.ctx, [{ path: '/closed/by-token' }]);
+  expect(await held()).toBe(3);
+  await updateRequest(named('bob', 'proxy', ['other']), { id, retention: '2098-01-01' });
+  await addFiles(app.ctx, [{ path: '/closed/by-manager' }]);
+  expect(await held()).toBe(4);
+  await updateRequest(named('alice', 'proxy', ['left']), { id, retention: '2099-01-01' });
+  await addFiles(app.ctx, [{ path: '/closed/by-proxy' }]);
+  expect(await held()).toBe(4);
+});
+
 test('a service of the name of a user is somebody else, and so is what it has asked for', async () => {
   await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
   const service = (await createToken(app.ctx, { name: 'alice', role: 'SERVICE', quotas: ['bob'] })).secret;
@@ -248,19 +270,22 @@ test('whoever sees all requests, being nobody in particular, sees of them what i
 });
 
 test('what a caller may no longer see ends its streams, also those of whoever asks', async () => {
-  const stages = { query: 'subscription { stageChanges { path } }' };
-  await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: 'zaphod', isManager: false }); // a first look
+  const open = async (caller: string) => {
+    const stages = { query: 'subscription { stageChanges { path } }' };
+    const [end] = await Promise.allSettled([postOperation(gatewayOf(caller), stages).next()]);
+    return end?.status;
+  };
+  const addMember = (name: string) => setMember(app.ctx, { quota: 'alice', kind: 'USER', name, isManager: false });
+  const first = open('nobody');
+  await waitForReaders(app, 1);
+  await addMember('zaphod'); // nobody has looked before, and so one stream too many ends
+  expect(await first).toBe('rejected');
   for (const caller of ['nobody', 'alice', 'viewer']) {
-    const ends = postOperation(gatewayOf(caller), stages)
-      .next()
-      .then(
-        () => 'goes on',
-        () => 'broken off',
-      );
+    const ends = open(caller);
     await waitForReaders(app, 1);
-    await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: `another of ${caller}`, isManager: false });
+    await addMember(`another of ${caller}`);
     await setPathRule(app.ctx, { prefix: '/closed', action: 'LIST', kind: 'USER', name: `not ${caller}` });
-    expect([caller, await ends]).toEqual([caller, 'broken off']);
+    expect([caller, await ends]).toEqual([caller, 'rejected']);
   }
 });
 

@@ -90,7 +90,7 @@ async function tryUpdate(
     await tx.query(
       sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
             notify_on_first_file = ${changed.first}, notify_on_last_file = ${changed.last},
-            max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes}${followRules(ctx, given)} WHERE id = ${request.id}`,
+            max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes}${followRules(ctx, given, isRevived)} WHERE id = ${request.id}`,
     );
     if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
     else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
@@ -100,11 +100,18 @@ async function tryUpdate(
   });
 }
 
-/** Whoever lets a request take more, or live longer, lets it take what the caller itself may request; under no rule, what it could before. */
-function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>): Sql {
+/**
+ * Whoever revives a request, or lets it take more, lets it take what the caller itself may request; under no rule, what it could before.
+ * One that merely lives longer goes on by the rules of who made it, under none by those of the caller, and follows its maker's groups
+ * where the way by which the maker is known tells them.
+ */
+function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
   if (ruledGroups === null || (given.retention === undefined && !given.hasLimits)) return empty;
-  return sql`, ruled_by = ${ruledBy}, ruled_groups = ${ruledGroups}`;
+  const tellsGroups = ctx.caller.way !== 'token' && ctx.caller.way !== 'legacy' && ctx.caller.way !== 'open';
+  const follows = sql`(${isRevived || given.hasLimits} OR ruled_groups IS NULL OR (ruled_by = ${ruledBy} AND ${tellsGroups}))`;
+  return sql`, ruled_by = CASE WHEN ${follows} THEN ${ruledBy} ELSE ruled_by END,
+    ruled_groups = CASE WHEN ${follows} THEN ${ruledGroups}::text[] ELSE ruled_groups END`;
 }
 
 /** All fields as they are to be. @throws InvalidInputError */
