@@ -68,9 +68,10 @@ export class ConfigError extends Error {
 /**
  * Reads and checks the whole environment of a server. An empty variable counts as unset.
  * @param backends names that TAPE_BACKEND may have
+ * @param how.listens is it for a gateway? For what listens nowhere it does not matter how it would be reached
  * @throws ConfigError with all faults
  */
-export function readConfig(env: Environment, backends: readonly string[]): Config {
+export function readConfig(env: Environment, backends: readonly string[], { listens = true } = {}): Config {
   const faults: string[] = [];
   const text = (name: string) => env[name] || undefined;
   const fault = (name: string, expected: string) => faults.push(refusalOf(name, expected, env));
@@ -100,12 +101,11 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     return found;
   };
 
-  const mailFrom = text('MAIL_FROM') ?? 'tapegate@localhost';
-  if (!isSender(mailFrom)) fault('MAIL_FROM', 'an e-mail address');
-
   const host = text('HOST') ?? '127.0.0.1';
+  const browsers = readBrowserConfig({ text, oneOf, parsed, fault });
+  const refuse = (problem: string) => faults.push(problem);
   const config: Config = {
-    access: readAccess({ parsed, refuse: (problem) => faults.push(problem) }, host),
+    access: readAccess({ parsed, refuse }, listens ? { host, ...browsers } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
     host,
     databaseUrl: url('DATABASE_URL', { protocols: ['postgresql:', 'postgres:'], needsHost: false }),
@@ -117,13 +117,13 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
     tapeTimeout: integer('TAPE_TIMEOUT', 1, 86_400, 900),
     tapeBackend: oneOf('TAPE_BACKEND', backends, 'directory'),
     smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
-    mailFrom,
+    mailFrom: parsed('MAIL_FROM', parseSender, 'an e-mail address') ?? 'tapegate@localhost',
     readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
     ...readRetentions(integer),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
-    ...readBrowserConfig({ text, oneOf, parsed, fault }),
+    ...browsers,
     limits: readLimits({ integer, oneOf, parsed }),
   };
   if (faults.length > 0) throw new ConfigError(faults);
@@ -131,9 +131,9 @@ export function readConfig(env: Environment, backends: readonly string[]): Confi
 }
 
 /** An address, with or without a name. */
-function isSender(text: string): boolean {
+function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
-  return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text);
+  return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
 }
 
 /** @param integer reads a whole number within bounds */

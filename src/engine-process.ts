@@ -23,7 +23,7 @@ const CONNECTIONS = 6;
 
 hideSecretsOfCrashes();
 const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
-const config = readConfig(environment, backendNames);
+const config = readConfig(environment, backendNames, { listens: false });
 let engine: Promise<Engine> | undefined;
 let close: () => Promise<void> = async () => {};
 

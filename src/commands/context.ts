@@ -8,10 +8,11 @@ import { backendNames } from '../tape/index.js';
 
 /**
  * The configuration of this process.
+ * @param how.listens it has a gateway
  * @throws ConfigError with all faults of the environment
  */
-export function readEnvironment(): Config {
-  return readConfig(environment, backendNames);
+export function readEnvironment({ listens = false } = {}): Config {
+  return readConfig(environment, backendNames, { listens });
 }
 
 /**

@@ -18,7 +18,7 @@ export function registerProcesses(program: Command): void {
     .description('gateway and engine')
     .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => {
-      const config = readEnvironment();
+      const config = readEnvironment({ listens: true });
       const demo = config.demo && !config.databaseUrl;
       return runUntilSignal(config, { makes: 'database', gateway: true, engine: config.engine, demo });
     });
@@ -26,7 +26,10 @@ export function registerProcesses(program: Command): void {
     .command('serve')
     .description('the gateway alone: REST and GraphQL')
     .addHelpText('after', ENVIRONMENT_HELP)
-    .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: true, engine: false, demo: false }));
+    .action(() => {
+      const config = readEnvironment({ listens: true });
+      return runUntilSignal(config, { makes: 'schema', gateway: true, engine: false, demo: false });
+    });
   program
     .command('work')
     .description('the engine alone: recalls, expiry, mail')

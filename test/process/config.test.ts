@@ -210,7 +210,7 @@ test.each<[string, string, Partial<Config>]>([
     { logLevel: level },
   ]),
 ])('%s=%s is taken', (name, value, changed) => {
-  expect(read({ [name]: value })).toEqual({ ...defaults, ...changed });
+  expect(read({ AUTH: 'token,open', [name]: value })).toEqual({ ...defaults, ...changed });
 });
 
 test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
@@ -225,6 +225,40 @@ test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
     expect(faultsOf({ HOST: host, AUTH: 'open' })).toEqual([]);
   },
 );
+
+test.each([
+  ['PUBLIC_URL', 'https://tapes.example.org/tapes', undefined],
+  ['PUBLIC_URL', 'http://[2001:db8::7]:8080', undefined],
+  ['ALLOWED_HOSTS', 'localhost,tapes.example.org', 'tapes.example.org'],
+  ['PROXY_ADDRESSES', '127.0.0.1', undefined],
+  ['OIDC_ISSUER', 'https://iam.example.org', undefined],
+])(
+  '%s=%s says that others reach a gateway on loopback: then AUTH says who comes in',
+  async (name, value, told = value) => {
+    const fault = expect.stringContaining(
+      `AUTH must be given where others reach the gateway, and ${name} is "${told}": token, oidc,`,
+    );
+    expect(faultsOf({ [name]: value })).toEqual([fault]);
+    expect(faultsOf({ [name]: value, AUTH: 'token' })).toEqual([]);
+    expect(faultsOf({ [name]: value, AUTH: 'token,open' })).toEqual([]);
+    const env = { [name]: value, DATA_DIR: makeDataDir() };
+    for (const command of ['start', 'serve']) {
+      expect(await runCli([command], { env })).toEqual({ code: 2, stdout: '', stderr: fault });
+    }
+    // what listens nowhere opens nothing
+    const doctor = await runCli(['doctor'], { env });
+    expect([doctor.code, doctor.stderr]).toEqual([1, expect.not.stringContaining('AUTH')]);
+  },
+);
+
+test.each([
+  ['PUBLIC_URL', 'http://localhost:8080/tapes'],
+  ['PUBLIC_URL', 'http://[::1]:8080'],
+  ['ALLOWED_HOSTS', 'localhost,127.0.0.2,[::1]'],
+  ['CORS_ORIGINS', 'https://portal.example.org'],
+])('%s=%s is of this host alone, which stays open', (name, value) => {
+  expect(read({ [name]: value }).access.auth).toEqual(new Set(['token', 'open']));
+});
 
 test.each(limits)(
   'the limit %s is what its variable says, within its bounds, and has its row in the table',
