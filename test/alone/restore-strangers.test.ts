@@ -15,8 +15,8 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { putInPlace } from '../../src/engine/disk/copy.js';
 import { linkPath } from '../../src/engine/disk/descriptors.js';
 import { removeLeftBehind } from '../../src/engine/disk/left-behind.js';
+import { openFolder } from '../../src/engine/disk/making.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { openFolder } from '../../src/engine/disk/restore-area.js';
 import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
@@ -123,7 +123,7 @@ test.runIf(onlyAsRoot)(
   'as root: a folder that is moved away while a file takes its place has nothing put into it',
   async () => {
     const folderOf = makeStrangers(place('swap'));
-    const folder = await openFolder({ diskId: 1, mountpoint: app.restoreDir }, '/swap/file');
+    const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/swap/file' });
     writeFileSync(path.join(folderOf, 'part'), 'copy');
     const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
     const link: typeof linkPath = async (from, to) => {
@@ -141,7 +141,7 @@ test.runIf(onlyAsRoot)(
   'as root: a file that was exchanged for the partial one is neither put in place nor removed',
   async () => {
     const folderOf = makeStrangers(place('exchange'));
-    const folder = await openFolder({ diskId: 1, mountpoint: app.restoreDir }, '/exchange/file');
+    const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/exchange/file' });
     writeFileSync(path.join(folderOf, 'part'), 'copy');
     const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
     const link: typeof linkPath = async (from, to) => {

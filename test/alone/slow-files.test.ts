@@ -5,8 +5,8 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { syncFile } from '../../src/engine/disk/descriptors.js';
+import { openFolder } from '../../src/engine/disk/making.js';
 import { Budget, PartialFile } from '../../src/engine/disk/partial-file.js';
-import { openFolder } from '../../src/engine/disk/restore-area.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { readRestored } from '../support/engine-watch.js';
@@ -61,7 +61,7 @@ test('a large copy whose mode was changed is read again and leaves, and its disk
 });
 
 async function openPartial(syncBytes: number): Promise<PartialFile> {
-  const folder = await openFolder({ diskId: 1, mountpoint: app.restoreDir }, '/large/b');
+  const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
   const attributes = { mode: 0o644, uid: null, gid: null, mtime: null };
   return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: new Budget(), attributes, syncBytes });
 }

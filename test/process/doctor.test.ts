@@ -1,16 +1,8 @@
 /** `tapegate doctor`: each fault is planted, found with both values, mended, and gone. */
-import {
-  appendFileSync,
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { appendFileSync, existsSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { openFolder } from '../../src/engine/disk/making.js';
 import { examine, type Report } from '../../src/engine/doctor/doctor.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -333,7 +325,8 @@ test('other bytes in a copy of the same size and time are found by --checksums, 
   }
   // whoever takes the bad copy away gets a good one
   rmSync(place('/damaged/a'));
-  expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing' }] });
+  const findings = [{ kind: 'copy-missing' }, { kind: 'folder-left' }];
+  expect(await doctor('--repair')).toMatchObject({ code: 0, findings });
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   expect(readRestored(app, '/damaged/a')).toEqual(Buffer.from(contents.get('/damaged/a') ?? []));
   await cancel(app, id);
@@ -342,7 +335,8 @@ test('other bytes in a copy of the same size and time are found by --checksums, 
 test('files that Tapegate is known to have left are removed; files of others, of whatever bytes, stay', async () => {
   const contents = await tape('/left/copy', '/left/other', '/left/deep/copy', '/left/own');
   await withEngine(app, backend, async () => {}); // nothing of earlier tests is left to be removed
-  mkdirSync(place('/left/deep'), { recursive: true });
+  const made = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/left/deep/copy' });
+  await made.handle.close();
   writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
   writeFileSync(place('/left/deep/copy'), contents.get('/left/deep/copy') ?? '');
   writeFileSync(place('/left/own'), contents.get('/left/own') ?? '');
@@ -427,7 +421,8 @@ test('copies on a disk without its marker are not judged, and no repair makes th
   const add = ['disk', 'add', app.restoreDir, '--size', '1G'];
   expect((await runCli(add, { env })).stderr).toContain('is not mounted, or lost its marker');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
-  expect(await doctor('--repair')).toMatchObject({ code: 0, findings: [{ kind: 'copy-missing', isRepaired: true }] });
+  const lost = ['copy-missing', 'folder-left'].map((kind) => ({ kind, isRepaired: true }));
+  expect(await doctor('--repair')).toMatchObject({ code: 0, findings: lost });
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
 });

@@ -15,10 +15,10 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { CallWatch, limitsOf } from '../../src/engine/calls.js';
 import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
+import { openFolder } from '../../src/engine/disk/making.js';
 import { writeMarker } from '../../src/engine/disk/marker.js';
 import { partialName } from '../../src/engine/disk/partial-file.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { openFolder } from '../../src/engine/disk/restore-area.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
@@ -121,7 +121,7 @@ test.each([
   ['with links', undefined],
   ['without links', async () => Promise.reject(Object.assign(new Error('no links here'), { code: 'EPERM' }))],
 ])('on a file system %s a copy takes its place, and replaces nothing', async (_what, link) => {
-  const folder = await openFolder(disk(), '/take/copy');
+  const folder = await openFolder(app.ctx, { ...disk(), path: '/take/copy' });
   writeFileSync(place('take/part'), 'copy');
   const { ino } = statSync(place('take/part'));
   await putInPlace(folder, 'part', 'copy', link ? { link } : {});
@@ -145,7 +145,7 @@ test.each([
     const [lease, fileId] = [await claim(app), await idOf(app, file)];
     const started = await startByHand(app, lease, [file]);
     expect(started).toHaveLength(1);
-    const folder = await openFolder(disk(), file);
+    const folder = await openFolder(app.ctx, { ...disk(), path: file });
     const partial = partialName({ ...lease, fileId });
     writeFileSync(path.join(folder.at, partial), contents.get(file) ?? '');
     const { ino, mtimeNs } = statSync(path.join(folder.at, partial), { bigint: true });

@@ -1,20 +1,18 @@
-import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { writeMarker } from '../../src/engine/disk/marker.js';
-import { openFolder } from '../../src/engine/disk/restore-area.js';
+import { openFolder } from '../../src/engine/disk/making.js';
 import { codeOf } from '../../src/errors.js';
+import type { TestApp } from '../support/app.js';
+import { startIdleApp } from '../support/engine-by-hand.js';
 import { cleanUp, kill, startProcess } from '../support/process.js';
-import { makeTempDir } from '../support/temp-dir.js';
 
-let root: string;
+let app: TestApp;
 
 beforeAll(async () => {
-  root = makeTempDir();
-  await writeMarker({ diskId: 1, mountpoint: root });
+  app = await startIdleApp();
 });
 afterAll(async () => {
+  await app.close();
   await cleanUp();
-  rmSync(root, { recursive: true, force: true });
 });
 
 /** Removes the empty folders again and again, as the removal of another file of theirs would. */
@@ -26,12 +24,12 @@ const TIDY = `
 `;
 
 test('a folder that is tidied away while it is opened is made again, and is no link that leads away', async () => {
-  const tidy = startProcess(process.execPath, ['-e', TIDY], { cwd: root });
+  const tidy = startProcess(process.execPath, ['-e', TIDY], { cwd: app.restoreDir });
   await tidy.waitForOutput(/tidying/);
   const failures = new Set<string | undefined>();
   for (let round = 0; round < 1000; round++) {
     try {
-      const folder = await openFolder({ diskId: 1, mountpoint: root }, '/a/b/file');
+      const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/a/b/file' });
       await folder.handle.close();
     } catch (error) {
       failures.add(codeOf(error) ?? String(error));

@@ -1,6 +1,7 @@
 /** An app without an engine, the steps of an engine one by one, to stop between any two of them, and one for a while. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { openFolder } from '../../src/engine/disk/making.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { DiskGauge } from '../../src/engine/disk/space.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
@@ -54,7 +55,7 @@ export async function dieAfterPlacing(app: TestApp, file: string, bytes: Uint8Ar
   const [started] = await startByHand(app, lease, [file]);
   if (started?.path !== file) throw new Error(`the recall of ${file} cannot start`);
   const place = path.join(app.restoreDir, file);
-  mkdirSync(path.dirname(place), { recursive: true });
+  await (await openFolder(app.ctx, started)).handle.close();
   writeFileSync(place, bytes);
   const { ino, mtimeNs } = statSync(place, { bigint: true });
   const ready = await noteReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);

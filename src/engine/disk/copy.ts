@@ -7,7 +7,6 @@ import { checksumOf } from '../checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { type CopyPlace, checkInPlace, type Folder, isMoved, isShared, withCopy } from './restore-area.js';
 import { giveBack, ignoreMissing, NO_LINKS, openApart, renameToNothing, takeEntry } from './taking.js';
-import { removeEmptyFolders } from './tidying.js';
 
 /** A copy as it was left, on the disk that has its disk's marker. */
 export interface LeftCopy extends CopyPlace {
@@ -120,8 +119,8 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that was recognised, and the folders that are empty then. Anything else is left alone that stands there by
- * now, a later copy of the same file too, whatever it has in common with this one: its time of change is another.
+ * Removes a copy that was recognised. Anything else is left alone that stands there by now, a later copy of the same file too,
+ * whatever it has in common with this one: its time of change is another. Its folders are left to `removeEmptyFolders`.
  * @param found by `recogniseCopy`
  * @returns whether nothing of the copy is there any more
  * @throws TapeError TRANSIENT when the disk is not there
@@ -142,21 +141,17 @@ export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): 
       await apart?.close();
     }
   });
-  // also of one that is gone: a process killed in between has left its folders
-  if (state !== 'changed') await removeEmptyFolders(copy);
   return state !== 'changed';
 }
 
 /**
- * Removes a file of the restore area that is no noted copy, and the folders that are empty then, if it is still what was seen.
+ * Removes a file of the restore area that is no noted copy, if it is still what was seen.
  * @returns whether it was
  */
 export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   const name = path.basename(place.path);
   const taken = await withCopy(place, (_file, folder) => takeEntry(folder, name, (now) => isSame(now, seen)));
-  const isGone = taken === 'taken';
-  if (isGone) await removeEmptyFolders(place);
-  return isGone;
+  return taken === 'taken';
 }
 
 /** Whatever was done to a file in between, or with another one that has its inode, has changed this time. */

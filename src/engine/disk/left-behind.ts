@@ -8,6 +8,7 @@ import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../../oper
 import { type CopyState, type LeftCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
+import { removeEmptyFolders } from './tidying.js';
 
 const PAGE = 200;
 
@@ -29,8 +30,16 @@ export async function removeLeftBehind(
       look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(asLeft(left), tick)),
       take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(asLeft(left), found)),
     });
-    if (over.length > 0) await forgetLeft(ctx, over);
-    count += over.length;
+    const tidied: LeftBehind[] = [];
+    for (const left of over) {
+      const tidy = () => removeEmptyFolders(ctx, left, (call) => ofDisk(disks.calls, left, call));
+      await trying(ctx, left, async () => {
+        await tidy();
+        tidied.push(left);
+      });
+    }
+    if (tidied.length > 0) await forgetLeft(ctx, tidied);
+    count += tidied.length;
     if (page.length < PAGE) break;
     after = page.at(-1)?.id ?? after;
   }
@@ -75,8 +84,12 @@ async function tryOn(
   left: LeftBehind,
   call: (tick: () => void) => Promise<unknown>,
 ): Promise<void> {
+  await trying(ctx, left, () => ofDisk(disks.calls, left, call));
+}
+
+async function trying(ctx: Context, left: LeftBehind, call: () => Promise<unknown>): Promise<void> {
   try {
-    await ofDisk(disks.calls, left, call);
+    await call();
   } catch (error) {
     ctx.log.warn({ path: left.path }, `what a recall left cannot be looked at; it is tried again: ${messageOf(error)}`);
   }

@@ -1,18 +1,21 @@
 /** Folders of the restore area that copies are put into: opened once each, synced together, closed at the end. */
 import path from 'node:path';
+import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
 import type { CallWatch } from '../calls.js';
 import { ofDisk } from './failures.js';
+import { openFolder } from './making.js';
 import type { MarkedDisk } from './marker.js';
 import {
   type CopyPlace,
   checkInPlace,
   type Folder,
   isMoved,
+  isRemoved,
   movedAway,
-  openFolder,
   syncFolder,
 } from './restore-area.js';
+import { removeEmptyFolders } from './tidying.js';
 
 interface OpenFolder {
   folder: Folder;
@@ -24,14 +27,18 @@ export type SyncFailures = (place: CopyPlace) => Error | undefined;
 
 /** Not to be asked for the folders of two places at once. What fails is a DiskError where it may be the disk. */
 export class OpenFolders {
+  private readonly ctx: Context;
   private readonly calls: CallWatch;
+  /** Folders that were opened, or made as far as that went, by their paths on disk. */
+  private readonly tried = new Set<string>();
   private readonly folders = new Map<string, OpenFolder>();
   /** Folders above those that were opened since the last sync, by their paths on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
   /** Folders that could not be synced, by their paths on disk. A later sync that goes well says nothing of what was lost. */
   private readonly failed = new Map<string, Error>();
 
-  constructor(calls: CallWatch) {
+  constructor(ctx: Context, calls: CallWatch) {
+    this.ctx = ctx;
     this.calls = calls;
   }
 
@@ -45,13 +52,15 @@ export class OpenFolders {
     const { mountpoint } = place;
     const key = path.join(mountpoint, path.dirname(place.path));
     const known = this.folders.get(key);
-    if (known && !isMoved(known.folder)) return known.folder;
-    if (known) {
+    if (known && isRemoved(known.folder)) await this.closeOne(known);
+    else if (known && !isMoved(known.folder)) return known.folder;
+    else if (known) {
       const moved = movedAway(known.folder); // and with it what was put into it
       this.failed.set(key, moved);
       throw moved;
     }
-    const folder = await ofDisk(this.calls, place, () => openFolder(place, place.path));
+    this.tried.add(key);
+    const folder = await openFolder(this.ctx, place, (call) => ofDisk(this.calls, place, call));
     this.folders.set(key, { folder, mountpoint });
     const disk = { diskId: place.diskId, mountpoint: place.mountpoint };
     for (let dir = path.dirname(place.path); dir !== '/'; ) {
@@ -73,10 +82,24 @@ export class OpenFolders {
     return (place) => this.failureOf(place);
   }
 
+  /**
+   * Removes the folders that were made for a place to which nothing came, as far as they are empty. Never rejects.
+   * @returns false where that is to be tried again
+   */
+  async tidy(place: CopyPlace): Promise<boolean> {
+    const key = path.join(place.mountpoint, path.dirname(place.path));
+    if (!this.tried.has(key)) return true;
+    const removed = removeEmptyFolders(this.ctx, place, (call) => ofDisk(this.calls, place, call));
+    return await removed.then(...isDone);
+  }
+
   /** Never rejects: what was put into them was synced, or is known not to be. */
   async close(): Promise<void> {
-    const close = (open: OpenFolder) => ofDisk(this.calls, open, () => open.folder.handle.close()).catch(() => {});
-    await Promise.all([...this.folders.values()].map(close));
+    await Promise.all([...this.folders.values()].map((open) => this.closeOne(open)));
+  }
+
+  private async closeOne(open: OpenFolder): Promise<void> {
+    await ofDisk(this.calls, open, () => open.folder.handle.close()).catch(() => {});
   }
 
   private async syncOne(key: string, disk: { mountpoint: string }, call: () => Promise<void>): Promise<void> {
@@ -107,3 +130,6 @@ async function syncInPlace(folder: Folder): Promise<void> {
 function toError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown), { cause: thrown });
 }
+
+/** Did it work out? */
+const isDone = [() => true, () => false] as const;

@@ -2,7 +2,9 @@
  * Removes from the restore area what nobody holds any more. Each step is repeatable; see operations/disks/removals.ts. A copy
  * that cannot be looked at or removed now holds up nothing else and is tried again by a later pass.
  */
+import path from 'node:path';
 import type { Context } from '../../context.js';
+import { UnavailableError } from '../../errors.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import { nameFailing } from '../../operations/disks/failing.js';
 import {
@@ -18,6 +20,7 @@ import {
 } from '../../operations/disks/removals.js';
 import { compareCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
+import { removeEmptyFolders } from './tidying.js';
 
 const PAGE = 200;
 
@@ -153,10 +156,33 @@ async function removeClaimed(
     const look = found.get(copy);
     return look !== undefined && look !== 'changed' && (await takeAway(copy, look));
   });
+  const gone = taken.filter(({ result }) => result).map(({ copy }) => copy);
   return {
-    gone: taken.filter(({ result }) => result).map(({ copy }) => copy),
+    gone: await tidyAfter(ctx, disks, gone),
     changed: [...found.keys()].filter((copy) => found.get(copy) === 'changed'),
   };
+}
+
+/**
+ * Removes what is empty of the folders of copies that have gone: also of those that had gone before, since a process may have been killed
+ * in between.
+ * @returns those of which that is done; the others stay noted, and a later pass comes to them again
+ */
+async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly NotedCopy[]): Promise<NotedCopy[]> {
+  const tidied: NotedCopy[] = [];
+  const left = new Map(gone.map((copy) => [path.join(copy.mountpoint, path.dirname(copy.path)), copy]));
+  const failed = new Set<string>();
+  for (const [folder, copy] of left) {
+    try {
+      await removeEmptyFolders(ctx, copy, (call) => ofDisk(disks.calls, copy, call));
+    } catch (error) {
+      if (error instanceof UnavailableError) throw error;
+      await tellFailure(ctx, disks, { copy, error, what: 'removed with its folders' });
+      failed.add(folder);
+    }
+  }
+  for (const copy of gone) if (!failed.has(path.join(copy.mountpoint, path.dirname(copy.path)))) tidied.push(copy);
+  return tidied;
 }
 
 /** What came of a call on the disk of each copy; one that fails is told, and left out. */

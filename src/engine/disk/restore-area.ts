@@ -6,11 +6,10 @@
  * folder that is. A process killed anywhere leaves at most a partial file, whose name tells recall and epoch.
  */
 import { constants, readlinkSync } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, readlink, realpath } from 'node:fs/promises';
+import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
-import { FOLDER_MODE } from './attributes.js';
-import { findExposure, ownersOf, tellEverybodys } from './exposure.js';
+import { findExposure } from './exposure.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
 /** Where a copy stands, or would. */
@@ -32,54 +31,6 @@ export interface Folder {
 }
 
 const HAS_FD_PATHS = process.platform === 'linux';
-
-/**
- * Opens the folder of a logical path, made when missing. The mount point itself is never made: where a disk is not
- * mounted, nothing may be written in its place.
- * @throws TapeError POLICY when a link on the way leads elsewhere or something else is in the way, TRANSIENT when the
- *   disk is not there
- */
-export async function openFolder(disk: MarkedDisk, logicalPath: string): Promise<Folder> {
-  const root = await rootOf(disk);
-  const dir = path.dirname(logicalPath);
-  const exposure = await findExposure(root, path.join('/', dir));
-  if (exposure?.isEverybodys) {
-    // the disk as a whole is no fault of the file, which waits until it is mended
-    throw new TapeError(exposure.folder === root ? 'TRANSIENT' : 'POLICY', tellEverybodys(exposure));
-  }
-  return { ...(await ensureFolder(root, dir)), isShared: exposure !== undefined };
-}
-
-async function ensureFolder(root: string, dir: string): Promise<Folder> {
-  let isNew = false;
-  for (let attempt = 1; ; attempt++) {
-    try {
-      const folder = await openExisting(root, dir);
-      if (isNew) await giveMode(folder);
-      return folder;
-    } catch (error) {
-      // the folder may be tidied away between its making and its opening, since it is empty
-      if (codeOf(error) !== 'ENOENT' || dir === '/' || attempt === 5) throw error;
-    }
-    const parent = await ensureFolder(root, path.dirname(dir));
-    try {
-      await mkdir(path.join(parent.at, path.basename(dir)), FOLDER_MODE);
-      isNew = true;
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw error;
-    } finally {
-      await parent.handle.close();
-    }
-  }
-}
-
-/** Whatever the umask is, and the folder above. Somebody may have exchanged the folder since it was made: no other one gets another mode. */
-async function giveMode({ handle, root }: Folder): Promise<void> {
-  const { uid, mode } = await handle.stat();
-  const isAsMade = (mode & 0o5777 & ~FOLDER_MODE) === 0; // or less, and with the set-group-id bit of the folder above
-  if ((mode & 0o7777) === FOLDER_MODE || !isAsMade) return;
-  if ((await ownersOf(root)).has(uid)) await handle.chmod(FOLDER_MODE);
-}
 
 /** May others write in an open folder, or above it? What is in it, and it, may be exchanged at any moment then. */
 export async function isShared({ root, place, isShared }: Folder): Promise<boolean> {
@@ -113,6 +64,11 @@ function placeOf({ at, place }: Folder): string {
 /** As the kernel says it. */
 const removed = (place: string) => `${place} (deleted)`;
 
+/** It was empty, and was tidied away. */
+export function isRemoved(folder: Folder): boolean {
+  return placeOf(folder) === removed(folder.place);
+}
+
 function justRemoved(place: string): Error {
   return Object.assign(new Error(`the folder ${place} has just been removed`), { code: 'ENOENT' });
 }
@@ -120,7 +76,7 @@ function justRemoved(place: string): Error {
 /**
  * Uses the place of a copy while its folder is held open.
  * @param use is given a path to the copy that no later change of names or links can bend; there may be nothing there
- * @throws an error with the code ENOENT where the folder is missing, else as `openFolder`
+ * @throws an error with the code ENOENT where the folder is missing, else as `openExisting`
  */
 export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: Folder) => Promise<T>): Promise<T> {
   const folder = await openExisting(await rootOf(place), path.dirname(place.path));
@@ -131,7 +87,7 @@ export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: 
   }
 }
 
-/** Makes what is in a folder last. @throws an error with the code ENOENT where it is missing, else as `openFolder` */
+/** Makes what is in a folder last. @throws an error with the code ENOENT where it is missing, else as `openExisting` */
 export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
   const folder = await openExisting(await rootOf(disk), dir);
   try {
@@ -141,7 +97,11 @@ export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
   }
 }
 
-/** @param root the mount point, without links */
+/**
+ * @param root the mount point, without links
+ * @throws TapeError POLICY when a link on the way leads elsewhere or something else is in the way, an error with the code ENOENT where
+ *   the folder is missing
+ */
 export async function openExisting(root: string, dir: string): Promise<Folder> {
   const wanted = path.resolve(path.join(root, dir));
   if (leadsOut(wanted, root)) throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);

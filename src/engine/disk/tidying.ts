@@ -1,66 +1,153 @@
 /** Folders of the restore area that are empty once their last copy has left. */
-import type { Stats } from 'node:fs';
-import { lstat, rename, rmdir } from 'node:fs/promises';
+import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
+import { lstat, rmdir } from 'node:fs/promises';
 import path from 'node:path';
-import { FOLDER_MODE } from './attributes.js';
-import { markerName, rootOf } from './marker.js';
+import type { Context } from '../../context.js';
+import { codeOf, messageOf } from '../../errors.js';
+import { type FolderNote, forgetFolders, readFolderNotes } from '../../operations/disks/folders.js';
+import { inodeOf } from './copy.js';
+import { isAsMade, isEmptyFolder, isNoted } from './made-folder.js';
+import { foldersOf, type OnDisk } from './making.js';
+import { AbsentError, type MarkedDisk, rootOf } from './marker.js';
 import { type CopyPlace, type Folder, openExisting } from './restore-area.js';
-import { openApart } from './taking.js';
+import { type Apart, openApart, renameToNothing } from './taking.js';
 
 /**
- * Removes the folders of a place, from the innermost on, as far as they are empty and as `openFolder` makes them: one with another
- * owner, group or mode was made, or changed, by somebody who wants it so, and would be made anew as any.
- * @throws TapeError TRANSIENT when the disk is not there
+ * Removes the folders of a place, from the innermost on, as far as they are empty, were made by Tapegate, and are as it makes them: one with
+ * another owner, group or mode was changed by somebody who wants it so. Their notes go after them; of those that are gone already
+ * as well, since a process may have been killed in between.
+ * @throws AbsentError when the disk is not there
  */
-export async function removeEmptyFolders(place: CopyPlace): Promise<void> {
-  const root = await rootOf(place);
-  for (let dir = path.dirname(place.path); dir !== '/'; dir = path.dirname(dir)) {
-    let parent: Folder | undefined;
+export async function removeEmptyFolders(
+  ctx: Context,
+  place: CopyPlace,
+  onDisk: OnDisk = (call) => call(),
+): Promise<void> {
+  const dirs = foldersOf(place.path);
+  const [innermost] = dirs;
+  if (innermost === undefined || (await onDisk(() => lookAtFolder(place, innermost))) === 'kept') return;
+  // before the looks that count: a folder that is made again meanwhile has another note by then
+  const notes = await readFolderNotes(ctx, place.diskId, dirs);
+  if (notes.size === 0) return;
+  const gone: FolderNote[] = [];
+  for (const dir of dirs) {
+    const note = notes.get(dir);
+    if (!(await onDisk(() => isGone(place, dir, note)))) break;
+    if (note) gone.push(note);
+  }
+  if (gone.length > 0) await forgetFolders(ctx, place.diskId, gone);
+}
+
+/** Removes it where it is empty, and the one that is noted. @returns whether it is not there any more */
+async function isGone(disk: MarkedDisk, dir: string, note: FolderNote | undefined): Promise<boolean> {
+  const seen = await lookAtFolder(disk, dir);
+  if (seen === 'kept') return false;
+  if (seen === 'missing') return note === undefined || (await clearFolderAside(disk, note));
+  if (!note || !isNoted(note, seen)) return false;
+  return await inFolderAbove(disk, dir, (parent) => removeFolder(parent, path.basename(dir), seen));
+}
+
+/**
+ * What stands in the place of a folder: nothing; an empty one as Tapegate makes them; or what is to stay, whatever it is.
+ * @throws AbsentError when the disk is not there
+ */
+export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIntStats | 'missing' | 'kept'> {
+  try {
+    const parent = await openExisting(await rootOf(disk), path.dirname(dir));
     try {
-      parent = await openExisting(root, path.dirname(dir));
-      if (!(await removeFolder(parent, path.basename(dir)))) return;
-    } catch {
-      return; // not empty, a link, or gone already: it stays as it is
+      const folder = path.join(parent.at, path.basename(dir));
+      const seen = await lstat(folder, { bigint: true });
+      const isMounted = seen.dev !== (await parent.handle.stat({ bigint: true })).dev;
+      if (isMounted || !(await isAsMade(seen, parent)) || !(await isEmptyFolder(folder))) return 'kept';
+      return seen;
     } finally {
-      await parent?.handle.close();
+      await parent.handle.close();
     }
+  } catch (error) {
+    if (error instanceof AbsentError) throw error;
+    return codeOf(error) === 'ENOENT' ? 'missing' : 'kept';
   }
 }
 
-/** @returns false for a folder that is to stay @throws where it cannot be removed, not being empty for one */
-async function removeFolder(parent: Folder, name: string): Promise<boolean> {
+async function inFolderAbove(
+  disk: MarkedDisk,
+  dir: string,
+  use: (parent: Folder) => Promise<boolean>,
+): Promise<boolean> {
+  const root = await rootOf(disk);
+  try {
+    const parent = await openExisting(root, path.dirname(dir));
+    try {
+      return await use(parent);
+    } finally {
+      await parent.handle.close();
+    }
+  } catch {
+    return false; // not empty any more, or something is in the way
+  }
+}
+
+/** @throws where it cannot be removed, not being empty any more for one */
+async function removeFolder(parent: Folder, name: string, seen: BigIntStats): Promise<boolean> {
   const folder = path.join(parent.at, name);
-  const seen = await lstat(folder);
-  if (!(await isAsMade(seen, parent))) return false;
   const apart = await openApart(parent);
   if (!apart) {
     await rmdir(folder);
     return true;
   }
   try {
-    return await removeApart(folder, path.join(apart.at, name), seen);
+    return await removeApart(folder, apart, seen);
   } finally {
     await apart.close();
   }
 }
 
 /** Where others may write, another folder may have its name by now: it is looked at where nobody can exchange it. */
-async function removeApart(folder: string, aside: string, seen: Stats): Promise<boolean> {
-  await rename(folder, aside);
-  const moved = await lstat(aside);
+async function removeApart(folder: string, apart: Apart, seen: BigIntStats): Promise<boolean> {
+  const aside = asideOf(apart, inodeOf(seen));
+  renameSync(folder, aside);
+  const moved = lstatSync(aside, { bigint: true });
   if (moved.ino === seen.ino && (await rmdir(aside).then(...isDone))) return true;
-  const isTaken = await lstat(folder).then(...isDone);
-  if (!isTaken) await rename(aside, folder); // else it stays aside, with all that is in it
+  giveFolderBack(aside, folder);
   return false;
+}
+
+const asideOf = (apart: Apart, ino: bigint) => path.join(apart.at, `.tapegate-folder-${BigInt.asUintN(64, ino)}`);
+
+/** @throws Error where something has its place by now: it stays aside then, with all that is in it */
+function giveFolderBack(aside: string, folder: string): void {
+  try {
+    renameToNothing(aside, folder);
+  } catch (error) {
+    const problem = `${aside} was moved out of its place by mistake, and cannot be put back`;
+    throw new Error(`${problem}: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** What a process has left that was killed in the middle of this. @returns false where it was somebody else's, and is back in its place */
+async function clearFolderAside(disk: MarkedDisk, note: FolderNote): Promise<boolean> {
+  const { ino } = note;
+  if (ino === null) return true;
+  const root = await rootOf(disk);
+  const parent = await openExisting(root, path.dirname(note.path)).catch(() => undefined); // it is gone as well
+  if (!parent) return true;
+  try {
+    const apart = await openApart(parent);
+    if (!apart) return true;
+    const aside = asideOf(apart, ino);
+    const left = lstatSync(aside, { bigint: true, throwIfNoEntry: false });
+    try {
+      if (!left) return true;
+      if (isNoted(note, left) && (await rmdir(aside).then(...isDone))) return true;
+      giveFolderBack(aside, path.join(parent.at, path.basename(note.path)));
+      return false;
+    } finally {
+      await apart.close();
+    }
+  } finally {
+    await parent.handle.close();
+  }
 }
 
 /** Did it work out? */
 const isDone = [() => true, () => false] as const;
-
-/** A server may map the owner of what this process makes: it is that of the marker then. A group may come from the folder above. */
-async function isAsMade(stats: Stats, parent: Folder): Promise<boolean> {
-  const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
-  const isOwn = stats.uid === process.geteuid?.() || stats.uid === marker.uid;
-  const hasGroup = [process.getegid?.(), marker.gid, above.gid].includes(stats.gid);
-  return stats.isDirectory() && isOwn && hasGroup && (stats.mode & 0o7777) === FOLDER_MODE;
-}

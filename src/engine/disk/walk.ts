@@ -12,6 +12,18 @@ export interface Entry {
   kind: 'file' | 'link' | 'other';
 }
 
+export interface MetFolder {
+  /** On disk. */
+  folder: string;
+  /** Below the mount point. */
+  path: string;
+  /** Why it cannot be read. */
+  error?: unknown;
+  /** Who may write in it, where that is everybody. */
+  open?: string | undefined;
+  isEmpty: boolean;
+}
+
 const BATCH = 500;
 
 /** Of the file system itself, in its root. */
@@ -19,14 +31,13 @@ const FOREIGN = 'lost+found';
 
 /**
  * @param others mount points that may be below this one, and are walked by themselves
- * @param onFolder told of each folder, with the error of one that cannot be read, and who may write in it where that is everybody;
- *   one that has just gone is passed over
+ * @param onFolder told of each folder; one that has just gone is passed over
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function* walkDisk(
   disk: MarkedDisk,
   others: readonly string[],
-  onFolder: (folder: string, error?: unknown, open?: string) => void,
+  onFolder: (folder: MetFolder) => void,
 ): AsyncGenerator<Entry[]> {
   const root = await rootOf(disk);
   const apart = new Set(await Promise.all(others.map((other) => realpath(other).catch(() => other))));
@@ -36,8 +47,10 @@ export async function* walkDisk(
   const pending = ['/'];
   for (let folder = pending.pop(); folder !== undefined; folder = pending.pop()) {
     const at = path.join(root, folder);
+    let isEmpty = true;
     try {
       for await (const entry of await opendir(at)) {
+        isEmpty = false;
         const below = path.join(folder, entry.name);
         if (folder === '/' && (entry.name.startsWith(markerName) || entry.name === FOREIGN)) continue;
         if (entry.isDirectory()) {
@@ -50,10 +63,11 @@ export async function* walkDisk(
         batch = [];
       }
       const exposure = exposureOf(at, await lstat(at), owners);
-      onFolder(at, undefined, exposure?.isEverybodys ? exposure.who : undefined);
+      onFolder({ folder: at, path: folder, open: exposure?.isEverybodys ? exposure.who : undefined, isEmpty });
     } catch (error) {
       // a name that is no UTF-8 cannot be opened under what it was read as
-      if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD')) onFolder(at, error);
+      if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD'))
+        onFolder({ folder: at, path: folder, error, isEmpty: false });
     }
   }
   if (batch.length > 0) yield batch;

@@ -2,13 +2,19 @@
  * Files that stand in the places of others, have their bytes, and are known to nobody. They may be anybody's; where the
  * database was put back to an earlier state, an operator may know that they are copies of Tapegate's.
  */
+import { lstat } from 'node:fs/promises';
+import path from 'node:path';
 import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
+import { type MadeFolder, noteMade, readFolderNotes } from '../../operations/disks/folders.js';
 import { type Adoption, adoptCopies, readStanding } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf, isSame, lookAt } from '../disk/copy.js';
-import { type CopyPlace, withCopy } from '../disk/restore-area.js';
+import { isAsMade, traitsOf } from '../disk/made-folder.js';
+import { foldersOf } from '../disk/making.js';
+import { rootOf } from '../disk/marker.js';
+import { type CopyPlace, openExisting, withCopy } from '../disk/restore-area.js';
 import type { Examination } from './examination.js';
 
 const PAGE = 200;
@@ -45,7 +51,27 @@ export type Adoptable = CopyPlace & {
 /** @returns false where it has other bytes than the file, or nobody can tell; it stays as it is then */
 export async function adoptFile(ctx: Context, file: Adoptable): Promise<boolean> {
   const found = await readTraits(file);
-  return found !== undefined && (await adoptCopies(ctx, [found])).length === 1;
+  if (found === undefined || (await adoptCopies(ctx, [found])).length !== 1) return false;
+  await adoptFolders(ctx, file);
+  return true;
+}
+
+/** Who has made the copy has made its folders, as far as they look so: what the database has lost of the one it has lost of the others. */
+async function adoptFolders(ctx: Context, place: CopyPlace): Promise<void> {
+  const dirs = foldersOf(place.path);
+  const notes = await readFolderNotes(ctx, place.diskId, dirs);
+  const root = await rootOf(place);
+  const made: MadeFolder[] = [];
+  for (const dir of dirs.filter((folder) => !notes.has(folder))) {
+    const parent = await openExisting(root, path.dirname(dir));
+    try {
+      const stats = await lstat(path.join(parent.at, path.basename(dir)), { bigint: true });
+      if (await isAsMade(stats, parent)) made.push({ path: dir, ...traitsOf(stats) });
+    } finally {
+      await parent.handle.close();
+    }
+  }
+  if (made.length > 0) await noteMade(ctx, place.diskId, made);
 }
 
 async function readTraits(file: Adoptable): Promise<Adoption | undefined> {

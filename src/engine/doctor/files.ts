@@ -12,21 +12,25 @@ import { asLeft } from '../disk/left-behind.js';
 import { type MarkedDisk, rootOf } from '../disk/marker.js';
 import { parsePartialName } from '../disk/partial-file.js';
 import type { CopyPlace } from '../disk/restore-area.js';
-import { type Entry, walkDisk } from '../disk/walk.js';
+import { removeEmptyFolders } from '../disk/tidying.js';
+import { type Entry, type MetFolder, walkDisk } from '../disk/walk.js';
 import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
+import { examineFolders } from './folders.js';
 
 /**
  * What stands on a disk and is not a copy that is noted: partial files, copies of files that are elsewhere, unknown files.
- * Folders that cannot be read, and those that everybody may write in, come last.
+ * Folders that cannot be read, those that everybody may write in, and what is wrong with those that were made here come last.
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
   const root = await rootOf(marked);
   const folders: Finding[] = [];
-  const onFolder = (folder: string, error?: unknown, open?: string) => {
+  const empty: string[] = [];
+  const onFolder = ({ folder, path: below, error, open, isEmpty }: MetFolder) => {
     exam.counts.folders++;
+    if (isEmpty) empty.push(below);
     const tell = (kind: string, expected: string, found: string) =>
       folders.push({ kind, thing: folder, expected, found, isRepaired: false });
     if (error !== undefined) tell('folder-unreadable', 'a list', codeOf(error) ?? 'an error');
@@ -46,6 +50,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
     yield* examineEntries(ctx, exam, marked, others);
   }
   yield* folders;
+  yield* examineFolders(ctx, exam, disk, empty);
 }
 
 /** Nobody else can exchange what is restored then. */
@@ -147,7 +152,9 @@ async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promi
 /** @returns false when it could not be removed, or is not what was seen any more, which holds up nothing else */
 async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   try {
-    return await removeSeen(place, seen);
+    const isRemoved = await removeSeen(place, seen);
+    if (isRemoved) await removeEmptyFolders(ctx, place);
+    return isRemoved;
   } catch (error) {
     ctx.log.error({ err: error, path: place.path }, `it cannot be removed: ${messageOf(error)}`);
     return false;

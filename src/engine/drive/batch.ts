@@ -76,7 +76,7 @@ class BatchRun {
     this.lease = lease;
     this.volume = volume;
     this.work = work;
-    this.folders = new OpenFolders(lease.calls);
+    this.folders = new OpenFolders(ctx, lease.calls);
     this.confirmations = new Confirmations(ctx, lease);
     this.reports = new Reports((ended) => this.settle(ended), work.report);
   }
@@ -107,12 +107,15 @@ class BatchRun {
 
   /**
    * Syncs the folders, so that what was put into them lasts. A copy below one that cannot be synced is in its place, and may
-   * be gone after the next failure of its host: the recall ends as one whose copy could not be looked at. Never rejects.
+   * be gone after the next failure of its host: the recall ends as one whose copy could not be looked at. So it does where a folder that was
+   * made for it cannot be tidied away. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.folders.sync();
     const settleOne = async ({ recall, signal, outcome }: EndedRecall) => {
-      if (outcome.kind !== 'restored') return outcome;
+      if (outcome.kind === 'standing') return outcome;
+      if (outcome.kind !== 'restored')
+        return (await this.folders.tidy(recall)) ? outcome : { ...outcome, isUnseen: true };
       const failure = failureOf(recall);
       if (failure) return await this.judge(recall, new UnseenError(messageOf(failure), { cause: failure }), signal);
       this.work.disks.succeeded(recall.diskId);

@@ -13,6 +13,7 @@ import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { partialName, removePartial } from '../disk/partial-file.js';
 import { withCopy } from '../disk/restore-area.js';
+import { removeEmptyFolders } from '../disk/tidying.js';
 import type { HeldLease } from './lease.js';
 
 /** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
@@ -29,7 +30,8 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
   const ended: EndedRecall[] = [];
   for (const recall of left) {
     const look = await looks.take(recall, (tick) => findFinished(recall, tick));
-    const isUnseen = look === undefined || !cleared.has(recall.fileId);
+    const isSeen = look !== undefined && cleared.has(recall.fileId);
+    const isUnseen = !isSeen || (!look.found && !(await looks.tidy(recall)));
     const outcome = look?.found ?? { fileId: recall.fileId, kind: 'returned', isUnseen };
     ended.push({ epoch: recall.epoch, outcome });
   }
@@ -75,6 +77,19 @@ class Looks {
     this.lease = lease;
     this.disks = disks;
     this.failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
+  }
+
+  /** Removes the folders that were made for a recall to which nothing came. @returns false where they cannot be looked at */
+  async tidy(recall: LeftBehind): Promise<boolean> {
+    if (this.failing.has(recall.diskId)) return false;
+    try {
+      await removeEmptyFolders(this.ctx, recall, (call) => ofDisk(this.lease.calls, recall, call));
+      return true;
+    } catch (error) {
+      if (error instanceof UnavailableError) throw error;
+      this.ctx.log.error({ path: recall.path }, `the folders of a dead engine cannot be tidied: ${messageOf(error)}`);
+      return false;
+    }
   }
 
   /** @returns what was found; undefined where it cannot be looked at */

@@ -185,3 +185,13 @@ export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Pro
   const { rows } = await ctx.db.pool.query<RunningPart>(sql`${runningParts} AND file_id = ANY(${fileIds}::bigint[])`);
   return rows;
 }
+
+/** Of folders of a disk, those that a recall which runs may just be making, or putting a copy into. */
+export async function findUsedFolders(ctx: Context, diskId: number, folders: readonly string[]): Promise<Set<string>> {
+  const { rows } = await ctx.db.pool.query<{ folder: string }>(
+    sql`SELECT DISTINCT d.folder FROM recall c JOIN tape_file f ON f.id = c.file_id
+          JOIN unnest(${folders}::text[]) AS d (folder) ON starts_with(f.path, d.folder || '/')
+        WHERE c.state = 'RUNNING' AND c.disk_id = ${diskId}`,
+  );
+  return new Set(rows.map((row) => row.folder));
+}

@@ -37,7 +37,9 @@ export interface FaultKind {
 }
 
 const PAGE = 500;
-const PASSING_MS = 2000;
+
+/** What may be found for a moment where nothing is wrong is looked for again after so long. */
+export const PASSING_MS = 2000;
 
 /** All faults of a kind, page by page, each mended (when asked for) before it is told. */
 export async function* findFaults(

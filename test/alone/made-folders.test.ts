@@ -1,0 +1,219 @@
+/** Folders of the restore area: those that Tapegate has made go when they are empty, whatever happens in between, and no others do. */
+import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { MAKING_MODE } from '../../src/engine/disk/made-folder.js';
+import { openFolder } from '../../src/engine/disk/making.js';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { TapeError } from '../../src/errors.js';
+import { noteMaking } from '../../src/operations/disks/folders.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import type { TestApp } from '../support/app.js';
+import { claim, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { readStage } from '../support/engine-watch.js';
+import { addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+
+/** What happens just before a note; what is thrown ends the work there, as the end of its process would. */
+const dying = vi.hoisted(() => ({ beforeNote: () => {}, beforeForget: async () => {} }));
+
+vi.mock('../../src/operations/disks/folders.js', async (original) => {
+  const real = await original<typeof import('../../src/operations/disks/folders.js')>();
+  const noteMade: typeof real.noteMade = async (...given) => {
+    dying.beforeNote();
+    await real.noteMade(...given);
+  };
+  const forgetFolders: typeof real.forgetFolders = async (...given) => {
+    await dying.beforeForget();
+    return await real.forgetFolders(...given);
+  };
+  return { ...real, noteMade, forgetFolders };
+});
+
+let app: TestApp;
+const backend = createMemoryBackend();
+
+beforeAll(async () => {
+  app = await startIdleApp();
+});
+afterEach(() => {
+  dying.beforeNote = () => {};
+  dying.beforeForget = async () => {};
+  backend.onRead = async (_volume, _position, bytes) => bytes;
+});
+afterAll(() => app.close());
+
+const place = (file: string) => path.join(app.restoreDir, file);
+const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
+const openOf = (file: string) => openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: file });
+const die = () => {
+  throw new Error('killed');
+};
+let volumes = 0;
+
+async function restore(file: string): Promise<number> {
+  await addTaped(app.ctx, backend, [{ path: file, volume: `MADE${++volumes}` }]);
+  const id = await makeRequest(app, { quota: 'alice', files: [file] });
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  return id;
+}
+
+/** Of the folders that are noted, those in one of the root's. */
+async function listNoted(top: string): Promise<string[]> {
+  const { rows } = await app.ctx.db.pool.query<{ path: string }>(
+    `SELECT path FROM made_folder WHERE path = $1 OR path LIKE $1 || '/%' ORDER BY path`,
+    [top],
+  );
+  return rows.map((row) => row.path);
+}
+
+/** What the doctor tells of folders. */
+async function askDoctor(options: { repair?: boolean; adopt?: boolean } = {}): Promise<string[]> {
+  const found: string[] = [];
+  await examine(app.ctx, { repair: false, checksums: false, ...options }, ({ kind, thing, isRepaired }) => {
+    if (/folder/.test(kind))
+      found.push(`${kind} ${path.relative(app.restoreDir, thing)}${isRepaired ? ' repaired' : ''}`);
+  });
+  return found;
+}
+
+test('a folder that was made for a copy goes with it, and one that looks the same and was there before stays', async () => {
+  mkdirSync(place('there'));
+  chmodSync(place('there'), 0o755);
+  const id = await restore('/there/made/below/file');
+  expect(await listNoted('/there')).toEqual(['/there/made', '/there/made/below']);
+  expect(statSync(place('there/made/below')).mode & 0o7777).toBe(0o755);
+  await cancel(app, id);
+  expect(await removeAll()).toBe(1);
+  expect(readdirSync(place('there'))).toEqual([]);
+  expect(await listNoted('/there')).toEqual([]);
+  rmdirSync(place('there'));
+});
+
+test('a folder that was put in the place of one that was made stays, and so does the one that was moved', async () => {
+  const id = await restore('/moved/made/file');
+  renameSync(place('moved/made'), place('moved/elsewhere'));
+  mkdirSync(place('moved/made'));
+  renameSync(place('moved/elsewhere/file'), place('moved/made/file'));
+  await cancel(app, id);
+  expect(await removeAll()).toBe(1);
+  expect(await readStage(app, '/moved/made/file')).toBe('T');
+  expect(readdirSync(place('moved')).sort()).toEqual(['elsewhere', 'made']);
+  rmSync(place('moved'), { recursive: true });
+  expect(await askDoctor({ repair: true })).toEqual([
+    'note-without-folder moved repaired',
+    'note-without-folder moved/made repaired',
+  ]);
+});
+
+test('a folder that was made and not noted when its engine was killed goes with the first copy that is put there', async () => {
+  dying.beforeNote = die;
+  await expect(openOf('/half/made/file')).rejects.toThrow('killed');
+  expect(statSync(place('half')).mode & 0o7777).toBe(MAKING_MODE);
+  dying.beforeNote = () => {};
+  const id = await restore('/half/made/other');
+  expect(statSync(place('half/made')).mode & 0o7777).toBe(0o755);
+  await cancel(app, id);
+  await removeAll();
+  expect(existsSync(place('half'))).toBe(false);
+  expect(await listNoted('/half')).toEqual([]);
+});
+
+test('what an engine has made before it was killed goes when nobody needs it any more', async () => {
+  const file = '/dead/made/file';
+  await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEDEAD' }]);
+  const id = await makeRequest(app, { quota: 'alice', files: [file] });
+  await startByHand(app, await claim(app), [file]);
+  dying.beforeNote = die;
+  await expect(openOf(file)).rejects.toThrow('killed');
+  dying.beforeNote = () => {};
+  expect(existsSync(place('dead/made'))).toBe(true);
+  await cancel(app, id);
+  const other = await restore('/living/file'); // by an engine that takes the drive over
+  expect(existsSync(place('dead'))).toBe(false);
+  expect(await listNoted('/dead')).toEqual([]);
+  await cancel(app, other);
+  await removeAll();
+});
+
+test('a folder that was removed and is still noted when its engine was killed is forgotten by the next pass', async () => {
+  const id = await restore('/gone/made/file');
+  await cancel(app, id);
+  dying.beforeForget = async () => die();
+  await removeAll();
+  expect(existsSync(place('gone'))).toBe(false);
+  expect(await listNoted('/gone')).toEqual(['/gone', '/gone/made']);
+  dying.beforeForget = async () => {};
+  await app.ctx.db.pool.query('DELETE FROM removal'); // its claim is over
+  await removeAll();
+  expect(await listNoted('/gone')).toEqual([]);
+});
+
+test('a folder that is made again while its note of before goes stays noted', async () => {
+  const id = await restore('/again/file');
+  await cancel(app, id);
+  dying.beforeForget = async () => {
+    dying.beforeForget = async () => {};
+    await noteMaking(app.ctx, 1, ['/again']);
+    mkdirSync(place('again'), MAKING_MODE);
+  };
+  await removeAll();
+  const folder = await openOf('/again/other');
+  await folder.handle.close();
+  expect(await listNoted('/again')).toEqual(['/again']);
+  expect(await askDoctor({ repair: true })).toEqual(['folder-left again repaired']);
+  expect(await listNoted('/again')).toEqual([]);
+});
+
+test('a recall that fails leaves none of the folders that were made for it', async () => {
+  const file = '/failing/made/file';
+  await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEFAIL' }]);
+  backend.onRead = async () => {
+    throw new TapeError('PERMANENT', 'nothing is there');
+  };
+  const id = await makeRequest(app, { quota: 'alice', files: [file] });
+  await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  expect(existsSync(place('failing'))).toBe(false);
+  expect(await listNoted('/failing')).toEqual([]);
+});
+
+test('the doctor tells notes without folders and empty folders without notes, mends the notes, and takes the folders when told to', async () => {
+  mkdirSync(place('doctor/anybodys'), { recursive: true });
+  chmodSync(place('doctor/anybodys'), 0o755);
+  mkdirSync(place('doctor/closed'));
+  chmodSync(place('doctor/closed'), 0o700);
+  await restore('/doctor/one/file');
+  await restore('/doctor/two/file');
+  expect(await askDoctor()).toEqual(['folder-unnoted doctor/anybodys']);
+  rmSync(place('doctor/one'), { recursive: true });
+  renameSync(place('doctor/two'), place('doctor/three'));
+  mkdirSync(place('doctor/two'));
+  const gone = ['note-without-folder doctor/one', 'note-without-folder doctor/two'];
+  const unnoted = 'folder-unnoted doctor/anybodys';
+  expect((await askDoctor({ repair: true })).sort()).toEqual([
+    unnoted,
+    'folder-unnoted doctor/two',
+    ...gone.map((finding) => `${finding} repaired`),
+  ]);
+  expect(await listNoted('/doctor')).toEqual([]);
+  expect((await askDoctor({ repair: true, adopt: true })).sort()).toEqual([
+    `${unnoted} repaired`,
+    'folder-unnoted doctor/two repaired',
+  ]);
+  expect(readdirSync(place('doctor')).sort()).toEqual(['closed', 'three']);
+});
+
+test('a disk that is removed takes its notes of folders along, and leaves the folders', async () => {
+  const mountpoint = path.join(app.dataDir, 'other');
+  const { disk } = await addDisk(app.ctx, { mountpoint, size: 10n, create: true });
+  const folder = await openFolder(app.ctx, { diskId: disk.id, mountpoint, path: '/other/file' });
+  await folder.handle.close();
+  expect(await listNoted('/other')).toEqual(['/other']);
+  await removeDisk(app.ctx, mountpoint);
+  expect(await listNoted('/other')).toEqual([]);
+  expect(readdirSync(mountpoint)).toEqual(['other']);
+});
