@@ -194,6 +194,55 @@ test.runIf(onlyAsRoot)("as root: a stranger's folder that takes the place of an 
   expect(statSync(path.join(folderOf, 'made')).uid).toBe(STRANGER);
 });
 
+test.runIf(onlyAsRoot)(
+  "as root: a stranger's file under the name of a partial one stays, and the recall waits and names it",
+  async () => {
+    const folderOf = makeStrangers(place('names'));
+    const files = ['/names/first', '/names/second'];
+    await addTaped(app.ctx, backend, [
+      { path: '/names/first', volume: 'NAMES', position: 1n },
+      { path: '/names/second', volume: 'NAMES', position: 2n },
+    ]);
+    const { rows } = await app.ctx.db.pool.query(`SELECT id FROM tape_file WHERE path = '/names/second'`);
+    const planted: string[] = [];
+    backend.onRead = async (_volume, _position, bytes) => {
+      const [part] = readdirSync(folderOf).filter((name) => name.endsWith('.part'));
+      if (part && planted.length === 0) {
+        planted.push(path.join(folderOf, part.replace(/^\.tapegate-\d+/, `.tapegate-${rows[0].id}`)));
+        asStranger("fs.writeFileSync(args[0], 'my own')", ...planted);
+      }
+      return bytes;
+    };
+    const id = await makeRequest(app, { quota: 'alice', files });
+    const [own = ''] = await withEngine(app, backend, () =>
+      waitFor('the recall to have failed', async () => {
+        const failed = await app.ctx.db.pool.query(`SELECT error FROM recall WHERE error_class IS NOT NULL`);
+        return failed.rows[0]?.error.includes(`${planted[0]} is somebody else's`) ? planted : undefined;
+      }),
+    );
+    expect(readFileSync(own, 'utf8')).toBe('my own');
+    asStranger('fs.unlinkSync(args[0])', own);
+    await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
+    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  },
+);
+
+test.runIf(onlyAsRoot)(
+  "as root: a stranger's file under the name of a copy that is taken aside stays where it is",
+  async () => {
+    const folderOf = makeStrangers(place('aside'));
+    const { id } = await request('/aside/file');
+    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    const { ino, mtimeNs } = statSync(path.join(folderOf, 'file'), { bigint: true });
+    const own = path.join(folderOf, `.tapegate-removed-${ino}-${mtimeNs}.part`);
+    asStranger("fs.writeFileSync(args[0], 'my own')", own);
+    await cancel(app, id);
+    expect(await removeAll()).toBe(1);
+    expect(readdirSync(folderOf)).toEqual([path.basename(own)]);
+    expect(readFileSync(own, 'utf8')).toBe('my own');
+  },
+);
+
 test('a folder in which everybody may write takes no file, and says why', async () => {
   mkdirSync(place('everybodys'));
   chmodSync(place('everybodys'), 0o777);

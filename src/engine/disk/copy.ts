@@ -131,7 +131,7 @@ export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): 
     const apart = await openApart(folder);
     try {
       const aside = path.join(apart?.at ?? folder.at, name);
-      if (apart) moveApart(path.join(folder.at, name), aside);
+      if (apart) moveApart(copy, path.join(folder.at, name), aside);
       const isBack = await clearAside(copy, file, aside);
       if (found === 'missing') return isBack ? 'changed' : 'missing';
       if (!moveAside(copy, found, file, aside)) return 'changed';
@@ -192,10 +192,14 @@ async function recognise(copy: LeftCopy, file: string, tick: () => void): Promis
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
 }
 
-/** What was moved aside before others could write in the folder, and by a process that was killed then. */
-function moveApart(beside: string, aside: string): void {
-  const isThere = (file: string) => lstatSync(file, { throwIfNoEntry: false }) !== undefined;
-  if (isThere(beside) && !isThere(aside)) renameSync(beside, aside);
+/**
+ * What was moved aside before others could write in the folder, and by a process that was killed then. What has its name now may be
+ * somebody else's.
+ */
+function moveApart(copy: LeftCopy, beside: string, aside: string): void {
+  const look = (file: string) => lstatSync(file, { bigint: true, throwIfNoEntry: false });
+  const left = look(beside);
+  if (left && isKnownBy(copy, left) && !look(aside)) renameSync(beside, aside);
 }
 
 /**

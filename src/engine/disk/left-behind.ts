@@ -23,7 +23,7 @@ export async function removeLeftBehind(
     const page = await readLeft(ctx, { after, limit: PAGE });
     // partial files first: from there on an engine that only slept finds nothing any more that it could put in place
     const alone = await removeEach(ctx, disks, page, {
-      look: (left) => lookBeside(left, partialName(left)),
+      look: (left) => lookBeside(left, partialName(left), left.ino),
       take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
     });
     const over = await removeEach(ctx, disks, alone, {

@@ -17,7 +17,7 @@ import { FOLDER_MODE } from './attributes.js';
 import { findExposure, ownersOf, tellEverybodys } from './exposure.js';
 import { isBeingMade, MAKING_MODE, traitsOf } from './made-folder.js';
 import { rootOf } from './marker.js';
-import { type CopyPlace, type Folder, isShared, openExisting } from './restore-area.js';
+import { type CopyPlace, type Folder, isShared, nameFolder, openExisting } from './restore-area.js';
 import { ignoreMissing } from './taking.js';
 
 /** Makes a call on the disk of a folder, and follows it; the database is asked between such calls. */
@@ -147,7 +147,7 @@ async function makeFolders(place: CopyPlace, missing: readonly string[], made: M
       if (isOwn && (isBeingMade(stats) || !(await isShared(parent)))) made.push({ path: dir, ...traitsOf(stats) });
     } catch (error) {
       // somebody else has just made it, or taken away that above it: whoever opens it sees to that
-      if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw error;
+      if (codeOf(error) !== 'EEXIST' && codeOf(error) !== 'ENOENT') throw nameFolder(error, parent);
     } finally {
       await parent.handle.close();
     }

@@ -9,7 +9,8 @@ import { codeOf, TapeError } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf, isSame } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
-import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
+import { ownersOf } from './exposure.js';
+import { type CopyPlace, type Folder, isShared, withCopy } from './restore-area.js';
 import { takeEntry } from './taking.js';
 
 /** Whose a partial file is. */
@@ -36,18 +37,29 @@ export function parsePartialName(name: string): PartialOwner | undefined {
 /**
  * Removes a partial file beside the place of its copy, where there is one. Where something else is in the way of its
  * folder there is none.
+ * @param ino what it is known by, where that was noted
  * @throws TapeError TRANSIENT when the disk is not there, and what else keeps it from being removed
  */
-export async function removePartial(place: CopyPlace, name: string): Promise<void> {
-  await beside(place, (folder) => takeEntry(folder, name, isPartial));
+export async function removePartial(place: CopyPlace, name: string, ino: bigint | null): Promise<void> {
+  await beside(place, async (folder) => takeEntry(folder, name, await partialsOf(folder, ino)));
 }
 
-/** All names of this kind are Tapegate's; what is no file is none that it has made. */
-const isPartial = (stats: BigIntStats) => stats.isFile();
+/**
+ * All names of this kind are Tapegate's; what is no file is none that it has made. Where others may write they may have put a file of
+ * theirs under such a name: there it is Tapegate's that belongs to none of them, or was noted before it was given its owner.
+ */
+async function partialsOf(folder: Folder, ino: bigint | null): Promise<(stats: BigIntStats) => boolean> {
+  if (!(await isShared(folder))) return (stats) => stats.isFile();
+  const owners = await ownersOf(folder.root);
+  return (stats) => stats.isFile() && (owners.has(Number(stats.uid)) || inodeOf(stats) === ino);
+}
 
-/** What has the name beside the place of a copy; undefined for nothing. @throws as `removePartial` */
-export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
-  return await beside(place, (folder) => lstat(path.join(folder.at, name), { bigint: true }));
+/** The partial file beside the place of a copy; undefined where there is none of Tapegate's. @throws as `removePartial` */
+export async function lookBeside(place: CopyPlace, name: string, ino: bigint | null): Promise<BigIntStats | undefined> {
+  return await beside(place, async (folder) => {
+    const stats = await lstat(path.join(folder.at, name), { bigint: true });
+    return (await partialsOf(folder, ino))(stats) ? stats : undefined;
+  });
 }
 
 /**
@@ -207,8 +219,14 @@ async function createNew(folder: Folder, name: string, mode: number): Promise<nu
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  await takeEntry(folder, name, isPartial); // of an attempt on the same drive that failed half-way
+  // of an attempt on the same drive that failed half-way
+  if ((await takeEntry(folder, name, await partialsOf(folder, null))) === 'other') throw inTheWay(folder, name);
   return await openFile(file, flags, mode);
+}
+
+function inTheWay(folder: Folder, name: string): Error {
+  const message = `${path.join(folder.place, name)} is somebody else's, and in the way of a partial file`;
+  return Object.assign(new Error(message), { code: 'EEXIST' });
 }
 
 async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {

@@ -64,6 +64,12 @@ function placeOf({ at, place }: Folder): string {
 /** As the kernel says it. */
 const removed = (place: string) => `${place} (deleted)`;
 
+/** @returns the same, with the folder's own path in its text: the number of a descriptor tells nobody anything */
+export function nameFolder(error: unknown, { at, place }: Folder): unknown {
+  if (error instanceof Error) error.message = error.message.replaceAll(at, place);
+  return error;
+}
+
 /** It was empty, and was tidied away. */
 export function isRemoved(folder: Folder): boolean {
   return placeOf(folder) === removed(folder.place);
@@ -82,6 +88,8 @@ export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: 
   const folder = await openExisting(await rootOf(place), path.dirname(place.path));
   try {
     return await use(path.join(folder.at, path.basename(place.path)), folder);
+  } catch (error) {
+    throw nameFolder(error, folder);
   } finally {
     await folder.handle.close();
   }

@@ -10,7 +10,7 @@ import type { Finding } from '../../operations/doctor/findings.js';
 import { isSame, lookAt, recogniseCopy, removeSeen } from '../disk/copy.js';
 import { asLeft } from '../disk/left-behind.js';
 import { type MarkedDisk, rootOf } from '../disk/marker.js';
-import { parsePartialName } from '../disk/partial-file.js';
+import { lookBeside, parsePartialName } from '../disk/partial-file.js';
 import type { CopyPlace } from '../disk/restore-area.js';
 import { removeEmptyFolders } from '../disk/tidying.js';
 import { type Entry, type MetFolder, walkDisk } from '../disk/walk.js';
@@ -70,7 +70,7 @@ async function* examineParts(
   );
   for (const { entry, part } of parts.filter(({ part }) => !hasPart(running, part))) {
     const place = { ...disk, path: entry.path };
-    const seen = await findStats(place);
+    const seen = await lookBeside(place, path.basename(entry.path), null);
     // after the look: a recall that runs by now has begun a partial file of its own, under a name that may be the same
     if (!seen || hasPart(await readRunning(ctx, [part.fileId]), part) || !(await isStillThere(place, seen))) continue;
     const left = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, place, seen)) };

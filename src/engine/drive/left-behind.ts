@@ -23,7 +23,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
   const cleared = new Set<bigint>();
   for (const recall of before) {
     const name = partialName({ ...lease, ...recall });
-    if (await looks.take(recall, () => removePartial(recall, name))) cleared.add(recall.fileId);
+    if (await looks.take(recall, () => removePartial(recall, name, recall.ino))) cleared.add(recall.fileId);
   }
   // read again: from here on nothing is put in place any more, and whatever was is noted
   const left = await readLeftBehind(ctx, lease);

@@ -17,7 +17,7 @@ import { inodeOf, lookInto, putInPlace } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
 import { removeLeftCopy } from '../disk/left-behind.js';
 import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
-import type { Folder } from '../disk/restore-area.js';
+import { type Folder, nameFolder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
 import type { Confirmations } from './confirmations.js';
 import type { HeldLease } from './lease.js';
@@ -47,7 +47,15 @@ export async function beginCopy(
   await confirmations.confirmOpening();
   const partial = partialName({ ...lease, fileId: recall.fileId });
   const file = new PartialFile(folder, partial, how);
-  return { folder, partial, file, onDisk: (call) => ofDisk(lease.calls, recall, call) };
+  const onDisk: CopyInHand['onDisk'] = (call) =>
+    ofDisk(lease.calls, recall, async (tick) => {
+      try {
+        return await call(tick);
+      } catch (error) {
+        throw nameFolder(error, folder);
+      }
+    });
+  return { folder, partial, file, onDisk };
 }
 
 /**
