@@ -74,7 +74,8 @@ export class Client {
       // Node leaves the length out where a body is unusual
       const hasLength = chunkBytes === undefined && (body.length > 0 || cut === 'body');
       const length = hasLength ? { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) } : {};
-      const headers = { ...input.headers, ...length };
+      const coding = chunkBytes === undefined ? {} : { 'Transfer-Encoding': 'chunked' };
+      const headers = { ...input.headers, ...length, ...coding };
       const request = http.request({ ...this.address, agent: this.agent, method, path, headers });
       const timer = setTimeout(() => {
         reject(new Unanswered(`no answer within ${PATIENCE_MS} ms`));

@@ -2,11 +2,14 @@
  * What an operator does during a fuzz: puts back into service what was taken out, takes back what keeps all inputs from getting
  * through, and bounds how many requests live.
  */
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/context.js';
+import { addDisk } from '../../src/engine/disk/setup.js';
 import type { MemberKind } from '../../src/generated/prisma/enums.js';
 import { removeMember } from '../../src/operations/access/members.js';
 import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
+import { listDisks } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { resumeAll } from '../torture/operators.js';
@@ -28,6 +31,7 @@ export async function keepBounded(ctx: Context, known: Known, signal: AbortSigna
     await resumeAll(ctx);
     await restoreQuotas(ctx);
     await restoreTokens(ctx);
+    await restoreDisks(ctx);
     seen = await liftRules(ctx, seen);
     const { rows } = await ctx.db.pool.query<{ id: number; user: string }>(
       `SELECT r.id, q."user" FROM request r JOIN quota q ON q.id = r.quota_id
@@ -50,6 +54,23 @@ export async function restoreQuotas(ctx: Context): Promise<void> {
   }
 }
 
+export const mountpointsOf = ({ config }: Context): string[] =>
+  ['restore-1', 'restore-2'].map((name) => path.join(config.dataDir, name));
+
+/** Far more than all files take together. */
+const DISK_BYTES = 10n ** 9n;
+
+/** There, and with their allocation. */
+export async function restoreDisks(ctx: Context): Promise<void> {
+  const disks = new Map((await listDisks(ctx)).map(({ mountpoint, size }) => [mountpoint, size]));
+  for (const mountpoint of mountpointsOf(ctx)) {
+    if (disks.get(mountpoint) === DISK_BYTES) continue;
+    const mark = !disks.has(mountpoint);
+    const { problem } = await addDisk(ctx, { mountpoint, size: DISK_BYTES, create: mark, mark });
+    if (problem) throw new Error(problem);
+  }
+}
+
 /** All but the last one, which nobody has known since the start. */
 async function restoreTokens(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
@@ -60,10 +81,10 @@ async function restoreTokens(ctx: Context): Promise<void> {
 }
 
 /** Who may what by rules and as a member holds from one look to the next one. @returns what is left */
-async function liftRules(ctx: Context, seen: ReadonlySet<string>): Promise<Set<string>> {
+export async function liftRules(ctx: Context, seen: ReadonlySet<string> | 'all'): Promise<Set<string>> {
   const left = new Set<string>();
   const lift = async (key: string, remove: () => Promise<unknown>) => {
-    if (!seen.has(key)) left.add(key);
+    if (seen !== 'all' && !seen.has(key)) left.add(key);
     else await remove().catch(() => {}); // somebody else was first
   };
   for (const rule of await listPathRules(ctx)) await lift(JSON.stringify(rule), () => removePathRule(ctx, rule));

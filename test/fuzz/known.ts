@@ -5,7 +5,7 @@ const MAX_OTHERS = 60;
 /** Of an answer, what is looked at. */
 const LOOKED_AT = 4000;
 /** A mark, and the quotes that it may stand between, in JSON, in JSON within JSON, and in a URL. */
-const MARK = /(\\"|"|%22)?~([icenqskbw])(\d{1,3})~(\\"|"|%22)?/g;
+const MARK = /(\\"|"|%22)?~([icenqskbwm])(\d{1,3})~(\\"|"|%22)?/g;
 
 const FALLBACK: Record<string, string> = {
   i: '1',
@@ -29,12 +29,13 @@ export class Known {
   private readonly quotas = new Map<string, string>();
 
   /** @param shown tokens that callers show, in the order of `tokens` */
-  constructor(shown: readonly { name: string; secret: string }[]) {
+  constructor({ shown, mountpoints }: { shown: readonly { name: string; secret: string }[]; mountpoints: string[] }) {
     const basic = (name: string, secret: string): string => Buffer.from(`${name}:${secret}`).toString('base64');
     this.shown = {
       k: shown.map(({ secret }) => secret),
       b: shown.map(({ name, secret }) => basic(name, secret)),
       w: shown.map(({ name, secret }) => basic(`${name}?`, secret)),
+      m: mountpoints,
     };
   }
 

@@ -18,7 +18,7 @@ import { resumeAll } from '../torture/operators.js';
 import type { Violation, ViolationKind } from '../torture/violations.js';
 import { countWork, describeWork } from '../torture/work.js';
 import { archive, rows, users } from './archive.js';
-import { restoreQuotas } from './keeper.js';
+import { liftRules, restoreDisks, restoreQuotas } from './keeper.js';
 import type { Session } from './session.js';
 import { tokens } from './texts.js';
 
@@ -39,9 +39,15 @@ const LOOK_MS = 100;
  */
 const ALLOWED: readonly ViolationKind[] = ['mail-unasked', 'mail-missing', 'progress-back', 'file-doubted'];
 
+/** A mail server may refuse for good what is an address by its form. */
+const isAllowed = ({ kind, text }: Violation): boolean =>
+  ALLOWED.includes(kind) || (kind === 'mail-unsent' && text.endsWith(' is REJECTED'));
+
 /** @returns what is wrong */
 export async function endRound(round: RoundContext): Promise<Violation[]> {
   round.session.leave();
+  await restoreDisks(round.ctx);
+  await liftRules(round.ctx, 'all'); // what nobody may ask for is in no request
   await noteDeeds(round);
   const violations = await settleAndLook(round);
   if (violations.length > 0) return violations;
@@ -64,7 +70,7 @@ async function settleAndLook(round: RoundContext): Promise<Violation[]> {
   if (isOver()) return [];
   if (left !== '') return [{ kind: 'unsettled', text: `there is still work to do: ${left}` }];
   for (const patience = Date.now() + round.patienceMs; ; await sleep(LOOK_MS)) {
-    const found = check(await look(round)).filter(({ kind }) => !ALLOWED.includes(kind));
+    const found = check(await look(round)).filter((violation) => !isAllowed(violation));
     if (found.length === 0) found.push(...(await askDoctor({ ctx, touched: new Set() })));
     if (found.length === 0 || Date.now() > patience || isOver()) return found;
     await resumeAll(ctx);

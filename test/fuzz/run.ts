@@ -18,7 +18,7 @@ import { startMail } from '../torture/mail.js';
 import { createRandom } from '../torture/random.js';
 import { startSweeper } from '../torture/sweeping.js';
 import { rows, users } from './archive.js';
-import { keepBounded } from './keeper.js';
+import { keepBounded, mountpointsOf, restoreDisks } from './keeper.js';
 import { Lanes } from './lanes.js';
 import type { PlantName } from './plants.js';
 import { endRound, type RoundContext } from './rounds.js';
@@ -92,10 +92,11 @@ export async function runFuzz(options: FuzzOptions, tell: (line: string) => void
     const { ctx } = runtime;
     for (const quota of users) await setQuota(ctx, { ...quota, email: 'someone@example.org' });
     await importRows(ctx, [...rows]);
+    await restoreDisks(ctx);
     const shown = await makeTokens(ctx);
     const server = await ServerProcess.start({ dataDir, databaseUrl, smtpUrl: mail.url, plant });
     closers.unshift(() => server.stop());
-    const session = new Session(server, { connections: LANES, shown });
+    const session = new Session(server, { connections: LANES, shown, mountpoints: mountpointsOf(ctx) });
     closers.unshift(async () => session.close());
     let told = 0;
     const progress = setInterval(() => {

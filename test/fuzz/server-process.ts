@@ -10,8 +10,16 @@ import type { Memory, Message, Question } from './server.js';
 
 const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
 const START_MS = 30_000;
-/** Everybody is counted, and streams are few enough for some to be refused. */
-const LIMITS = { RATE_LOCAL: 'on', RATE_LIMIT: '60000', STREAMS: '80', CALLER_STREAMS: '24' };
+/** Everybody is counted, and of some things there may be so few that some are refused. */
+const LIMITS = {
+  RATE_LOCAL: 'on',
+  STREAMS: '120',
+  CALLER_STREAMS: '48',
+  REQUEST_FILES: '200',
+  OPEN_REQUESTS: '100',
+  STANDING_PATTERNS: '60',
+  AWAITED_PATHS: '200',
+};
 /** Of what it said last on its standard error. */
 const LAST_WORDS = 4000;
 

@@ -45,10 +45,10 @@ export class Session {
 
   constructor(
     server: ServerProcess,
-    options: { connections: number; shown: readonly { name: string; secret: string }[] },
+    options: { connections: number; shown: readonly { name: string; secret: string }[]; mountpoints: string[] },
   ) {
     this.server = server;
-    this.known = new Known(options.shown);
+    this.known = new Known(options);
     this.client = new Client(server.url, this.known, options);
   }
 

@@ -44,6 +44,8 @@ export const requestMark = mark('i');
 export const cursorMark = mark('c');
 export const eventMark = mark('e');
 export const nodeMark = mark('n');
+/** Of a restore disk, where it is. */
+export const diskMark = mark('m');
 
 /** Of whom the fuzz has tokens; the mark of each is its place here. The last one is revoked before anything is sent. */
 export const tokens = [
