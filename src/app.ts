@@ -21,6 +21,8 @@ import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
+import { answerInTurn } from './access/limits/pipelines.js';
+import { boundRest } from './access/limits/unread.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
@@ -215,17 +217,19 @@ const CONTINUE = /^\s*100-continue\s*$/i;
 
 async function listen(
   app: Express,
-  { port, host, publicUrl }: Context['config'],
+  { port, host, publicUrl, limits }: Context['config'],
   create: (listener: RequestListener) => Server,
 ): Promise<Server> {
   const prefix = prefixOf(publicUrl);
   return await new Promise((resolve, reject) => {
-    const server = create((req, res) => {
+    const answer = answerInTurn((req, res) => {
       toOriginForm(req);
       dropPrefix(req, prefix);
       awaitBody(server, req, res);
+      boundRest(req, res, limits.bodySeconds);
       app(req, res);
     });
+    const server = create(answer);
     server.once('error', reject).listen(port, host, () => {
       server.off('error', reject);
       resolve(server);

@@ -5,8 +5,10 @@ import type { Context } from '../context.js';
 import type { TokenRole } from '../generated/prisma/enums.js';
 import { findToken, isMeantAsToken, isToken, type Token } from '../operations/access/tokens.js';
 import { isConfidential } from './address.js';
+import { addressKey } from './address-key.js';
 import { toCaller } from './callers.js';
 import { type Credentials, unauthenticated } from './credentials.js';
+import { Lookups } from './lookups.js';
 import { Recent } from './recent.js';
 
 const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
@@ -18,6 +20,7 @@ const KNOWN_MS = 2000;
 
 export class TokenCallers {
   private readonly ctx: Context;
+  private readonly lookups = new Lookups();
   private readonly recent = new Recent<{ token: Token; caller: Caller }>(KNOWN_MS);
 
   constructor(ctx: Context) {
@@ -32,7 +35,9 @@ export class TokenCallers {
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
     if (!isMeantAsToken(shown.secret)) return undefined;
     if (!isToken(shown.secret)) throw unauthenticated(UNKNOWN);
-    const found = await this.recent.get(shown.secret, () => this.load(shown.secret));
+    const found = await this.recent.get(shown.secret, () =>
+      this.lookups.ask(addressKey(address), () => this.load(shown.secret)),
+    );
     if (shown.scheme === 'basic') {
       if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
       if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');

@@ -1,6 +1,7 @@
 /** Bodies that cost more than they say, and what they may take. */
 import { once } from 'node:events';
 import http from 'node:http';
+import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
@@ -150,4 +151,26 @@ test('a body that stands still is given up with 408, and one that comes slowly i
   } finally {
     await impatient.close();
   }
+});
+
+test('a sender who was answered before its body had come has bounded time for the rest', async () => {
+  const impatient = await startApp({ limits: { bodySeconds: 1 } });
+  const { port } = new URL(impatient.url);
+  const paths = ['/tape_control/api/v1/requests', '/graphql', '/import', '/nothing'];
+  await Promise.all(
+    paths.map(async (path) => {
+      const socket = net.connect(Number(port), '127.0.0.1');
+      socket.on('error', () => {});
+      const closed = once(socket, 'close');
+      const head = ['Host: 127.0.0.1', 'Authorization: Bearer tapegate_false', 'Transfer-Encoding: chunked'];
+      socket.write(`POST ${path} HTTP/1.1\r\n${head.join('\r\n')}\r\n\r\n`);
+      const [answer] = await once(socket, 'data');
+      expect([path, String(answer).split(' ')[1]]).toEqual([path, path === '/nothing' ? '404' : '401']);
+      const trickle = setInterval(() => socket.write('1\r\nx\r\n'), 100);
+      socket.resume();
+      await closed;
+      clearInterval(trickle);
+    }),
+  );
+  await impatient.close();
 });

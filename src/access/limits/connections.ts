@@ -9,7 +9,7 @@ import type { Socket } from 'node:net';
 import { createRangeTest, normalAddress } from '../../address-ranges.js';
 import type { Config } from '../../config.js';
 import { HttpError } from '../../http-body.js';
-import { addressKey } from './key.js';
+import { addressKey } from '../address-key.js';
 
 /** What a process has open beside connections: 40 to the database, its own, and some for each drive. */
 const KEPT_DESCRIPTORS = 100;

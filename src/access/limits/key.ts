@@ -1,12 +1,9 @@
 /** As whom a request counts where something is limited for each caller. */
 import type { IncomingMessage } from 'node:http';
-import { ipKeyGenerator } from 'express-rate-limit';
 import { type Caller, ownerOf } from '../../caller.js';
 import { addressOf } from '../address.js';
+import { addressKey } from '../address-key.js';
 import { callerOf } from '../identify.js';
-
-/** Who has an IPv6 address mostly has all of its network: those count together. */
-const IPV6_NETWORK_BITS = 56;
 
 const LOOPBACK_6 = '::/56';
 
@@ -20,12 +17,6 @@ export function limitKey(req: IncomingMessage): string {
 }
 
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
-
-/** @param address of a connection; one that has ended has none */
-export function addressKey(address: string | undefined): string {
-  const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
-  return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;
-}
 
 /**
  * Of those who are not known and come from this host nothing tells one from the other, nor a script from all that runs here: how
