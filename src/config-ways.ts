@@ -96,6 +96,7 @@ export function readWays({ parsed, refuse }: Reader, auth: ReadonlySet<Way>): Wa
       'AUTH has oidc, which needs OIDC_ISSUER, and OIDC_AUDIENCE that says which of its tokens are for this gateway',
     );
   }
+  checkIssuerNames(config.oidcIssuers, refuse);
   if ((auth.has('proxy') || auth.has('certificate')) && config.proxyAddresses.length === 0) {
     refuse('AUTH has proxy or certificate, which need PROXY_ADDRESSES: nobody else is believed');
   }
@@ -121,6 +122,19 @@ function parseHeaderName(text: string): string | undefined {
 
 function parseIssuers(text: string): string[] | undefined {
   return parseList(text)?.every(isTrustworthyUrl) ? parseList(text) : undefined;
+}
+
+/** By which the names of an issuer's users are told from those of others: without its scheme, and without an @. */
+export function namesOfIssuer(issuer: string): string {
+  const { host, pathname } = new URL(issuer);
+  return `${host}${pathname.replace(/\/+$/, '')}`.replaceAll('@', '%40');
+}
+
+function checkIssuerNames(issuers: readonly string[], refuse: Reader['refuse']): void {
+  const names = issuers.map(namesOfIssuer);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice === undefined) return;
+  refuse(`OIDC_ISSUER has several issuers with the address ${twice}: users of one would be taken for those of another`);
 }
 
 /** Nobody on the way can change what it says: an issuer's address, and all that an issuer says of itself. */

@@ -10,7 +10,8 @@ import { isBefore, timeOf } from '../time.js';
 import type { Identity } from './callers.js';
 import { invalidToken } from './credentials.js';
 import { Issuer } from './issuer.js';
-import { checkName, rolesOf } from './proxy.js';
+import { checkName, checkNoIssuers, nameOfIssuer } from './names.js';
+import { rolesOf } from './proxy.js';
 import { Recent } from './recent.js';
 
 /** Signed by a key that its issuer alone has: never `none`, and no secret that we would have to share. */
@@ -91,17 +92,15 @@ export class OidcCallers {
   }
 
   private identify(payload: JWTPayload, issuer: Issuer): Identity {
-    const { oidcUserClaim, oidcGroupsClaims, oidcRoles, oidcClockSkew } = this.ctx.config.access;
+    const { access } = this.ctx.config;
+    const { oidcUserClaim, oidcGroupsClaims, oidcRoles, oidcClockSkew } = access;
     const user = readClaim(payload, oidcUserClaim);
     const told = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
-    // a name is one within its issuer only: the first issuer's are as they are
-    const isFirst = issuer.url === this.ctx.config.access.oidcIssuers[0];
-    const nameHere = (given: string) => (isFirst ? given : `${given}@${new URL(issuer.url).host}`);
-    const name = nameHere(told);
     const named = readWords(
       oidcGroupsClaims.map((claim) => readClaim(payload, claim)).find((found) => found !== undefined),
     );
-    const groups = named.map(nameHere);
+    const [name = '', ...groups] = [told, ...named].map((given) => nameOfIssuer(access, issuer.url, given));
+    if (issuer.url === access.oidcIssuers[0]) checkNoIssuers(access, [name, ...groups], 'the token');
     const { roles, isReadOnly } = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
     return { name, way: 'oidc', roles, groups, isReadOnly, expiresAt: timeOf((payload.exp ?? 0) + oidcClockSkew) };
   }

@@ -7,10 +7,10 @@ import type { Role } from '../caller.js';
 import type { AccessConfig } from '../config-access.js';
 import type { RoleRule } from '../config-ways.js';
 import { quote } from '../errors.js';
-import { isPlainName } from '../operations/input.js';
 import { addressOf, isProxied } from './address.js';
 import type { Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
+import { checkName, checkNoIssuers } from './names.js';
 import { readCommonName } from './subject.js';
 
 /**
@@ -28,6 +28,7 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
   const name = checkName(user, `the header ${proxyUserHeader}`);
   const named = (groups ?? '').split(/[,;]/).map((group) => group.replace(/^ +| +$/g, ''));
   const own = named.filter((group) => group !== '');
+  checkNoIssuers(access, [name, ...own], 'the proxy');
   return { name, way: 'proxy', roles: rolesOf(proxyRoles, name, own), groups: own };
 }
 
@@ -48,9 +49,15 @@ export function readCertificateUser(access: AccessConfig, req: IncomingMessage):
   return { name, way: 'certificate', roles: rolesOf(proxyRoles, name, []), groups: [] };
 }
 
-function userOfSubject({ proxyCertUsers }: AccessConfig, subject: string): string {
-  const user = Object.hasOwn(proxyCertUsers, subject) ? proxyCertUsers[subject] : readCommonName(subject);
-  if (user !== undefined) return user;
+function userOfSubject(access: AccessConfig, subject: string): string {
+  const { proxyCertUsers } = access;
+  // which user that is, the operator has said
+  if (Object.hasOwn(proxyCertUsers, subject)) return proxyCertUsers[subject] ?? '';
+  const user = readCommonName(subject);
+  if (user !== undefined) {
+    checkNoIssuers(access, [user], 'the client certificate');
+    return user;
+  }
   throw unauthenticated(`no user is known for the client certificate of ${quote(subject)}: it has not one common name`);
 }
 
@@ -75,14 +82,4 @@ function readHeader(req: IncomingMessage, name: string): string | undefined {
   // Node has taken the white space of HTTP; any other space is a part of a name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
-}
-
-const MAX_NAME = 255;
-
-/** @throws HttpError 401 */
-export function checkName(name: string, source: string): string {
-  if (name.length <= MAX_NAME && isPlainName(name)) return name;
-  throw unauthenticated(
-    `the user that ${source} names must have 1 to ${MAX_NAME} characters in normal form (NFC), none of them unseen, and no space at its ends`,
-  );
 }

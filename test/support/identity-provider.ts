@@ -93,6 +93,40 @@ export async function startIdentityProvider(): Promise<IdentityProvider> {
   return provider;
 }
 
+export interface Realms {
+  /** The issuer of a realm. */
+  urlOf(realm: string): string;
+  sign(realm: string, claims: JWTPayload): Promise<string>;
+  close(): Promise<void>;
+}
+
+/** Issuers that are told from one another by their path alone, each with a key of its own. */
+export async function startRealms(...names: string[]): Promise<Realms> {
+  const keys = new Map(await Promise.all(names.map(async (name) => [name, await makeKey('first')] as const)));
+  const keyOf = (name: string) => keys.get(name) as SigningKey;
+  const server = http.createServer((req, res) => {
+    const [, name = '', asked] = /^\/realms\/([^/]+)\/(.*)$/.exec(req.url ?? '') ?? [];
+    const { d: _d, p: _p, q: _q, dp: _dp, dq: _dq, qi: _qi, ...jwk } = keyOf(name).jwk;
+    const issuer = urlOf(name);
+    res.setHeader('Content-Type', 'application/json');
+    res.end(JSON.stringify(asked === 'keys' ? { keys: [jwk] } : { issuer, jwks_uri: `${issuer}/keys` }));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const urlOf = (name: string) => `http://127.0.0.1:${(server.address() as AddressInfo).port}/realms/${name}`;
+  return {
+    urlOf,
+    sign: async (name, claims) =>
+      await new SignJWT({ iss: urlOf(name), aud: AUDIENCE, sub: 'alice', ...claims })
+        .setProtectedHeader({ alg: 'RS256', kid: 'first' })
+        .sign(keyOf(name).privateKey),
+    close: async () => {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
 function answerInstead(res: ServerResponse, { status, body }: { status: number; body?: object }): void {
   res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
 }

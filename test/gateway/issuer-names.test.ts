@@ -1,0 +1,102 @@
+/** Whose name is whose, where several issuers of one host, a proxy and tokens give names. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { backendNames } from '../../src/tape/index.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { ask } from '../support/graphql.js';
+import { send } from '../support/http.js';
+import { AUDIENCE, type Realms, startRealms } from '../support/identity-provider.js';
+import { call, errorBody } from '../support/rest.js';
+
+let realms: Realms;
+let app: TestApp;
+
+beforeAll(async () => {
+  realms = await startRealms('a', 'b', 'c');
+  const env = {
+    AUTH: 'token,oidc,proxy,certificate',
+    OIDC_ISSUER: ['a', 'b', 'c'].map(realms.urlOf).join(),
+    OIDC_AUDIENCE: AUDIENCE,
+    PROXY_ADDRESSES: '127.0.0.1',
+    PROXY_GROUPS_HEADER: 'X-Remote-Groups',
+  };
+  app = await startApp({ config: { access: readConfig(env, backendNames).access } });
+  for (const user of ['alice', nameOf('b'), nameOf('c')]) await setQuota(app.ctx, { user, size: 1000n });
+});
+afterAll(async () => {
+  await app.close();
+  await realms.close();
+});
+
+/** The issuer without its scheme. */
+const endOf = (realm: string) => realms.urlOf(realm).replace('http://', '');
+const nameOf = (realm: string) => `alice@${endOf(realm)}`;
+
+const tokenOf = async (realm: string, claims = {}) =>
+  await realms.sign(realm, { exp: Math.floor(Date.now() / 1000) + 3600, ...claims });
+const bearer = (token: string) => ({ Authorization: `Bearer ${token}` });
+
+/** The users of the quotas that somebody sees. */
+async function quotasOf(headers: Record<string, string>): Promise<string[]> {
+  const { body } = await send({ url: app.url }, '/graphql', {
+    headers: { 'Content-Type': 'application/json', ...headers },
+    body: { query: '{ quotas { edges { node { user } } } }' },
+  });
+  const { data } = body as { data: { quotas: { edges: { node: { user: string } }[] } } };
+  return data.quotas.edges.map(({ node }) => node.user);
+}
+
+test('users of one name are as many as there are issuers, also on one host', async () => {
+  const seen = [];
+  for (const realm of ['a', 'b', 'c']) seen.push(await quotasOf(bearer(await tokenOf(realm))));
+  expect(seen).toEqual([['alice'], [nameOf('b')], [nameOf('c')]]);
+});
+
+test('groups are those of their issuer', async () => {
+  const { data } = await ask(
+    app,
+    `mutation { setMember(input: { quota: "alice", kind: GROUP, isManager: false, name: "ocean@${endOf('b')}" }) { __typename } }`,
+  );
+  expect(data).toEqual({ setMember: { __typename: 'QuotaMember' } });
+  expect(await quotasOf(bearer(await tokenOf('b', { sub: 'dora', groups: ['ocean'] })))).toEqual(['alice']);
+  expect(await quotasOf(bearer(await tokenOf('c', { sub: 'dora', groups: ['ocean'] })))).toEqual([]);
+});
+
+test('nobody else is called as the users and groups of a listed issuer are', async () => {
+  const refused = async (headers: Record<string, string>, source: string, name: string) => {
+    const { status, body } = await call(app, 'GET', '/quota/alice', { headers });
+    const message = `${source} names ${JSON.stringify(name)}, as only a listed issuer (OIDC_ISSUER) may`;
+    expect([status, body]).toEqual([401, errorBody(message)]);
+  };
+  const taken = nameOf('b');
+  await refused(bearer(await tokenOf('a', { sub: taken })), 'the token', taken);
+  await refused(bearer(await tokenOf('a', { groups: ['ocean', taken] })), 'the token', taken);
+  await refused({ 'X-Remote-User': taken }, 'the proxy', taken);
+  await refused({ 'X-Remote-User': 'alice', 'X-Remote-Groups': `ocean;${taken}` }, 'the proxy', taken);
+  const subject = { 'X-SSL-Client-S-DN': `CN=${taken}`, 'X-SSL-Client-Verify': 'SUCCESS' };
+  await refused(subject, 'the client certificate', taken);
+  // a name with an @ is one as any other, and of an issuer that gives it, it is told apart
+  expect(await quotasOf({ 'X-Remote-User': 'alice@example.org' })).toEqual([]);
+  expect(await quotasOf(bearer(await tokenOf('c', { sub: taken })))).toEqual([]);
+});
+
+test('an operator may make a token for a user of any issuer', async () => {
+  const OIDC_ISSUER = 'https://sso.example.org/a https://sso.example.org/b';
+  const { access } = readConfig({ AUTH: 'token,oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER }, backendNames);
+  const other = await startApp({ config: { access } });
+  const name = 'alice@sso.example.org/b';
+  await setQuota(other.ctx, { user: name, size: 1000n });
+  const { secret } = await createToken(other.ctx, { name, role: 'USER' });
+  const { data } = await ask({ url: other.url, token: secret }, '{ quotas { edges { node { user } } } }');
+  expect(data).toEqual({ quotas: { edges: [{ node: { user: name } }] } });
+  await other.close();
+});
+
+test('issuers that would have the same names are refused', () => {
+  const OIDC_ISSUER = 'https://sso.example.org/a,https://SSO.example.org:443/a/';
+  expect(() => readConfig({ AUTH: 'oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER }, backendNames)).toThrow(
+    'OIDC_ISSUER has several issuers with the address sso.example.org/a: users of one would be taken for those of another',
+  );
+});
