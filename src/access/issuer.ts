@@ -1,5 +1,5 @@
 /** An issuer of bearer tokens: what it says of itself, and the keys that it signs with. */
-import { createRemoteJWKSet, errors, type JWTVerifyGetKey } from 'jose';
+import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey } from 'jose';
 import type { Logger } from 'pino';
 import { isTrustworthyUrl } from '../config-ways.js';
 import { codeOf, messageOf } from '../errors.js';
@@ -10,8 +10,11 @@ const ANSWER_MS = 5000;
 /** Keys are asked for again after so long, so that one that the issuer has withdrawn is good no longer. */
 const KEYS_MS = 600_000;
 
-/** After a failure, and for a key that is not among those that were just read. */
+/** After keys could not be asked for again, and for a key that is not among those that were just read. */
 const PAUSE_MS = 30_000;
+
+/** After it has failed: whoever shows a token of its name, signed or not, could else have it asked as often. */
+const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
@@ -28,6 +31,7 @@ export class Issuer {
   private keys: Promise<Keys> | undefined;
   private askedAt = 0;
   private isAway = false;
+  private failure: { error: unknown; until: number } | undefined;
 
   /** @param url as its tokens and its own description have it, to the letter */
   constructor(url: string, log: Logger) {
@@ -47,8 +51,9 @@ export class Issuer {
     } catch (error) {
       if (FAULTS_OF_TOKEN.has(codeOf(error) ?? '')) throw error;
       this.tellAway(error);
+      if (!this.isFailing()) this.failure = { error, until: Date.now() + FAILED_MS };
       throw new HttpError(503, `the issuer ${this.url} does not say by which keys it signs: try again later`, {
-        'Retry-After': '5',
+        'Retry-After': String(FAILED_MS / 1000),
       });
     }
   };
@@ -63,13 +68,23 @@ export class Issuer {
     }
   }
 
+  private isFailing(): boolean {
+    return this.failure !== undefined && Date.now() < this.failure.until;
+  }
+
+  /** It is not asked while it has just failed: what was wrong then is said again. */
+  private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
+    if (this.isFailing()) throw this.failure?.error;
+    return await fetch(url, options);
+  };
+
   /** Of OpenID Connect Discovery 1.0; else of RFC 8414. */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');
     const places = [`${path}/.well-known/openid-configuration`, `/.well-known/oauth-authorization-server${path}`];
     for (const place of places) {
-      const answer = await fetch(origin + place, { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) });
+      const answer = await this.ask(origin + place, { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) });
       if (answer.status === 404) continue;
       if (!answer.ok) throw new Error(`${origin}${place} answers ${answer.status}`);
       const { issuer, jwks_uri: uri } = (await answer.json()) as { issuer?: unknown; jwks_uri?: unknown };
@@ -79,6 +94,7 @@ export class Issuer {
       return createRemoteJWKSet(new URL(uri), {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
+        [customFetch]: this.ask,
         cacheMaxAge: Number.POSITIVE_INFINITY, // else known keys would be good no longer while it is away
       });
     }

@@ -229,6 +229,7 @@ test('while an issuer is away its known keys go on, and for others it is 503', a
   expect([status, headers.get('retry-after'), body]).toEqual([503, '5', errorBody(message)]);
   provider.isAway = false;
   await provider.rotate('third');
+  vi.setSystemTime(Date.now() + 5001);
   expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
 });
 
@@ -239,6 +240,40 @@ test('an issuer that is away from the beginning is asked again', async () => {
   const path = '/tape_control/api/v1/requests';
   expect((await send(late, path, { headers })).status).toBe(503);
   provider.isAway = false;
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 5001 });
   expect((await send(late, path, { headers })).status).toBe(200);
+  await late.close();
+});
+
+test('an issuer that fails is left in peace, whoever shows tokens of it', async () => {
+  const late = await startWith(env());
+  const path = '/tape_control/api/v1/requests';
+  const statusOf = async (header?: Record<string, string>) =>
+    (await send(late, path, { headers: show(await provider.sign(hour, header)) })).status;
+  /** What it is asked for while so many tokens are shown. */
+  const askedFor = async (header?: (n: number) => Record<string, string>) => {
+    const asked = provider.asked.length;
+    for (let n = 0; n < 5; n++) expect(await statusOf(header?.(n))).toBe(503);
+    return provider.asked.slice(asked);
+  };
+  const discovery = '/.well-known/openid-configuration';
+  provider.isAway = true;
+  expect(await askedFor()).toEqual([discovery]);
+  const later = (ms: number) => vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + ms });
+  later(5001);
+  expect(await askedFor()).toEqual([discovery]);
+  // it says where its keys are, and not which
+  provider.isAway = false;
+  provider.instead = async (asked) => (asked === '/jwks' ? { status: 500 } : undefined);
+  later(5001);
+  expect(await askedFor()).toEqual([discovery, '/jwks']);
+  provider.instead = undefined;
+  later(5001);
+  expect(await statusOf()).toBe(200);
+  // its known keys go on, and keys that somebody makes up do not have it asked
+  provider.isAway = true;
+  later(31_000);
+  expect(await askedFor((n) => ({ kid: `made up ${n}` }))).toEqual(['/jwks']);
+  expect(await statusOf()).toBe(200);
   await late.close();
 });
