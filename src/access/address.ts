@@ -8,7 +8,7 @@ import type { RequestHandler } from 'express';
 import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
 
 interface Origin {
-  /** Of the client; undefined where its connection has gone already. */
+  /** Of the client; undefined where its connection has gone already, or a proxy does not tell it. */
   address: string | undefined;
   /** It came through a proxy that is listed. */
   isProxied: boolean;
@@ -31,16 +31,15 @@ export function createAddressHandler(proxies: AddressRanges): RequestHandler {
   };
 }
 
-/** The last address of the chain that no listed proxy has: what stands before it, the client may have made up. */
+/**
+ * The last address of the chain that no listed proxy has: what stands before it, the client may have made up. Where a listed proxy
+ * tells none, nobody knows it: the proxy's own is not the client's.
+ */
 function findOrigin(req: IncomingMessage, isProxy: (address: string) => boolean): Origin {
   let address = peerOf(req);
   const isProxied = address !== undefined && isProxy(address);
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
-  while (address !== undefined && isProxy(address)) {
-    const before = readAddress(chain.pop() ?? '');
-    if (before === undefined) break;
-    address = before;
-  }
+  while (address !== undefined && isProxy(address)) address = readAddress(chain.pop() ?? '');
   return { address, isProxied };
 }
 
@@ -69,12 +68,24 @@ export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
 
-const FORWARDED =
-  /^(forwarded|via|x-forwarded-.*|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip)$/;
+/** Of proxies, load balancers and content networks: what they say of whom they speak for, and of themselves. */
+const FORWARDED = [
+  /^(x-)?forward(ed)?(-.*)?$/,
+  /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
+  /^(x-original|x-envoy|x-arr|x-akamai|akamai|x-azure|x-appengine|x-vercel|wl-proxy|cf|fly|fastly|incap)-./,
+  /(^|-)(client|connecting|real|remote|user|originating|external)-?(ip|addr|address)$/,
+];
 
-/** The header by which a request shows that it came through a proxy, listed or not. */
+/** What only some proxies do: nginx, unless it is told otherwise, says nothing of its client but asks like this. */
+const OLD_HOP = 'HTTP/1.0 with Connection: close';
+
+/** By which a request shows that it came through a proxy, listed or not: a header, mostly. */
 export function findForwarded(req: IncomingMessage): string | undefined {
-  return Object.keys(req.headers).find((name) => FORWARDED.test(name));
+  const header = Object.keys(req.headers).find((name) => FORWARDED.some((form) => form.test(name)));
+  if (header !== undefined) return header;
+  const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
+  // old programs elsewhere may be served by their address; on this host they would rather not close (curl, ab)
+  return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
 /** Nobody on the way reads what it says: it came over TLS, or from this host. Of a listed proxy its word is taken. */

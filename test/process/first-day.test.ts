@@ -106,6 +106,26 @@ describe('of the endpoints', () => {
     expect(await openFrom('::1')).toEqual(['GET /quota/{user}', 'PUT /requests/{id}']);
   });
 
+  test('where the proxy tells no address of its client, its own is not taken for it', async () => {
+    const LEGACY = 'GET /quota/{user} from 127.0.0.0/8';
+    const near = await startWith({ AUTH: 'token,legacy', PROXY_ADDRESSES: '127.0.0.1', LEGACY });
+    await addQuota(near.ctx, 'alice', 1000n);
+    const ask = async (headers: Record<string, string>) =>
+      (await sendAsIs(near, '/tape_control/api/v1/quota/alice', { headers: { Host: 'localhost', ...headers } })).status;
+    for (const headers of [
+      {},
+      { 'X-Real-IP': '198.51.100.7' },
+      { Forwarded: 'for=198.51.100.7' },
+      { 'X-Forwarded-For': 'unknown' },
+      { 'X-Forwarded-For': '198.51.100.7, junk' },
+      { 'X-Forwarded-For': '198.51.100.7' },
+    ]) {
+      expect([headers, await ask(headers as never)]).toEqual([headers, 401]);
+    }
+    expect(await ask({ 'X-Forwarded-For': '127.0.0.9' })).toBe(200);
+    await near.close();
+  });
+
   test('nothing else is, and a token that is not known is not passed over', async () => {
     const { status } = await sendAsIs(app, '/graphql?query={drives{totalCount}}', { headers: { Host: 'localhost' } });
     expect(status).toBe(401);
@@ -117,8 +137,21 @@ describe('of the endpoints', () => {
       const answer = await sendAsIs(app, `/tape_control/api/v1${target}`, { method, headers: { Host: 'localhost' } });
       expect([method, target, answer.status]).toEqual([method, target, 401]);
     }
-    const headers = { Host: 'localhost', Authorization: 'Bearer tapegate_none' };
-    expect((await sendAsIs(app, '/tape_control/api/v1/quota/alice', { headers })).status).toBe(401);
+    const shown = [
+      'Bearer tapegate_none',
+      'Bearer',
+      'Bearer a b',
+      'Basic Zm9v',
+      'Basic',
+      'Digest x',
+      'Negotiate abc',
+      '',
+    ];
+    for (const Authorization of shown) {
+      const headers = { Host: 'localhost', Authorization };
+      const { status: answered } = await sendAsIs(app, '/tape_control/api/v1/quota/alice', { headers });
+      expect([Authorization, answered]).toEqual([Authorization, 401]);
+    }
   });
 
   test('what was asked is counted with the address and a user that there is', async () => {

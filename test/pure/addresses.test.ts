@@ -12,20 +12,21 @@ function find(peer: string, forwarded: string | undefined, proxies = ['127.0.0.1
   return [addressOf(req), isProxied(req)];
 }
 
-test.each<[peer: string, forwarded: string | undefined, address: string, proxied: boolean]>([
+test.each<[peer: string, forwarded: string | undefined, address: string | undefined, proxied: boolean]>([
   ['192.0.2.1', undefined, '192.0.2.1', false],
   ['::ffff:192.0.2.1', undefined, '192.0.2.1', false],
   ['192.0.2.1', '203.0.113.9', '192.0.2.1', false],
-  ['127.0.0.1', undefined, '127.0.0.1', true],
+  ['127.0.0.1', undefined, undefined, true],
   ['::ffff:127.0.0.1', '203.0.113.9', '203.0.113.9', true],
   ['127.0.0.1', '198.51.100.1, 203.0.113.9', '203.0.113.9', true],
   ['127.0.0.1', '203.0.113.9, 10.1.2.3', '203.0.113.9', true],
-  ['127.0.0.1', '203.0.113.9,nonsense', '127.0.0.1', true],
-  ['127.0.0.1', '203.0.113.9, nonsense, 10.1.2.3', '10.1.2.3', true],
+  ['127.0.0.1', '203.0.113.9,nonsense', undefined, true],
+  ['127.0.0.1', 'unknown', undefined, true],
+  ['127.0.0.1', '203.0.113.9, nonsense, 10.1.2.3', undefined, true],
   ['127.0.0.1', '203.0.113.9:4711', '203.0.113.9', true],
   ['2001:DB8::1', '[2001:4860::8]:443, 10.0.0.1', '2001:4860::8', true],
   ['127.0.0.1', '::ffff:203.0.113.9', '203.0.113.9', true],
-  ['127.0.0.1', '10.0.0.1', '10.0.0.1', true],
+  ['127.0.0.1', '10.0.0.1', undefined, true],
 ])('from %s with %j it comes from %s', (peer, forwarded, address, proxied) => {
   expect(find(peer, forwarded)).toEqual([address, proxied]);
 });
