@@ -97,9 +97,15 @@ const SetQuotaInput = builder.inputType('SetQuotaInput', {
   }),
 });
 
-const RemovedQuota = builder.objectRef<{ user: string }>('RemovedQuota').implement({
+const RemovedQuota = builder.objectRef<{ user: string; tokens: number }>('RemovedQuota').implement({
   description: 'A quota that is no more. The requests that it had are history.',
-  fields: (t) => ({ user: t.exposeString('user', { description: 'Whose it was.' }) }),
+  fields: (t) => ({
+    user: t.exposeString('user', { description: 'Whose it was.' }),
+    tokens: t.exposeInt('tokens', {
+      description:
+        'How many were revoked, of the user and of services that acted for nobody else, or act for the user no longer.',
+    }),
+  }),
 });
 
 builder.mutationFields((t) => ({

@@ -31,7 +31,7 @@ export function registerQuota(program: Command): void {
     .action((user, options) => showQuota(user, options));
   quota
     .command('remove <user>')
-    .description('take away the quota of a user without live requests')
+    .description('take away the quota of a user without live requests, and revoke its tokens')
     .option(...jsonOption)
     .action((user, options) => removeQuota(user, options));
 }
@@ -164,7 +164,7 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
   );
 }
 
-const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) { ... on RemovedQuota { user } ${FAILURE} } }`;
+const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) { ... on RemovedQuota { user tokens } ${FAILURE} } }`;
 
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
@@ -173,12 +173,14 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
       return await quotas.removeQuota(ctx, user);
     },
     afar: async (url) => {
-      const answer = await ask<{ removeQuota: Result<{ user: string }> }>(url, REMOVE, { user });
+      const answer = await ask<{ removeQuota: Result<{ user: string; tokens: number }> }>(url, REMOVE, { user });
       return unwrapOperated(answer.removeQuota);
     },
   });
-  if (options.json) printJson({ user: quota.user });
-  else printLine(`the quota of ${quota.user} is removed; the requests that it had are history`);
+  const { user: removed, tokens } = quota;
+  if (options.json) return printJson({ user: removed, tokens });
+  printLine(`the quota of ${removed} is removed; the requests that it had are history`);
+  if (tokens > 0) printLine(`tokens that were revoked, or are not for ${removed} any more: ${tokens}`);
 }
 
 function readNode(node: QuotaNode): QuotaRow {

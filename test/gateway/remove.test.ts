@@ -1,5 +1,6 @@
 /** Quotas and restore disks are removed while others use them. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
@@ -9,8 +10,9 @@ import { updateRequest } from '../../src/operations/requests/update.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { askData, type Edges, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 
@@ -58,6 +60,45 @@ test.each([
   const ends = await both;
   expect(ends.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
   expect(ends[1]).toMatchObject({ reason: { code: 'IN_USE' } });
+});
+
+test('no token is good for whoever has the name of a removed quota next', async () => {
+  const token = async (name: string, role: 'USER' | 'SERVICE' | 'VIEWER', quotas: string[] = []) =>
+    (await createToken(app.ctx, { name, role, quotas })).secret;
+  for (const user of ['erin', 'finn']) await addQuota(app.ctx, user, 10_000n);
+  const tokens = {
+    own: await token('erin', 'USER'),
+    alone: await token('robot', 'SERVICE', ['erin']),
+    shared: await token('mover', 'SERVICE', ['erin', 'finn']),
+    other: await token('finn', 'USER'),
+    viewer: await token('erin', 'VIEWER'),
+  };
+  const sees = async () => {
+    const seen: Record<string, string[] | number> = {};
+    for (const [name, secret] of Object.entries(tokens)) {
+      const { status, body } = await sendGraphql(
+        { ...app, token: secret },
+        { query: '{ quotas { edges { node { user } } } }' },
+      );
+      const { quotas } = (body.data ?? {}) as { quotas?: Edges<{ user: string }> };
+      seen[name] = quotas ? quotas.edges.map(({ node }) => node.user).filter((user) => /erin|finn/.test(user)) : status;
+    }
+    return seen;
+  };
+  const before = await sees();
+  expect(before).toEqual({
+    own: ['erin'],
+    alone: ['erin'],
+    shared: ['erin', 'finn'],
+    other: ['finn'],
+    viewer: ['erin', 'finn'],
+  });
+  const remove = 'mutation { removeQuota(user: "erin") { ... on RemovedQuota { user tokens } } }';
+  expect(await askData(app, remove)).toEqual({ removeQuota: { user: 'erin', tokens: 3 } });
+  await addQuota(app.ctx, 'erin', 10_000n);
+  await waitFor('the tokens to be good no longer', async () => (await sees()).own === 401);
+  expect(await sees()).toEqual({ ...before, own: 401, alone: 401, shared: ['finn'] });
+  expect(await askData(app, remove)).toEqual({ removeQuota: { user: 'erin', tokens: 0 } });
 });
 
 test('a disk is forgotten once', async () => {
