@@ -52,7 +52,7 @@ export function createGraphqlHandlers(
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
-  const streamLimits = { take: limitStreams(config), operations: config.limits.streamOperations };
+  const streamLimits = { ...limitStreams(config), operations: config.limits.streamOperations };
   const streams = createStreamHandler({ prepare, maskError }, ownerOf, streamLimits);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   return {

@@ -6,11 +6,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Request, Response } from 'express';
-import { endTurn } from '../src/access/limits/turns.js';
+import { endTurn, keepTurn } from '../src/access/limits/turns.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType, isNamed } from './accept.js';
 import { checkMethod, type Params, readParams, sendErrors } from './http.js';
-import { type Pipeline, prepareOperation, resultsOf } from './sse-operations.js';
+import { type Pipeline, prepareOperation, type Results, resultsOf } from './sse-operations.js';
 import { EventStream, type Operation } from './sse-stream.js';
 
 export interface StreamHandler {
@@ -32,6 +32,8 @@ export interface StreamLimits {
   reservationMs?: number;
   /** Takes one of the streams that a caller may have. @returns what gives it back. @throws HttpError 429, 503 */
   take?: (req: Request) => () => void;
+  /** The same of streams that are reserved and not opened, which take none of the others' places. */
+  reserve?: (req: Request) => () => void;
   /** On one stream. */
   operations?: number;
 }
@@ -45,13 +47,31 @@ export function createStreamHandler(
   return new EventStreams(pipeline, ownerOf, limits);
 }
 
+/** What a stream has taken, as a reservation or as what it is. */
+class Place {
+  private giveBack: () => void;
+
+  constructor(give: () => void) {
+    this.giveBack = give;
+  }
+
+  give(): void {
+    this.giveBack();
+  }
+
+  move(give: () => void): void {
+    this.giveBack();
+    this.giveBack = give;
+  }
+}
+
 class EventStreams implements StreamHandler {
   private readonly pipeline: Pipeline;
   private readonly ownerOf: (req: Request) => string;
   private readonly limits: Required<StreamLimits>;
   private readonly streams = new Set<EventStream>();
   /** Those of single connection mode. */
-  private readonly reserved = new Map<string, { stream: EventStream; owner: string }>();
+  private readonly reserved = new Map<string, { stream: EventStream; owner: string; place: Place }>();
   private isClosed = false;
 
   constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits) {
@@ -60,6 +80,7 @@ class EventStreams implements StreamHandler {
     this.limits = {
       reservationMs: RESERVATION_MS,
       take: () => () => {},
+      reserve: () => () => {},
       operations: Number.POSITIVE_INFINITY,
       ...limits,
     };
@@ -78,6 +99,7 @@ class EventStreams implements StreamHandler {
     if (chosen === EVENT_STREAM && isNamed(accept, EVENT_STREAM)) {
       if (!stream) return await this.tellAlone(req, res, await readParams(req));
       if (stream.isOpen) throw new HttpError(409, 'Stream already open');
+      reserved?.place.move(this.limits.take(req));
       endTurn(res);
       return stream.open(res);
     }
@@ -90,7 +112,7 @@ class EventStreams implements StreamHandler {
     this.refuseWhenClosed();
     const prepared = await prepareOperation(this.pipeline, { req, res, params });
     this.refuseWhenClosed();
-    const stream = this.create(req);
+    const stream = this.create(new Place(this.limits.take(req)));
     endTurn(res);
     const operation = stream.reserve('') as Operation; // the only one
     stream.open(res);
@@ -120,8 +142,8 @@ class EventStreams implements StreamHandler {
         return sendErrors(res, 400, prepared.errors);
       }
       if (!stream.has(operation)) return void res.status(204).end();
-      const results = await prepared.begin();
-      void stream.tell(operation, results);
+      if (prepared.isSubscription) void stream.tell(operation, await prepared.begin());
+      else void tellOnce(stream, operation, prepared.begin).finally(keepTurn(res));
       res.status(stream.has(operation) ? 202 : 204).end();
     } catch (error) {
       stream.drop(operation);
@@ -132,8 +154,9 @@ class EventStreams implements StreamHandler {
   private reserve(req: Request, res: Response): void {
     if (!chooseType(req.get('accept'), ['text/plain'])) throw notAcceptable('text/plain');
     const token = randomUUID(); // never the client's to choose
-    const stream = this.create(req, () => this.reserved.delete(token));
-    this.reserved.set(token, { stream, owner: this.ownerOf(req) });
+    const place = new Place(this.limits.reserve(req));
+    const stream = this.create(place, () => this.reserved.delete(token));
+    this.reserved.set(token, { stream, owner: this.ownerOf(req), place });
     setTimeout(() => {
       if (!stream.isOpen) stream.end();
     }, this.limits.reservationMs).unref();
@@ -149,10 +172,9 @@ class EventStreams implements StreamHandler {
     res.status(200).end();
   }
 
-  private create(req: Request, onEnd = () => {}): EventStream {
-    const give = this.limits.take(req);
+  private create(place: Place, onEnd = () => {}): EventStream {
     const stream = new EventStream(() => {
-      give();
+      place.give();
       this.streams.delete(stream);
       onEnd();
     });
@@ -163,6 +185,14 @@ class EventStreams implements StreamHandler {
   private refuseWhenClosed(): void {
     if (this.isClosed) throw new HttpError(503, 'the gateway stops', { 'Retry-After': '1', Connection: 'close' });
   }
+}
+
+/**
+ * What is answered once is not run before somebody reads the answer, which would be kept for whoever never comes; until then it is
+ * a request that is in hand.
+ */
+async function tellOnce(stream: EventStream, operation: Operation, begin: () => Promise<Results>): Promise<void> {
+  if (await stream.awaitReader(operation)) await stream.tell(operation, await begin());
 }
 
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;

@@ -9,7 +9,7 @@ import {
   getOperationAST,
   getVariableValues,
 } from 'graphql';
-import { HttpError } from '../src/http-body.js';
+import { HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';
 import type { Params } from './http.js';
 
@@ -38,11 +38,16 @@ export interface Results {
 }
 
 /** What is wrong with a request, or how it is begun. */
-export type Prepared = { errors: readonly GraphQLError[] } | { begin(): Promise<Results> };
+export type Prepared =
+  | { errors: readonly GraphQLError[] }
+  | { begin(): Promise<Results> /** It has many results, one after another. */; isSubscription: boolean };
+
+/** What a subscription says is kept for as long as it goes on. */
+const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
 /**
  * Parses and checks an operation; nothing of it has run.
- * @throws HttpError 405 for a mutation by GET
+ * @throws HttpError 405 for a mutation by GET, 413 for a subscription that is too long
  */
 export async function prepareOperation(
   pipeline: Pipeline,
@@ -60,6 +65,10 @@ export async function prepareOperation(
     if (operation.operation === 'mutation' && req.method === 'GET') {
       throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
     }
+    const isSubscription = operation.operation === 'subscription';
+    if (isSubscription && sizeOfBody(req) > MAX_SUBSCRIPTION_BYTES) {
+      throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
+    }
     const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});
     if (variables.errors) return { errors: variables.errors.map(toPlain) };
     const args: ExecutionArgs = {
@@ -69,8 +78,8 @@ export async function prepareOperation(
       variableValues: params.variables ?? null,
       contextValue: await steps.contextFactory(),
     };
-    const run = operation.operation === 'subscription' ? steps.subscribe : steps.execute;
-    return { begin: () => begin(() => run(args), place, pipeline.maskError) };
+    const run = isSubscription ? steps.subscribe : steps.execute;
+    return { begin: () => begin(() => run(args), place, pipeline.maskError), isSubscription };
   } catch (error) {
     if (error instanceof HttpError) throw error;
     return { errors: [toPlain(pipeline.maskError(error))] };

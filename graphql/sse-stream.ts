@@ -80,11 +80,23 @@ export class EventStream {
   drop(operation: Operation): void {
     operation.results?.stop();
     if (this.operations.get(operation.id) === operation) this.operations.delete(operation.id);
+    this.wake();
   }
 
   /** Is it still to be told? Whoever has its id by now is another one. */
   has(operation: Operation): boolean {
     return !this.isOver && this.operations.get(operation.id) === operation;
+  }
+
+  /**
+   * Waits until somebody reads, and may be sent one more message.
+   * @returns false where the operation is not to be told any more
+   */
+  async awaitReader(operation: Operation): Promise<boolean> {
+    while (this.has(operation) && (!this.res || this.res.writableNeedDrain)) {
+      await new Promise<void>((resolve) => this.waiters.push(resolve));
+    }
+    return this.has(operation) && !this.res?.destroyed;
   }
 
   /** Tells what a reserved operation says, and that it is complete. */
@@ -94,7 +106,7 @@ export class EventStream {
     const { id } = operation;
     for (;;) {
       const next = await results.next();
-      if (!(await this.hasRoom()) || !this.has(operation)) return results.stop();
+      if (!(await this.awaitReader(operation))) return results.stop();
       if (next?.isBroken) return this.end();
       const { result, eventId } = next ?? {};
       const payload = id === '' ? result : { id, ...(next && { payload: result }) };
@@ -120,14 +132,6 @@ export class EventStream {
     this.wake();
     this.res?.end();
     this.onEnd();
-  }
-
-  /** Waits until somebody reads, and may be sent one more message. @returns false when the stream has ended instead */
-  private async hasRoom(): Promise<boolean> {
-    while (!this.isOver && (!this.res || this.res.writableNeedDrain)) {
-      await new Promise<void>((resolve) => this.waiters.push(resolve));
-    }
-    return !this.isOver && !this.res?.destroyed;
   }
 
   private wake(): void {

@@ -53,6 +53,13 @@ export function limitBody(req: IncomingMessage, enter: () => BodyRoom): void {
   rooms.set(req, enter);
 }
 
+const sizes = new WeakMap<IncomingMessage, number>();
+
+/** Bytes of the body that was read of a request; 0 where it had none. */
+export function sizeOfBody(req: IncomingMessage): number {
+  return sizes.get(req) ?? 0;
+}
+
 /** @throws HttpError 400, 408, 413, 415, and what its room says */
 export async function readJsonBody(req: IncomingMessage): Promise<unknown> {
   const encoding = req.headers['content-encoding'];
@@ -60,6 +67,7 @@ export async function readJsonBody(req: IncomingMessage): Promise<unknown> {
     throw new HttpError(415, `the body must be sent without Content-Encoding, not as ${quote(encoding)}`);
   }
   const { bytes, integers } = await readBytes(req);
+  sizes.set(req, bytes.length);
   try {
     return await parseBytes(bytes, integers);
   } catch (error) {

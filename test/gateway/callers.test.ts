@@ -167,17 +167,37 @@ test('streams are bounded for each caller and in all, count as no requests, and 
   const watch = async (path: string) => await request(narrow, path, { headers, body, signal: leaving.signal });
   expect((await watch('/graphql')).status).toBe(200);
   expect((await watch('/graphql/stream')).status).toBe(200);
-  expect((await send(narrow, '/graphql/stream', { method: 'PUT' })).status).toBe(201);
+  const open = async () => {
+    const { text: token } = await send(narrow, '/graphql/stream', { method: 'PUT' });
+    const show = { Accept: 'text/event-stream', 'X-GraphQL-Event-Stream-Token': token };
+    return await request(narrow, '/graphql/stream', { headers: show, signal: leaving.signal });
+  };
+  expect((await open()).status).toBe(200);
   const message = 'you have 3 streams already: try again later';
   const errors = [{ message, extensions: { code: 'TOO_MANY_REQUESTS' } }];
-  for (const answer of [await watch('/graphql'), await request(narrow, '/graphql/stream', { method: 'PUT' })]) {
+  for (const answer of [await watch('/graphql'), await open()]) {
     expect([answer.status, answer.headers.get('retry-after'), await answer.json()]).toEqual([429, '5', { errors }]);
   }
   leaving.abort();
   await waitFor('places to be given back', async () => {
-    const answer = await send(narrow, '/graphql/stream', { method: 'PUT' });
-    return answer.status === 201;
+    const controller = new AbortController();
+    const answer = await request(narrow, '/graphql', { headers, body, signal: controller.signal });
+    controller.abort();
+    return answer.status === 200;
   });
+});
+
+test('streams that are only reserved take the places of none, and are bounded themselves', async () => {
+  const narrow = await start({ streams: 5 });
+  const reserve = async () => (await send(narrow, '/graphql/stream', { method: 'PUT' })).status;
+  const statuses: number[] = [];
+  for (let n = 0; n < 101; n++) statuses.push(await reserve());
+  expect(statuses).toEqual([...Array(100).fill(201), 429]);
+  const leaving = new AbortController();
+  const body = { query: 'subscription { stageChanges(match: "/a/") { path } }' };
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  expect((await request(unknown(narrow), '/graphql', { headers, body, signal: leaving.signal })).status).toBe(200);
+  leaving.abort();
 });
 
 test('a stream in single connection mode carries a bounded number of operations', async () => {
@@ -219,6 +239,22 @@ test('who is known counts by its name: not with others of its address, and not a
   await rung;
   expect(await ask(bearer(one))).toBe(429);
   expect([await ask(bearer(bobs)), await ask({ 'X-Remote-User': 'dora' })]).toEqual([200, 200]);
+});
+
+test('what was asked for on a stream and is not told yet is in hand, with its body', async () => {
+  const narrow = await start({ callerRequests: 3 });
+  const token = (await send(narrow, '/graphql/stream', { method: 'PUT' })).text;
+  const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
+  const ask = async (operationId: string) => {
+    const body = { query: '{ __typename }', extensions: { operationId } };
+    return (await send(narrow, '/graphql/stream', { headers, body })).status;
+  };
+  expect([await ask('a'), await ask('b'), await ask('c'), await ask('d')]).toEqual([202, 202, 202, 429]);
+  // others have their own
+  const body = { query: '{ __typename }' };
+  expect(
+    (await send(unknown(narrow), '/graphql', { headers: { 'Content-Type': 'application/json' }, body })).status,
+  ).toBe(200);
 });
 
 test('behind a listed proxy each client counts by its own address, and the connections of the proxy are of all', async () => {

@@ -5,6 +5,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Limits } from '../../config-limits.js';
 import { type BodyRoom, HttpError } from '../../http-body.js';
+import { onceOver } from './turns.js';
 
 const MB = 1024 * 1024;
 
@@ -41,10 +42,8 @@ export class BodyRooms {
       this.add(caller, -own);
       own = 0;
     };
-    res.once('close', () => {
-      this.leave(body);
-      give();
-    });
+    res.once('close', () => this.leave(body));
+    onceOver(res, give);
     this.follow(body);
     return {
       came: (bytes) => {

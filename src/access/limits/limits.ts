@@ -51,8 +51,17 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, rate], watch: (server) => connections.watch(server), close: () => store.shutdown() };
 }
 
-/** Event streams, all together and those of one caller. */
-export function limitStreams({ limits }: Config): (req: IncomingMessage) => () => void {
+/** Of a caller: a client opens the stream that it has reserved at once. */
+const MOST_RESERVED = 100;
+
+type Take = (req: IncomingMessage) => () => void;
+
+/** Event streams, all together and those of one caller; those that are only reserved take no place of theirs. */
+export function limitStreams({ limits }: Config): { take: Take; reserve: Take } {
   const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
-  return (req) => shares.take(limitKey(req));
+  const reserved = new Shares('streams that are reserved and not opened', {
+    all: Number.POSITIVE_INFINITY,
+    one: MOST_RESERVED,
+  });
+  return { take: (req) => shares.take(limitKey(req)), reserve: (req) => reserved.take(limitKey(req)) };
 }

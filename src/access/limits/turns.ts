@@ -43,10 +43,31 @@ const turns = new WeakMap<ServerResponse, () => void>();
 /** A request is in hand until it is answered. */
 export function beginTurn(res: ServerResponse, give: () => void): void {
   turns.set(res, give);
-  res.once('close', give);
+  onceOver(res, give);
 }
 
 /** It goes on as a stream, which counts as that. */
 export function endTurn(res: ServerResponse): void {
   turns.get(res)?.();
+}
+
+const kept = new WeakMap<ServerResponse, (() => void)[]>();
+
+/** What a request has taken is given back once it is answered, unless it is kept longer. */
+export function onceOver(res: ServerResponse, give: () => void): void {
+  res.once('close', () => {
+    const gives = kept.get(res);
+    if (gives) gives.push(give);
+    else give();
+  });
+}
+
+/** What was asked for is still to be done once the request is answered: what it has taken is kept. @returns what ends that */
+export function keepTurn(res: ServerResponse): () => void {
+  const gives: (() => void)[] = [];
+  kept.set(res, gives);
+  return () => {
+    kept.delete(res);
+    for (const give of gives.splice(0)) give();
+  };
 }
