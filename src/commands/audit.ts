@@ -4,7 +4,7 @@ import { parseZonedTime } from '../time.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printTable, printText } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerAudit(program: Command): void {
@@ -88,11 +88,15 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
   return [formatTime(at), who === '' ? '-' : who, `${address ?? '-'} (${way})`, operation, what, `${result}${repeats}`];
 }
 
-/** RFC 4180; what a spreadsheet would run as a formula is a text there. */
+/**
+ * RFC 4180, which knows no control characters: what was asked for in vain may be any text, and may move the cursor of a terminal. What a
+ * spreadsheet would run as a formula is a text there.
+ */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';
-  const text = /^[=+@\t\r-]/.test(String(value)) ? `'${value}` : String(value);
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const shown = printable(String(value));
+  const text = /^[=+@-]/.test(shown) ? `'${shown}` : shown;
+  return /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 function readTime(option: string, text: string | undefined): string | undefined {

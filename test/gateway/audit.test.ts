@@ -77,6 +77,14 @@ async function newestId(): Promise<bigint> {
 }
 
 const make = () => createRequest(app.ctx, { quota: 'alice', pattern: '/a/' });
+async function makeFailed(): Promise<number> {
+  const id = await make();
+  await app.ctx.db.pool.query(
+    `UPDATE hold SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = $1`,
+    [id],
+  );
+  return id;
+}
 let serial = 0;
 const unique = (word: string) => `${word}${++serial}`;
 
@@ -92,7 +100,7 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
   updateRequest: attempt({ prepare: make, run: (ctx, id) => updateRequest(ctx, { id, label: 'x' }) }),
   cancelRequest: attempt({ prepare: make, run: (ctx, id) => cancelRequest(ctx, id) }),
   releaseFiles: attempt({ prepare: make, run: (ctx, id) => releaseFiles(ctx, { id, match: '/a/1' }) }),
-  retryRequest: attempt({ prepare: make, run: (ctx, id) => retryRequest(ctx, { id }) }),
+  retryRequest: attempt({ prepare: makeFailed, run: (ctx, id) => retryRequest(ctx, { id }) }),
   setPriority: attempt({ prepare: make, run: (ctx, id) => setPriority(ctx, { id, priority: 7 }) }),
   suspend: attempt({ run: (ctx) => suspend(ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: 'worn' }) }),
   resume: attempt({
@@ -275,6 +283,27 @@ test('refusals of a thousand who are not known within a minute are few rows, and
   const rows = await rowsAfter(before);
   expect(rows.length).toBeLessThan(50);
   expect(rows.reduce((sum, { count }) => sum + count, 0)).toBe(1000);
+});
+
+test('what changes nothing is not kept, however often it is asked for', async () => {
+  const { ctx } = app;
+  const id = await make();
+  const member = { quota: 'alice', kind: 'USER', name: unique('member'), isManager: false } as const;
+  await setMember(ctx, member);
+  await updateRequest(ctx, { id, label: 'same' });
+  const before = await newestId();
+  await setMember(ctx, member);
+  await updateRequest(ctx, { id, label: 'same' });
+  await retryRequest(ctx, { id });
+  expect(await rowsAfter(before)).toEqual([]);
+  await setMember(ctx, { ...member, isManager: true });
+  await releaseFiles(ctx, { id, match: '/a/1' });
+  await releaseFiles(ctx, { id, match: '/a/1' });
+  await cancelRequest(ctx, id);
+  await cancelRequest(ctx, id);
+  await releaseFiles(ctx, { id, match: '/a/' });
+  const operations = (await rowsAfter(before)).map(({ operation }) => operation);
+  expect(operations).toEqual(['setMember', 'releaseFiles', 'cancelRequest']);
 });
 
 test('nobody who is refused in many ways hides who else is', async () => {

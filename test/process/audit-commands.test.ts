@@ -4,6 +4,7 @@ import { hostname, userInfo } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { removeQuota } from '../../src/operations/quotas/remove.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { runCli } from '../support/process.js';
 
@@ -56,6 +57,28 @@ test('an import that is refused is told with its faults', async () => {
   const last = JSON.parse(stdout.trim().split('\n').at(-1) ?? '');
   expect(last).toMatchObject({ who: userInfo().username, result: 'INVALID_INPUT', count: 1 });
   expect(last.given.faults[0]).toContain('relative');
+});
+
+test('a table and CSV move no cursor, whatever was asked for; JSON has it as it was', async () => {
+  const wild = '\u001b]0;title\u0007\u001b[2J\u202e=1+1';
+  await expect(removeQuota(app.ctx, wild)).rejects.toMatchObject({ code: 'INVALID_INPUT' });
+  const rows = ['audit', '--operation', 'removeQuota', '--who', app.ctx.caller.name];
+  const [table, csv, json] = [
+    await runCli(rows, { env }),
+    await runCli([...rows, '--csv'], { env }),
+    await runCli([...rows, '--json'], { env }),
+  ];
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+  const control = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/;
+  for (const { stdout } of [table, csv, json]) {
+    expect(stdout).not.toMatch(control);
+    expect(stdout).toContain(']0;title');
+  }
+  const objects = json.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line).object);
+  expect(objects).toContain(wild);
 });
 
 test('all of it is exported, page by page, as JSON lines and as CSV', async () => {

@@ -62,9 +62,11 @@ async function storeMember(ctx: Context, input: MemberInput & { isManager: boole
           WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
             OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
           ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
-        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM made` })}) SELECT m.*, m.kind IS NULL AS "isFull", CASE WHEN NOT EXISTS (
-            SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager"
-          ) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
+        ), changed AS (
+          SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
+            SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
+        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
+          CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
   );
   const [made] = rows;
   if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);

@@ -18,8 +18,7 @@ export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (note) =>
     transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
       await lockOwnRequest(ctx, tx, 'cancelRequest', id);
-      await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED');
-      await tx.query(note());
+      if ((await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED')) > 0) await tx.query(note());
     }),
   );
   return id;

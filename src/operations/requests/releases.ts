@@ -44,7 +44,6 @@ async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Prom
   await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
     const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
     await chooseFiles(tx, request, choice);
-    await tx.query(note());
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
     const held = await letGoHolds(tx, request.id);
     const dropped = await dropAwaited(tx, request.id);
@@ -54,6 +53,7 @@ async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Prom
     await tx.query(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
     await recountRequests(tx, [request.id], ctx.now());
     await advanceRequests(ctx, tx, [request.id]);
+    await tx.query(note());
   });
 }
 

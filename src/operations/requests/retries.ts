@@ -40,12 +40,12 @@ async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promis
     if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
       throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
     }
-    await tx.query(note());
     const failed = await tx.query<{ fileId: bigint }>(
       sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
           WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
     );
     if (failed.length === 0) return;
+    await tx.query(note());
     await settleRequests(ctx, tx, [request.id]);
     const fileIds = failed.map(({ fileId }) => fileId);
     await tx.query(

@@ -95,7 +95,8 @@ async function tryUpdate(
     if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
     else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
     else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
-    await tx.query(note());
+    const fields = ['label', 'retention', 'first', 'last', 'maxFiles', 'maxBytes'] as const;
+    if (isRevived || fields.some((field) => changed[field] !== request[field])) await tx.query(note());
     return true;
   });
 }
