@@ -140,21 +140,23 @@ async function startParts(
     printLine('Tapegate engine is working; stop it with Ctrl-C');
     return;
   }
-  await leaveOperatorToken(ctx);
+  const stopKeeping = await leaveOperatorToken(ctx);
+  closers.unshift(async () => stopKeeping());
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   announce(config, gateway.url, demo);
 }
 
-/** For the commands that are run here. A folder that cannot be written keeps nobody from being served. */
-async function leaveOperatorToken(ctx: Context): Promise<void> {
-  if (!ctx.config.access.auth.has('token')) return;
-  const { ensureOperatorToken } = await import('../access/operator-token.js');
-  await ensureOperatorToken(ctx).catch((error) => {
+/** For the commands that are run here, as long as this goes on. A folder that cannot be written keeps nobody from being served. */
+async function leaveOperatorToken(ctx: Context): Promise<() => void> {
+  if (!ctx.config.access.auth.has('token')) return () => {};
+  const { ensureOperatorToken, keepOperatorToken } = await import('../access/operator-token.js');
+  const onError = (error: unknown) =>
     ctx.log.warn(
       `no operator's token is left in DATA_DIR, so that operators need one of their own: ${messageOf(error)}`,
     );
-  });
+  await ensureOperatorToken(ctx).catch(onError);
+  return keepOperatorToken(ctx, onError);
 }
 
 /** In processes of its own, but for a back end whose volumes are in the memory of this one. */

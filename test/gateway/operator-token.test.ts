@@ -7,6 +7,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ensureOperatorToken } from '../../src/access/operator-token.js';
 import { readOperatorToken } from '../../src/access/operator-token-file.js';
 import { findNoted, findToken } from '../../src/operations/access/tokens.js';
+import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 
 let app: TestApp;
@@ -42,6 +43,18 @@ test.each<[string, () => void]>([
   expect(read()).not.toBe(old);
   expect([await findToken(app.ctx, old), (await goodIn()).length]).toEqual([undefined, 1]);
   expect((await readOperatorToken(app.dataDir))?.secret).toBe(read());
+});
+
+test('it is good for thirty days, from the last time that a gateway ran there', async () => {
+  const at = (days: number) => ({ ...app.ctx, now: () => addSeconds(app.ctx.now(), days * 86_400) });
+  await ensureOperatorToken(app.ctx);
+  const first = read();
+  const isGood = async (days: number) => (await findToken(at(days), first)) !== undefined;
+  expect([await isGood(29), await isGood(31)]).toEqual([true, false]);
+  await ensureOperatorToken(at(10));
+  expect([read(), await isGood(39), await isGood(41)]).toEqual([first, true, false]);
+  await ensureOperatorToken(at(50));
+  expect(read()).not.toBe(first);
 });
 
 test('starts at the same time leave one that is good', async () => {

@@ -152,6 +152,13 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
   return token;
 }
 
+/** One that would end before then is good until then. */
+export async function prolongToken(ctx: Context, id: number, expiresAt: string): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE api_token SET expires_at = ${expiresAt} WHERE id = ${id} AND revoked_at IS NULL AND expires_at < ${expiresAt}`,
+  );
+}
+
 /** To the hour, so that few requests write. */
 async function noteUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
