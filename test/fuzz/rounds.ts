@@ -15,6 +15,7 @@ import { askDoctor } from '../torture/doctor.js';
 import { type Facts, readFacts } from '../torture/facts.js';
 import type { MoodyMail } from '../torture/mail.js';
 import { resumeAll } from '../torture/operators.js';
+import { nothingStrange } from '../torture/stranger-scan.js';
 import type { Violation, ViolationKind } from '../torture/violations.js';
 import { countWork, describeWork } from '../torture/work.js';
 import { archive, rows, users } from './archive.js';
@@ -89,6 +90,8 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       asked: new Map(),
       acknowledged: session.known.acknowledged,
       revivals: new Map(),
+      strange: nothingStrange,
+      stuck: [],
       watches: [],
       miswritten: new Set(),
       versions: PLACES,

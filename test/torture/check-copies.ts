@@ -22,6 +22,7 @@ export function checkCopies(facts: Facts, index: Index, report: Report): void {
     }
   }
   for (const [place, copy] of copies) {
+    if (facts.outside.strange.belongings.has(place)) continue;
     if (PARTIAL.test(copy.path)) report('copy-partial', `a partial file is left: ${place}`);
     else if (!expected.has(place) && !facts.outside.touched.has(place)) {
       const stage = index.filesByPath.get(copy.path)?.stage ?? 'not in the catalogue';

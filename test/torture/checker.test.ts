@@ -1,6 +1,6 @@
 /** Each fault that the checker is to find, planted alone into a system that has settled, in a transaction that is rolled back. */
 import { createHash } from 'node:crypto';
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import type pg from 'pg';
@@ -18,6 +18,8 @@ import { check } from './checker.js';
 import { nameDeed, type Outside, readFacts } from './facts.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { createRandom } from './random.js';
+import type { Stranger } from './stranger.js';
+import { lookAtStranger, nothingStrange } from './stranger-scan.js';
 import { type ViolationKind, violationKinds } from './violations.js';
 
 let app: TestApp;
@@ -77,6 +79,8 @@ interface Soil {
   outside: { -readonly [Name in keyof Outside]: Outside[Name] };
   /** Takes what stands at a place in the restore area away, and puts other bytes there; undone afterwards. */
   replace(file: string, bytes?: Uint8Array): Promise<{ ino: bigint; mtimeNs: bigint }>;
+  /** Makes and notes an empty folder, as if Tapegate had; undone afterwards. */
+  makeFolder(folder: string): Promise<unknown>;
 }
 
 const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
@@ -112,6 +116,8 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       watches: [],
       miswritten: new Set(),
       versions: new Map(),
+      strange: nothingStrange,
+      stuck: [],
     },
     replace: async (file, bytes) => {
       const place = path.join(app.restoreDir, file);
@@ -122,6 +128,14 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       if (!bytes) return { ino: 0n, mtimeNs: 0n };
       writeFileSync(place, bytes);
       return await lstat(place, { bigint: true });
+    },
+    makeFolder: async (folder) => {
+      const place = path.join(app.restoreDir, folder);
+      mkdirSync(place);
+      chmodSync(place, 0o755);
+      undo.push(() => rmSync(place, { recursive: true }));
+      const { ino } = await lstat(place, { bigint: true });
+      await run(`INSERT INTO made_folder (disk_id, path, ino) VALUES (1, '${folder}', ${ino})`);
     },
   };
   try {
@@ -149,6 +163,17 @@ const setComplete = (values: string) => `UPDATE request SET ${values} WHERE id =
 /** The path that nobody knows is one of the catalogue, and stays out. */
 const leaveOut = (reason: string) =>
   `UPDATE awaited_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET awaited_paths = 0`;
+/** A stranger who has nothing. */
+const nobody: Stranger = {
+  home: '/nowhere',
+  grounds: [],
+  belongings: new Map(),
+  folders: new Map(),
+  carried: new Set(),
+  losses: new Set(),
+  ask: async () => undefined,
+  end: () => {},
+};
 
 const TEXT = Buffer.from('not of the archive');
 const recallOf = (file: string, state: string) =>
@@ -474,6 +499,76 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       await run(setComplete('files_total = 0, files_on_disk = 0, bytes_total = 0, bytes_on_disk = 0'));
       await run(`UPDATE quota SET used = 0 WHERE "user" = 'alice'`);
       await tell(ids.complete);
+    },
+  ],
+  [
+    'hold-unnamed',
+    'a hold has failed for something in the way, and nobody knows of what',
+    ({ run }) =>
+      run(`UPDATE hold SET error_class = 'POLICY', error = 'EACCES: permission denied' WHERE state = 'FAILED'`),
+  ],
+  [
+    'hold-unnamed',
+    'a hold has failed for a place that is a number',
+    ({ run }) =>
+      run(
+        `UPDATE hold SET error_class = 'POLICY', error = 'EEXIST: /proc/self/fd/7/a, in ${app.restoreDir}' WHERE state = 'FAILED'`,
+      ),
+  ],
+  ['folder-left', 'a folder that was made is empty', ({ makeFolder }) => makeFolder('/s/empty')],
+  ['folder-unnoted', 'a folder of a copy is not noted', ({ run }) => run(`DELETE FROM made_folder`)],
+  [
+    'folder-note',
+    'a folder that is noted is not there',
+    ({ run }) => run(`INSERT INTO made_folder (disk_id, path, ino) VALUES (1, '/s/none', 1)`),
+  ],
+  ['folder-note', 'a folder is another one than was noted', ({ run }) => run('UPDATE made_folder SET ino = ino + 1')],
+  ['folder-note', 'a folder is noted as being made', ({ run }) => run('UPDATE made_folder SET ino = NULL')],
+  [
+    'stranger-lost',
+    'a pipe of a stranger is gone',
+    async ({ outside }) => {
+      const place = path.join(app.restoreDir, 's/pipe');
+      const belongings = new Map([[place, { ino: 1n, kind: 'pipe' as const, content: '' }]]);
+      outside.strange = await lookAtStranger({ ...nobody, belongings });
+    },
+  ],
+  [
+    'stranger-lost',
+    'a file of a stranger has other bytes',
+    async ({ outside, replace }) => {
+      const place = path.join(app.restoreDir, 's/own');
+      const { ino } = await replace('/s/own', TEXT);
+      const belongings = new Map([[place, { ino, kind: 'file' as const, content: '0'.repeat(64) }]]);
+      outside.strange = await lookAtStranger({ ...nobody, belongings });
+    },
+  ],
+  [
+    'stranger-taken',
+    'a file of a stranger counts as a copy',
+    async ({ outside }) => {
+      const place = path.join(app.restoreDir, 's/a');
+      const { ino } = await lstat(place, { bigint: true });
+      const content = createHash('sha256').update(bytesOf('/s/a')).digest('hex');
+      const belongings = new Map([[place, { ino, kind: 'file' as const, content }]]);
+      outside.strange = await lookAtStranger({ ...nobody, belongings });
+    },
+  ],
+  [
+    'stranger-outside',
+    'a copy has landed in a folder of a stranger',
+    async ({ outside }) => {
+      const home = path.join(app.dataDir, 'home');
+      mkdirSync(home, { recursive: true });
+      writeFileSync(path.join(home, 'copy'), TEXT);
+      outside.strange = await lookAtStranger({ ...nobody, home });
+    },
+  ],
+  [
+    'process-stuck',
+    'an engine does not end',
+    async ({ outside }) => {
+      outside.stuck = ['engine-1 has not ended'];
     },
   ],
   ['recall-running', 'a recall runs', ({ run }) => run(recallOf('/s/gone', 'RUNNING'))],

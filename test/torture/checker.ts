@@ -6,8 +6,10 @@
 import { checkAudit } from './check-audit.js';
 import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
+import { checkFolders } from './check-folders.js';
 import { checkMail } from './check-mail.js';
 import { checkRequests } from './check-requests.js';
+import { checkStrangers } from './check-strangers.js';
 import { checkVerifications } from './check-verifications.js';
 import { checkWatches } from './check-watches.js';
 import { indexFacts } from './fact-index.js';
@@ -20,6 +22,8 @@ export function check(facts: Facts): Violation[] {
   const index = indexFacts(facts);
   checkRequests(facts, index, report);
   checkCopies(facts, index, report);
+  checkFolders(facts, report);
+  checkStrangers(facts, index, report);
   checkMail(facts, index, report);
   checkEvents(facts, index, report);
   checkWatches(facts, report);

@@ -13,7 +13,8 @@ import type {
   RequestState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
-import { type Copy, scanDisk } from './restore-scan.js';
+import { type Copy, type FolderFact, scanDisk, scanFolders } from './restore-scan.js';
+import type { Strange } from './stranger-scan.js';
 import type { Watch } from './watchers.js';
 
 /** Of one statement, with exact integers and times as text, as the pool of the program gives them. */
@@ -131,6 +132,8 @@ export interface Stored {
   mailTurns: { user: string | null; tries: number; since: string; usedUntil: string | null }[];
   stageEvents: StageEventFact[];
   progressEvents: ProgressEventFact[];
+  /** Which folders of disks are noted as made by Tapegate. */
+  folderNotes: { diskId: number; path: string; ino: bigint | null }[];
   /** How often the audit says that something was done with a request. */
   deeds: { operation: string; requestId: number; rows: number }[];
   /** Ids of committed events that nobody is told of. */
@@ -156,6 +159,10 @@ export interface Outside {
   miswritten: ReadonlySet<string>;
   /** Of files that were moved or replaced, by path: what stands at each of the places they have had since. */
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
+  /** What another user of the host has, and what became of it. */
+  strange: Strange;
+  /** Processes that were asked to end, and did not. */
+  stuck: readonly string[];
 }
 
 /** `cancelRequest 17` */
@@ -163,13 +170,22 @@ export const nameDeed = (operation: string, requestId: number): string => `${ope
 
 export interface Facts extends Stored {
   copies: Copy[];
+  folders: FolderFact[];
   outside: Outside;
 }
 
 export async function readFacts(query: Query, outside: Outside): Promise<Facts> {
   const stored = await readStored(query);
   const copies = await Promise.all(stored.disks.map((disk) => scanDisk(disk.mountpoint)));
-  return { ...stored, copies: copies.flat(), outside };
+  const folders = await Promise.all(
+    stored.disks.map(({ id, mountpoint }) =>
+      scanFolders(
+        mountpoint,
+        stored.folderNotes.filter(({ diskId }) => diskId === id),
+      ),
+    ),
+  );
+  return { ...stored, copies: copies.flat(), folders: folders.flat(), outside };
 }
 
 async function readStored(query: Query): Promise<Stored> {
@@ -230,6 +246,7 @@ async function readStored(query: Query): Promise<Stored> {
          files_failed AS "filesFailed", bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk"
        FROM numbered_event WHERE request_id IS NOT NULL ORDER BY 1`,
     ),
+    folderNotes: await query('SELECT disk_id AS "diskId", path, ino FROM made_folder ORDER BY 1, 2'),
     deeds: await query(
       `SELECT operation, object::int AS "requestId", count(*)::int AS rows FROM audit
        WHERE kind = 'REQUEST' AND result = 'DONE' GROUP BY 1, 2 ORDER BY 2, 1`,

@@ -44,6 +44,7 @@ console.log(
     `${counts.databaseRestarts} restarts of PostgreSQL`,
     `${counts.hangs} hangs`,
     `${counts.moves} files moved or replaced`,
+    `${counts.strangeDeeds} deeds of a stranger`,
     `${counts.requests} requests`,
     `${restored} files restored`,
     `${facts.outside.mails.length} mails`,

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../../src/package-root.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
@@ -29,6 +30,20 @@ export interface Kept {
   goOn(): void;
   /** Kills it for good. */
   end(): void;
+}
+
+/** More than a process takes that lets its work drain, on a machine that others use. */
+const END_MS = 90_000;
+const LOOK_MS = 100;
+
+/** Asks it to end. @param stuck is told of one that did not, although it could */
+export async function endsInTime(kept: Kept, stuck: string[]): Promise<void> {
+  const { restarts } = kept;
+  if (!kept.signal('SIGTERM')) return;
+  for (let left = END_MS; kept.restarts === restarts; await sleep(LOOK_MS)) {
+    if (!kept.isPaused) left -= LOOK_MS;
+    if (left <= 0) return void stuck.push(`${kept.name} has not ended for ${END_MS / 1000} s after SIGTERM`);
+  }
 }
 
 /** Between an end and the next start. */

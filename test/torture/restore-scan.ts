@@ -35,6 +35,43 @@ export async function scanDisk(mountpoint: string): Promise<Copy[]> {
   return copies;
 }
 
+/** A folder below a mount point that is there, or noted as made by Tapegate. */
+export interface FolderFact {
+  mountpoint: string;
+  path: string;
+  /** There is a note of it, with this inode; null: of one that is being made. */
+  noted?: { ino: bigint | null };
+  /** Undefined where there is no folder. */
+  found?: { ino: bigint; isEmpty: boolean; isAsMade: boolean };
+}
+
+/** As src/engine/disk makes them. */
+const FOLDER_MODE = 0o755n;
+
+export async function scanFolders(
+  mountpoint: string,
+  notes: readonly { path: string; ino: bigint | null }[],
+): Promise<FolderFact[]> {
+  const folders = new Map<string, FolderFact>();
+  const own = (await lstat(path.join(mountpoint, markerName), { bigint: true }).catch(ignoreMissing))?.uid;
+  const pending = ['/'];
+  for (let dir = pending.pop(); dir !== undefined; dir = pending.pop()) {
+    const [stats, entries] = await Promise.all([
+      lstat(path.join(mountpoint, dir), { bigint: true }).catch(ignoreMissing),
+      readdir(path.join(mountpoint, dir), { withFileTypes: true }).catch(ignoreMissing),
+    ]);
+    if (!stats || !entries) continue;
+    for (const entry of entries) if (entry.isDirectory()) pending.push(path.join(dir, entry.name));
+    const isAsMade = stats.uid === own && (stats.mode & 0o7777n) === FOLDER_MODE;
+    const found = { ino: BigInt.asIntN(64, stats.ino), isEmpty: entries.length === 0, isAsMade };
+    if (dir !== '/') folders.set(dir, { mountpoint, path: dir, found });
+  }
+  for (const { path: dir, ino } of notes) {
+    folders.set(dir, { mountpoint, path: dir, ...folders.get(dir), noted: { ino } });
+  }
+  return [...folders.values()];
+}
+
 async function readCopy(mountpoint: string, below: string): Promise<Copy> {
   const file = path.join(mountpoint, below);
   const stats = await lstat(file, { bigint: true });

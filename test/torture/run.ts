@@ -7,6 +7,7 @@ import path from 'node:path';
 import { createRandom } from './random.js';
 import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
+import { makeStrangeDeeds } from './strange-deeds.js';
 import { makeTraffic } from './traffic.js';
 import { makeTrouble } from './trouble.js';
 import { watchStages } from './watchers.js';
@@ -53,9 +54,10 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     const peace = AbortSignal.any([done.signal, options.signal, AbortSignal.timeout(options.troubleMs)]);
     const signals = { peace, watching: watching.signal };
     const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
+    const strange = makeStrangeDeeds(world, random.fork(), peace);
     await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
     done.abort();
-    await Promise.all(traffic);
+    await Promise.all([...traffic, strange]);
     tell(`${describe(world.counts)}; now waiting for peace`);
     left = '; calming down';
     await calmDown(world);
@@ -92,6 +94,6 @@ async function dump(dir: string, { facts, violations }: Verdict): Promise<void> 
 }
 
 function describe(counts: Counts): string {
-  const { kills, stops, databaseRestarts, hangs, moves, requests, refusals, unanswered } = counts;
-  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
+  const { kills, stops, databaseRestarts, hangs, moves, strangeDeeds, requests, refusals, unanswered } = counts;
+  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${strangeDeeds} strange deeds, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
 }

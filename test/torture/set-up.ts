@@ -16,7 +16,9 @@ import { MAIL_RATES } from './check-mail.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
+import { scanFolders } from './restore-scan.js';
 import type { TortureOptions } from './run.js';
+import { type Stranger, startStranger } from './stranger.js';
 import { smallDisk, startSweeper } from './sweeping.js';
 import { makeTree, type Source } from './tree.js';
 import { type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
@@ -74,6 +76,8 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     closers.unshift(async () => {
       for (const kept of processes) kept.end();
     });
+    const stranger = await invite(dir, disks, sources);
+    closers.unshift(async () => stranger?.end());
     const [gateway, ...engines] = processes;
     const world: World = {
       ctx: runtime.ctx,
@@ -93,6 +97,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
         databaseRestarts: 0,
         hangs: 0,
         moves: 0,
+        strangeDeeds: 0,
         requests: 0,
         refusals: 0,
         unanswered: 0,
@@ -107,12 +112,32 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       watches: [],
       miswritten: new Set(),
       versions: new Map(),
+      stranger,
+      stuck: [],
     };
     return { world, dir, tearDown };
   } catch (error) {
     await tearDown(false);
     throw error;
   }
+}
+
+/** Before anything is restored; the folders that are there are the site's, and none is Tapegate's. */
+async function invite(
+  dir: string,
+  disks: readonly RestoreDisk[],
+  sources: ReadonlyMap<string, Source>,
+): Promise<Stranger | undefined> {
+  const folders = new Set(
+    [...sources.keys()].filter((file) => file.startsWith('/data/')).map((file) => path.dirname(file)),
+  );
+  const stranger = startStranger(dir, disks, [...folders].sort());
+  for (const { mountpoint } of stranger ? disks : []) {
+    for (const { path: folder, found } of await scanFolders(mountpoint, [])) {
+      if (found) stranger?.folders.set(mountpoint + folder, found.ino);
+    }
+  }
+  return stranger;
 }
 
 /** Two folders, and where mounting is allowed a small disk that can really fill up, and fail. */

@@ -12,6 +12,8 @@ import { type Facts, readFacts } from './facts.js';
 import { CALM_FILE } from './faults.js';
 import { archiveRest } from './late.js';
 import { resumeAll } from './operators.js';
+import { endsInTime } from './processes.js';
+import { lookAtStranger } from './stranger-scan.js';
 import type { Violation } from './violations.js';
 import { countWork, describeWork } from './work.js';
 import type { World } from './world.js';
@@ -74,6 +76,7 @@ export async function settleAndCheck(
   }
   const violations: Violation[] =
     left === '' ? [] : [{ kind: 'unsettled', text: `there is still work to do: ${left}` }];
+  for (const kept of [world.gateway, ...world.engines]) await endsInTime(kept, world.stuck);
   const deadline = Date.now() + PATIENCE_MS;
   for (;;) {
     const facts = await readWorld(world);
@@ -98,7 +101,8 @@ async function readWorld(world: World): Promise<Facts> {
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
-    const { sources, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } = world;
+    const strange = await lookAtStranger(world.stranger);
+    const { sources, stuck, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } = world;
     return await readFacts(query, {
       sources,
       mails: mail.mails,
@@ -109,6 +113,8 @@ async function readWorld(world: World): Promise<Facts> {
       watches,
       miswritten,
       versions,
+      strange,
+      stuck,
     });
   } finally {
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed

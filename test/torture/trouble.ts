@@ -5,7 +5,7 @@ import { hangDatabase, signalDatabase } from './database.js';
 import { dropBallast, spoilDisk, takeRoom, touchCopy } from './disk-trouble.js';
 import { archiveLate } from './late.js';
 import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain } from './operators.js';
-import type { Kept } from './processes.js';
+import { endsInTime, type Kept } from './processes.js';
 import { pickWeighted, type Random } from './random.js';
 import { moveFiles } from './renewals.js';
 import type { World } from './world.js';
@@ -52,8 +52,8 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [4, hangForAWhile],
   [14, (world, random) => standStill(world, random, random.pick(world.engines))],
   [2, (world, random) => standStill(world, random, world.gateway)],
-  [4, async (world) => void world.gateway.signal('SIGTERM')],
-  [4, async (world, random) => void random.pick(world.engines).signal('SIGTERM')],
+  [4, async (world) => void askToEnd(world, world.gateway)],
+  [4, async (world, random) => void askToEnd(world, random.pick(world.engines))],
   [4, leaveMail],
   [4, async (world, random) => annoyMail(world, random)],
   [6, resizeDisk],
@@ -74,6 +74,11 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
 
 function killProcess(world: World, kept: Kept): void {
   if (kept.signal('SIGKILL')) world.counts.kills++;
+}
+
+/** Looked at in the background: nothing waits for it. */
+function askToEnd(world: World, kept: Kept): void {
+  if (!kept.isPaused) endsInTime(kept, world.stuck).catch(() => {});
 }
 
 function stopDatabase(world: World, signal: NodeJS.Signals): boolean {

@@ -2,6 +2,7 @@
 import type { Context } from '../../src/context.js';
 import type { MoodyMail } from './mail.js';
 import type { Kept } from './processes.js';
+import type { Stranger } from './stranger.js';
 import type { Source } from './tree.js';
 import type { Watch } from './watchers.js';
 
@@ -39,6 +40,8 @@ export interface Counts {
   hangs: number;
   /** Files that were moved to another volume, or replaced. */
   moves: number;
+  /** Of another user of the host. */
+  strangeDeeds: number;
   requests: number;
   refusals: number;
   /** Calls that nobody answered. */
@@ -72,6 +75,9 @@ export interface World {
   watches: Watch[];
   miswritten: Set<string>;
   versions: Map<string, Version[]>;
+  /** Undefined where this process cannot be another user. */
+  stranger: Stranger | undefined;
+  stuck: string[];
 }
 
 /** Bytes of a volume and the most that a file may have. */
