@@ -92,6 +92,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       revivals: new Map(),
       strange: nothingStrange,
       stuck: [],
+      wrong: [],
       watches: [],
       miswritten: new Set(),
       versions: PLACES,

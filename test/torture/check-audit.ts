@@ -1,9 +1,9 @@
-/** The audit: a row for each change of a request that is there, and for no other. */
+/** The audit: a row for each change of a request or a token that is there, and for no other. */
 import { type Facts, nameDeed } from './facts.js';
 import type { Report } from './violations.js';
 
 export function checkAudit({ deeds, requests, outside: { asked } }: Facts, report: Report): void {
-  const rowsOf = new Map(deeds.map(({ operation, requestId, rows }) => [nameDeed(operation, requestId), rows]));
+  const rowsOf = new Map(deeds.map(({ operation, id, rows }) => [nameDeed(operation, id), rows]));
   for (const { id } of requests) {
     const rows = rowsOf.get(nameDeed('createRequest', id)) ?? 0;
     if (rows === 0) report('audit-missing', `request ${id} is there, and nobody has made it`);

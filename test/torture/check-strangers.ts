@@ -1,4 +1,4 @@
-/** Another user of the host: what is his stays his and where it is, and nothing of Tapegate's lands where it should not. */
+/** Others: what another user of the host has stays his, nothing lands where it should not, and who shows a revoked token is nobody. */
 import { type Index, isLive } from './fact-index.js';
 import type { Facts } from './facts.js';
 import type { Report } from './violations.js';
@@ -7,7 +7,7 @@ import type { Report } from './violations.js';
 const NAMELESS = /\/proc\/self\/fd\//;
 
 export function checkStrangers(facts: Facts, index: Index, report: Report): void {
-  const { strange, stuck } = facts.outside;
+  const { strange, stuck, wrong } = facts.outside;
   for (const loss of strange.losses) report('stranger-lost', `${loss}, and nobody but its owner may do that`);
   for (const place of strange.landed)
     report('stranger-outside', `${place} was put there, outside of all restore disks`);
@@ -17,6 +17,7 @@ export function checkStrangers(facts: Facts, index: Index, report: Report): void
     if (belonging === undefined || file.ino !== BigInt.asIntN(64, belonging.ino)) continue;
     report('stranger-taken', `file ${file.id} is ${file.stage}, and its copy is a ${belonging.kind} of somebody else`);
   }
+  for (const { kind, text } of wrong) report(kind, text);
   for (const process of stuck) report('process-stuck', process);
   checkReasons(facts, index, report);
 }

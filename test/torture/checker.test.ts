@@ -118,6 +118,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       versions: new Map(),
       strange: nothingStrange,
       stuck: [],
+      wrong: [],
     },
     replace: async (file, bytes) => {
       const place = path.join(app.restoreDir, file);
@@ -163,6 +164,7 @@ const setComplete = (values: string) => `UPDATE request SET ${values} WHERE id =
 /** The path that nobody knows is one of the catalogue, and stays out. */
 const leaveOut = (reason: string) =>
   `UPDATE awaited_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET awaited_paths = 0`;
+
 /** A stranger who has nothing. */
 const nobody: Stranger = {
   home: '/nowhere',
@@ -569,6 +571,20 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'an engine does not end',
     async ({ outside }) => {
       outside.stuck = ['engine-1 has not ended'];
+    },
+  ],
+  ...(['token-refused', 'token-revived'] as const).map((kind): (typeof faults)[number] => [
+    kind,
+    'a token was answered so',
+    async ({ outside }) => {
+      outside.wrong = [{ kind, text: 'token 7 was answered with another status' }];
+    },
+  ]),
+  [
+    'audit-missing',
+    'a token was revoked, and nobody has done it',
+    async ({ outside }) => {
+      outside.asked = new Map([[nameDeed('revokeToken', 1), { times: 1, confirmed: 1 }]]);
     },
   ],
   ['recall-running', 'a recall runs', ({ run }) => run(recallOf('/s/gone', 'RUNNING'))],

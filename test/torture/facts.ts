@@ -13,6 +13,7 @@ import type {
   RequestState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
+import type { Callers } from './callers.js';
 import { type Copy, type FolderFact, scanDisk, scanFolders } from './restore-scan.js';
 import type { Strange } from './stranger-scan.js';
 import type { Watch } from './watchers.js';
@@ -134,8 +135,8 @@ export interface Stored {
   progressEvents: ProgressEventFact[];
   /** Which folders of disks are noted as made by Tapegate. */
   folderNotes: { diskId: number; path: string; ino: bigint | null }[];
-  /** How often the audit says that something was done with a request. */
-  deeds: { operation: string; requestId: number; rows: number }[];
+  /** How often the audit says that something was done with a request, or a token. */
+  deeds: { operation: string; id: number; rows: number }[];
   /** Ids of committed events that nobody is told of. */
   unnumbered: { id: bigint }[];
 }
@@ -152,7 +153,7 @@ export interface Outside {
   acknowledged: ReadonlySet<number>;
   /** How often a request may have been revived: the retentions that users have sent for it. */
   revivals: ReadonlyMap<number, number>;
-  /** How often users asked for a change of a request, and how often they were told that it is done: by `nameDeed`. */
+  /** How often somebody asked for a change of a request or a token, and how often they were told that it is done: by `nameDeed`. */
   asked: ReadonlyMap<string, { times: number; confirmed: number }>;
   watches: readonly Watch[];
   /** Paths of tape copies that were registered with a checksum that they do not have. */
@@ -163,10 +164,12 @@ export interface Outside {
   strange: Strange;
   /** Processes that were asked to end, and did not. */
   stuck: readonly string[];
+  /** What was answered to bearers of tokens, and should not have been. */
+  wrong: Callers['wrong'];
 }
 
 /** `cancelRequest 17` */
-export const nameDeed = (operation: string, requestId: number): string => `${operation} ${requestId}`;
+export const nameDeed = (operation: string, id: number): string => `${operation} ${id}`;
 
 export interface Facts extends Stored {
   copies: Copy[];
@@ -248,8 +251,8 @@ async function readStored(query: Query): Promise<Stored> {
     ),
     folderNotes: await query('SELECT disk_id AS "diskId", path, ino FROM made_folder ORDER BY 1, 2'),
     deeds: await query(
-      `SELECT operation, object::int AS "requestId", count(*)::int AS rows FROM audit
-       WHERE kind = 'REQUEST' AND result = 'DONE' GROUP BY 1, 2 ORDER BY 2, 1`,
+      `SELECT operation, object::int AS id, count(*)::int AS rows FROM audit
+       WHERE kind IN ('REQUEST', 'TOKEN') AND result = 'DONE' GROUP BY 1, 2 ORDER BY 2, 1`,
     ),
     unnumbered: await query(
       'SELECT e.id FROM event e WHERE NOT EXISTS (SELECT FROM numbered_event n WHERE n.id = e.id) ORDER BY 1',

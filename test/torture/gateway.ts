@@ -13,17 +13,34 @@ function noteAnswer(world: World): void {
   world.counts.answered++;
 }
 
+/** A token, where one is shown. */
+function show(secret: string | undefined): Record<string, string> {
+  return secret === undefined ? {} : { Authorization: `Bearer ${secret}` };
+}
+
+/** What becomes of a bearer of a token. @throws where nobody answers */
+export async function statusOf(world: World, secret: string): Promise<number> {
+  const how = { headers: show(secret), signal: AbortSignal.timeout(ANSWER_MS) };
+  return (await call(gatewayOf(world), 'GET', '/quota/ample', how)).status;
+}
+
 /** @returns undefined for what is refused with a reason */
-export async function rest<T>(world: World, method: string, path: string, body?: object): Promise<T | undefined> {
-  const answer = await call(gatewayOf(world), method, path, { body, signal: AbortSignal.timeout(ANSWER_MS) });
+export async function rest<T>(
+  world: World,
+  method: string,
+  path: string,
+  { body, as }: { body?: object; as?: string | undefined } = {},
+): Promise<T | undefined> {
+  const headers = show(as);
+  const answer = await call(gatewayOf(world), method, path, { body, headers, signal: AbortSignal.timeout(ANSWER_MS) });
   if (answer.status >= 500) throw new Error(`answered ${answer.status}`);
   noteAnswer(world);
   return answer.status === 200 ? (answer.body as [T])[0] : undefined;
 }
 
-export async function graphql<T>(world: World, query: string, variables: object): Promise<T> {
+export async function graphql<T>(world: World, query: string, variables: object, as?: string): Promise<T> {
   const signal = AbortSignal.timeout(ANSWER_MS);
-  const { body } = await sendGraphql(gatewayOf(world), { query, variables }, { signal });
+  const { body } = await sendGraphql({ ...gatewayOf(world), token: as }, { query, variables }, { signal });
   if (!body.data) throw new Error('answered with an error');
   noteAnswer(world);
   return (body.data as { result: T }).result;

@@ -45,6 +45,7 @@ console.log(
     `${counts.hangs} hangs`,
     `${counts.moves} files moved or replaced`,
     `${counts.strangeDeeds} deeds of a stranger`,
+    `${counts.tokensShown} tokens shown`,
     `${counts.requests} requests`,
     `${restored} files restored`,
     `${facts.outside.mails.length} mails`,

@@ -33,7 +33,12 @@ export async function suspendOne(world: World, random: Random): Promise<void> {
     { kind: 'BACKEND', name: 'directory' },
   ];
   const mode = random.pick(['HELD', 'DRAINING'] as const);
-  await graphql(world, SUSPEND, { input: { ...random.pick(things), mode, reason: 'planned' } });
+  await graphql(
+    world,
+    SUSPEND,
+    { input: { ...random.pick(things), mode, reason: 'planned' } },
+    world.callers.operator.secret,
+  );
 }
 
 /** One thing, when there is one. */
@@ -41,11 +46,11 @@ export async function resumeOne(world: World, random: Random): Promise<void> {
   const suspended = await listSuspensions(world.ctx);
   if (suspended.length === 0) return;
   const { kind, name } = random.pick(suspended);
-  await graphql(world, RESUME, { input: { kind, name } });
+  await graphql(world, RESUME, { input: { kind, name } }, world.callers.operator.secret);
 }
 
 export async function verifyAgain(world: World, random: Random): Promise<void> {
-  await graphql(world, VERIFY, { match: `/g00${random.integer(0, 9)}/` });
+  await graphql(world, VERIFY, { match: `/g00${random.integer(0, 9)}/` }, world.callers.operator.secret);
 }
 
 /** Also what the engines have taken out of service themselves. */

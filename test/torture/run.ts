@@ -4,6 +4,7 @@
  */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { showTokens } from './callers.js';
 import { createRandom } from './random.js';
 import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
@@ -55,9 +56,10 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     const signals = { peace, watching: watching.signal };
     const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
     const strange = makeStrangeDeeds(world, random.fork(), peace);
+    const shown = showTokens(world, random.fork(), peace);
     await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
     done.abort();
-    await Promise.all([...traffic, strange]);
+    await Promise.all([...traffic, strange, shown]);
     tell(`${describe(world.counts)}; now waiting for peace`);
     left = '; calming down';
     await calmDown(world);

@@ -12,6 +12,7 @@ import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { createCallers } from './callers.js';
 import { MAIL_RATES } from './check-mail.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
@@ -98,6 +99,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
         hangs: 0,
         moves: 0,
         strangeDeeds: 0,
+        tokensShown: 0,
         requests: 0,
         refusals: 0,
         unanswered: 0,
@@ -114,6 +116,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       versions: new Map(),
       stranger,
       stuck: [],
+      callers: await createCallers(runtime.ctx, USERS),
     };
     return { world, dir, tearDown };
   } catch (error) {

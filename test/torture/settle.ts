@@ -102,7 +102,8 @@ async function readWorld(world: World): Promise<Facts> {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
     const strange = await lookAtStranger(world.stranger);
-    const { sources, stuck, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } = world;
+    const { sources, stuck, callers, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } =
+      world;
     return await readFacts(query, {
       sources,
       mails: mail.mails,
@@ -115,6 +116,7 @@ async function readWorld(world: World): Promise<Facts> {
       versions,
       strange,
       stuck,
+      wrong: callers.wrong,
     });
   } finally {
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed

@@ -63,6 +63,7 @@ export function startStranger(
   const child = spawn(process.execPath, ['-e', strangerScript, home], {
     uid: STRANGER,
     gid: STRANGER,
+    cwd: home,
     env: { PATH: process.env.PATH, DATA_DIR: path.join(dir, 'stranger') }, // known by that when all is swept away
     stdio: ['pipe', 'pipe', 'inherit'],
   });

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { addSeconds } from '../../src/time.js';
 import { currentTime } from '../support/clock.js';
+import { pickCaller } from './callers.js';
 import { cancel, changeSomehow, type Known } from './changes.js';
 import { graphql, rest, urlOf } from './gateway.js';
 import { pickWeighted, type Random } from './random.js';
@@ -32,7 +33,7 @@ export async function makeTraffic(
         known.push(...made);
         const forgotten = known.splice(0, known.length - REMEMBERED);
         // otherwise all files would be held in the end, and nothing be recalled any more
-        for (const request of forgotten) if (random.chance(0.9)) await cancel(world, request);
+        for (const request of forgotten) if (random.chance(0.9)) await cancel(world, random, request);
       } else await changeSomehow(world, random, request);
     } catch {
       world.counts.unanswered++; // the gateway or its database was away, or stood still
@@ -54,7 +55,8 @@ async function makeRequest(world: World, random: Random): Promise<Known[]> {
       : { files: undefined, pattern: pickPattern(world, random) }),
   };
   const limit = random.chance(0.2) ? random.integer(1, 30) : undefined;
-  const id = random.chance(0.5) ? await makeByRest(world, wish) : await makeByGraphql(world, wish, limit);
+  const as = pickCaller(world, random, user);
+  const id = random.chance(0.5) ? await makeByRest(world, wish, as) : await makeByGraphql(world, wish, limit, as);
   if (id === undefined) {
     world.counts.refusals++;
     return [];
@@ -91,9 +93,13 @@ function pickPattern(world: World, random: Random): string {
   ]);
 }
 
-async function makeByRest(world: World, { pattern, first, last, ...wish }: Wish): Promise<number | undefined> {
+async function makeByRest(
+  world: World,
+  { pattern, first, last, ...wish }: Wish,
+  as: string | undefined,
+): Promise<number | undefined> {
   const body = { ...wish, patterns: pattern, notify_on_first_file: first, notify_on_last_file: last };
-  const answer = await rest<{ req_id: number }>(world, 'POST', '/requests', body);
+  const answer = await rest<{ req_id: number }>(world, 'POST', '/requests', { body, as });
   return answer?.req_id;
 }
 
@@ -104,8 +110,9 @@ async function makeByGraphql(
   world: World,
   { first, last, ...wish }: Wish,
   maxFiles: number | undefined,
+  as: string | undefined,
 ): Promise<number | undefined> {
   const input = { ...wish, maxFiles, notifyOnFirstFile: first, notifyOnLastFile: last };
-  const result = await graphql<{ requestId?: number }>(world, CREATE, { input });
+  const result = await graphql<{ requestId?: number }>(world, CREATE, { input }, as);
   return result.requestId;
 }

@@ -1,5 +1,6 @@
 /** Everything that goes wrong: processes, database, mail, disks, and hands in the restore area. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { changeMember, changeRule, renewToken } from './callers.js';
 import { registerCopies, takeFromDisk } from './copies.js';
 import { hangDatabase, signalDatabase } from './database.js';
 import { dropBallast, spoilDisk, takeRoom, touchCopy } from './disk-trouble.js';
@@ -70,6 +71,9 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [4, registerCopies],
   [10, moveFiles],
   [4, takeFromDisk],
+  [6, renewToken],
+  [3, changeMember],
+  [3, changeRule],
 ];
 
 function killProcess(world: World, kept: Kept): void {

@@ -39,6 +39,8 @@ export const violationKinds = {
   'stranger-taken': 'something that another user of the host has made counts as a copy',
   'stranger-outside': 'a file was put outside of all restore disks',
   'process-stuck': 'a process was asked to end, and did not',
+  'token-refused': 'a good token was refused',
+  'token-revived': 'a token was good more than 5 s after it was answered that it is revoked',
   'recall-running': 'a recall runs',
   'recall-unheld': 'a recall has no hold of a live request that waits for it',
   'disk-used': 'what a disk has in use is not the sum of its copies',

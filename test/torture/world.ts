@@ -1,5 +1,6 @@
 /** What the parts of the torture share: the system under test, and what only the test knows of it. */
 import type { Context } from '../../src/context.js';
+import type { Callers } from './callers.js';
 import type { MoodyMail } from './mail.js';
 import type { Kept } from './processes.js';
 import type { Stranger } from './stranger.js';
@@ -42,6 +43,8 @@ export interface Counts {
   moves: number;
   /** Of another user of the host. */
   strangeDeeds: number;
+  /** Tokens that were shown to see what becomes of their bearers. */
+  tokensShown: number;
   requests: number;
   refusals: number;
   /** Calls that nobody answered. */
@@ -78,6 +81,7 @@ export interface World {
   /** Undefined where this process cannot be another user. */
   stranger: Stranger | undefined;
   stuck: string[];
+  callers: Callers;
 }
 
 /** Bytes of a volume and the most that a file may have. */
