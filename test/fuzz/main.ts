@@ -39,6 +39,7 @@ const options = {
   patienceMs: 25_000,
   slackBytes: inputs < LONG ? SLACK_BYTES : 0,
   signal: giveUp.signal,
+  snapshots: environment.SNAPSHOTS || undefined,
 };
 console.log(`SEED=${seed} INPUTS=${inputs} MINUTES=${options.minutes}${options.at ? ` AT=${options.at}` : ''}`);
 const result = await runFuzz(options, (line) => console.log(line));

@@ -44,6 +44,8 @@ export interface FuzzOptions {
   /** Bytes of memory that may come beside a tenth: modules and compiled code of a short run. */
   slackBytes: number;
   signal: AbortSignal;
+  /** A folder for what is on the heap after the first tenth and after the last. */
+  snapshots?: string | undefined;
 }
 
 export interface FuzzResult {
@@ -157,7 +159,7 @@ async function run(options: FuzzOptions, round: RoundContext, tell: (line: strin
       for (const { kind, text } of violations) session.faults.push({ kind: 'invariant', text: `${kind}: ${text}` });
     }
     session.leave();
-    if (!session.isOver) memory.push(await session.server.measure());
+    if (!session.isOver) memory.push(await session.server.measure(snapshotOf(options, tenth)));
     tell(`${describe(session)}; ${describeMemory(memory.at(-1))}`);
   }
   await session.server.hasEnded(LAST_MS);
@@ -191,6 +193,12 @@ async function withKeeper({ ctx, session }: RoundContext, work: () => Promise<vo
       session.faults.push({ kind: 'unsettled', text: `housekeeping: ${messageOf(error)}` }),
     );
   }
+}
+
+/** Two that can be compared: what is in the second one only has grown. */
+function snapshotOf({ snapshots, seed }: FuzzOptions, tenth: number): string | undefined {
+  if (snapshots === undefined || (tenth !== 1 && tenth !== TENTHS)) return undefined;
+  return path.join(snapshots, `fuzz-${seed}-${tenth}.heapsnapshot`);
 }
 
 function judgeServer(session: Session): void {

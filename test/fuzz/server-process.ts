@@ -6,7 +6,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { MAIL_RATES } from '../torture/check-mail.js';
 import type { ImportInput } from './input.js';
 import type { PlantName } from './plants.js';
-import type { Memory, Message, Question } from './server.js';
+import type { Memory, Message, Question, Wish } from './server.js';
 
 const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
 const START_MS = 30_000;
@@ -92,8 +92,9 @@ export class ServerProcess {
     return this.end !== undefined;
   }
 
-  async measure(): Promise<Memory> {
-    const message = await this.ask({ ask: 'memory' });
+  /** @param snapshot where what is on the heap is written, if anywhere */
+  async measure(snapshot?: string): Promise<Memory> {
+    const message = await this.ask({ ask: 'memory', snapshot });
     return (message as Message & { kind: 'memory' }).memory;
   }
 
@@ -110,9 +111,7 @@ export class ServerProcess {
     await ended;
   }
 
-  private async ask(
-    what: { ask: 'memory' } | { ask: 'import'; bytes: Uint8Array; chunkBytes: number },
-  ): Promise<Message> {
+  private async ask(what: Wish): Promise<Message> {
     if (this.end !== undefined) throw new Gone('the server has ended');
     const id = ++this.last;
     try {

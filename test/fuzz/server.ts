@@ -4,6 +4,7 @@
  */
 import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { writeHeapSnapshot } from 'node:v8';
 import { startGateway } from '../../src/app.js';
 import { environment, readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
@@ -18,7 +19,10 @@ import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.j
 import { archive } from './archive.js';
 import { type PlantName, plants } from './plants.js';
 
-export type Question = { id: number } & ({ ask: 'memory' } | { ask: 'import'; bytes: Uint8Array; chunkBytes: number });
+export type Wish =
+  /** With a file for what is on the heap by then, where that is wanted. */
+  { ask: 'memory'; snapshot?: string | undefined } | { ask: 'import'; bytes: Uint8Array; chunkBytes: number };
+export type Question = { id: number } & Wish;
 
 export interface Memory {
   rss: number;
@@ -62,7 +66,11 @@ function loadLibrary(): MemoryBackend {
 
 async function answer(context: Context, question: Question): Promise<void> {
   const { id } = question;
-  if (question.ask === 'memory') return tell({ kind: 'memory', id, memory: await measure() });
+  if (question.ask === 'memory') {
+    const memory = await measure();
+    if (question.snapshot !== undefined) writeHeapSnapshot(question.snapshot);
+    return tell({ kind: 'memory', id, memory });
+  }
   const error = await importFile(context, question).then(
     () => null,
     (thrown: Error) => (thrown instanceof UserError || thrown instanceof ImportError ? null : String(thrown.stack)),
