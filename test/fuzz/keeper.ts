@@ -26,21 +26,27 @@ const EMAIL = 'someone@example.org';
 
 /** Until the signal: a server that has gone ends it as well. */
 export async function keepBounded(ctx: Context, known: Known, signal: AbortSignal): Promise<void> {
-  let seen = new Set<string>();
+  let seen: ReadonlySet<string> = new Set();
   while (!signal.aborted) {
     await resumeAll(ctx);
     await restoreQuotas(ctx);
     await restoreTokens(ctx);
     await restoreDisks(ctx);
-    seen = await liftRules(ctx, seen);
-    const { rows } = await ctx.db.pool.query<{ id: number; user: string }>(
-      `SELECT r.id, q."user" FROM request r JOIN quota q ON q.id = r.quota_id
-       WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY r.id DESC`,
-    );
+    seen = await liftRules(ctx, known, seen);
+    const rows = await readLive(ctx);
     for (const { id, user } of rows.slice(0, NAMED)) known.name(id, user);
     for (const { id } of rows.slice(LIVE)) await cancelRequest(ctx, id);
     await sleep(EVERY_MS, undefined, { signal }).catch(() => {}); // woken by the end
   }
+}
+
+/** The last one first. */
+async function readLive(ctx: Context): Promise<{ id: number; user: string }[]> {
+  const { rows } = await ctx.db.pool.query<{ id: number; user: string }>(
+    `SELECT r.id, q."user" FROM request r JOIN quota q ON q.id = r.quota_id
+     WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY r.id DESC`,
+  );
+  return rows;
 }
 
 /** As they were at the start, and there. */
@@ -80,14 +86,24 @@ async function restoreTokens(ctx: Context): Promise<void> {
   );
 }
 
-/** Who may what by rules and as a member holds from one look to the next one. @returns what is left */
-export async function liftRules(ctx: Context, seen: ReadonlySet<string> | 'all'): Promise<Set<string>> {
+/**
+ * Who may what by rules and as a member holds from one look to the next one.
+ * @param seen what was there at the last look; `all`: none of it is left
+ * @returns what is left
+ */
+export async function liftRules(
+  ctx: Context,
+  known: Known,
+  seen: ReadonlySet<string> | 'all',
+): Promise<ReadonlySet<string>> {
   const left = new Set<string>();
   const lift = async (key: string, remove: () => Promise<unknown>) => {
     if (seen !== 'all' && !seen.has(key)) left.add(key);
     else await remove().catch(() => {}); // somebody else was first
   };
-  for (const rule of await listPathRules(ctx)) await lift(JSON.stringify(rule), () => removePathRule(ctx, rule));
+  const rules = await listPathRules(ctx);
+  for (const rule of rules) await lift(JSON.stringify(rule), () => removePathRule(ctx, rule));
+  if (rules.length > 0) for (const { id } of await readLive(ctx)) known.ruled.add(id);
   const { rows } = await ctx.db.pool.query<{ quota: string; kind: MemberKind; name: string }>(
     'SELECT q."user" AS quota, m.kind, m.name FROM quota_member m JOIN quota q ON q.id = m.quota_id',
   );

@@ -23,6 +23,8 @@ const SECRET = /"(tapegate_[\w-]{43})"/g;
 export class Known {
   /** Every request that was answered with its id. */
   readonly acknowledged = new Set<number>();
+  /** Those that lived while rules said who may ask for which folder. */
+  readonly ruled = new Set<number>();
   /** By the kinds of marks: requests, cursors, events, nodes, tokens that the server has made; and tokens that callers show, alone and as Basic has them. */
   private readonly found: Record<string, string[]> = { i: [], c: [], e: [], n: [], s: [] };
   private readonly shown: Record<string, readonly string[]>;
@@ -73,6 +75,7 @@ export class Known {
 
   forgetAll(): void {
     this.acknowledged.clear();
+    this.ruled.clear();
     this.quotas.clear();
     for (const list of Object.values(this.found)) list.length = 0;
   }
