@@ -91,7 +91,7 @@ export function sendErrors(res: Response, status: number, errors: readonly objec
 }
 
 /** What a program is to tell from other errors: it may come again later. */
-const STATUS_CODES: Record<number, string> = { 429: 'TOO_MANY_REQUESTS', 503: 'UNAVAILABLE' };
+const STATUS_CODES: Record<number, string> = { 401: 'UNAUTHENTICATED', 429: 'TOO_MANY_REQUESTS', 503: 'UNAVAILABLE' };
 
 /** Express's own would answer with a page that has a stack of files in it. */
 export function createErrorHandler(log: Logger): ErrorRequestHandler {

@@ -63,7 +63,8 @@ export function createIdentifier(ctx: Context): Identifier {
       checkDirect(req);
       return openCaller(address);
     }
-    if (hasShown) throw unauthenticated('what the Authorization header shows is not known here');
+    if (hasShown)
+      throw unauthenticated('the token, or whatever else the Authorization header shows, is not known here');
     throw unauthenticated(
       'say who you are: by a token in the Authorization header, as Bearer or as the password of Basic',
     );

@@ -36,6 +36,7 @@ export function describeNetworkError(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
   const remedy = isUntrusted ? ' (NODE_EXTRA_CA_CERTS names the file of a private authority)' : '';
+  if (codeOf(cause) === 'ERR_SSL_WRONG_VERSION_NUMBER') return 'no TLS is spoken there: is it http://?';
   return `${messageOf(cause ?? error)}${remedy}`;
 }
 

@@ -144,7 +144,7 @@ async function startParts(
   closers.unshift(async () => stopKeeping());
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
-  announce(config, gateway.url, demo);
+  announce(config, gateway.url, { demo, hasEngine: parts.engine });
 }
 
 /** For the commands that are run here, as long as this goes on. A folder that cannot be written keeps nobody from being served. */
@@ -181,10 +181,17 @@ async function listen(ctx: Context): Promise<Gateway> {
 }
 
 const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes the door, see src/access/README.md';
+const NO_ENGINE =
+  '  engine     none here; "tapegate work" runs one, on a host that has the tapes and the restore disks';
 
 /** How a demo is tried is told until somebody has asked for files: the start that made it may have failed after that. */
-function announce(config: Config, url: string, demo: Demo | undefined): void {
+function announce(
+  config: Config,
+  url: string,
+  { demo, hasEngine }: { demo: Demo | undefined; hasEngine: boolean },
+): void {
   const dataDir = path.resolve(config.dataDir);
+  const { auth } = config.access;
   const found = config.publicUrl ?? url; // by whoever is not on this host
   const server = found === defaultServerUrl ? '' : `TAPEGATE_URL=${found} `;
   const lines = [
@@ -194,7 +201,8 @@ function announce(config: Config, url: string, demo: Demo | undefined): void {
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
-    ...(config.access.auth.has('open') ? [OPEN_DOOR] : []),
+    ...(hasEngine ? [] : [NO_ENGINE]),
+    auth.has('open') ? OPEN_DOOR : `  access     ${[...auth].join(', ')} (AUTH)`,
     '',
   ];
   if (demo) {

@@ -1,5 +1,7 @@
 /** `token create`, `token list`, `token revoke`: API tokens. Always over GraphQL, so that none is made without a gateway's word. */
+import { fstatSync } from 'node:fs';
 import { type Command, Option } from 'commander';
+import { quote } from '../errors.js';
 import { readNumber, readRetention } from './arguments.js';
 import { ask, askNow, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
@@ -38,8 +40,8 @@ export function registerToken(program: Command): void {
 }
 
 const CREATE_HELP = `
-The token is all that goes to standard output, and is shown once: "tapegate token create ann > ann.token" keeps it, and
-"tapegate login < ann.token" has the commands of a user show it.`;
+The token is all that goes to standard output, and is shown once: "(umask 077; tapegate token create ann > ann.token)" keeps
+it, and "tapegate login < ann.token" has the commands of a user show it.`;
 
 interface TokenNode {
   tokenId: number;
@@ -82,6 +84,25 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   noteLine(
     `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is good ${end}, and is not shown again`,
   );
+  warnOfReaders();
+  for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnOfUnknown(url, user);
+}
+
+/** Where the token has gone to a file that others may read. */
+function warnOfReaders(): void {
+  const { fd } = process.stdout;
+  const stats = fstatSync(fd);
+  if (stats.isFile() && (stats.mode & 0o077) !== 0) {
+    noteLine(`others may read that file (mode ${(stats.mode & 0o777).toString(8)}): "chmod 600" takes that from them`);
+  }
+}
+
+/** It may come later; a name that is mistyped never does. */
+async function warnOfUnknown(url: string, user: string): Promise<void> {
+  const { quota } = await ask<{ quota: object | null }>(url, 'query ($user: String!) { quota(user: $user) { user } }', {
+    user,
+  });
+  if (quota === null) noteLine(`there is no quota of user ${quote(user)} now`);
 }
 
 const TOKENS = `query ($first: Int, $after: String) {

@@ -13,7 +13,7 @@ export function requireCluster(dataDir: string): void {
   // the folder comes with all that is in it; what it holds another user may not see, which is told later
   if (statSync(dataDir, { throwIfNoEntry: false })) return;
   throw new NoDatabaseError(
-    `there is no database: DATABASE_URL is not set, and there is none in ${path.resolve(dataDir)} (DATA_DIR); "tapegate start" makes one there`,
+    `there is no database: DATABASE_URL is not set, and there is none in ${path.resolve(dataDir)} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere`,
   );
 }
 

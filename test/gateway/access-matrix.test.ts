@@ -320,7 +320,10 @@ test('whoever shows nothing, or what is good no longer, is told to say who it is
     ]);
     expect(rest.body).toEqual([{ error: expect.any(String), error_msg: expect.any(String) }]);
     const graphql = await fetch(`${app.url}/graphql?query={plan{at}}`, { headers });
-    expect([graphql.status, await graphql.json()]).toEqual([401, { errors: [{ message: expect.any(String) }] }]);
+    expect([graphql.status, await graphql.json()]).toEqual([
+      401,
+      { errors: [{ message: expect.any(String), extensions: { code: 'UNAUTHENTICATED' } }] },
+    ]);
   }
   const good = await call(app, 'GET', '/quota/alice', {
     headers: { Authorization: basic('alice', tokens.alice ?? '') },

@@ -87,7 +87,7 @@ test('all connections together are bounded, idle ones make way, and one too many
 });
 
 test('descriptors for the database and for each drive are not given to connections', () => {
-  const config = { drives: 2, limits: { connections: 10_000, callerConnections: 1000 } };
+  const config = { drives: 2, limits: { connections: 10_000, callerConnections: 1000, longLists: 16 } };
   const most = (drives: number, descriptors?: number) =>
     new Connections({ ...config, drives, access: { proxyAddresses: [] } } as never, descriptors).most;
   expect([most(2, 320), most(20, 320), most(2, 1024), most(2, 100_000), most(2, 50)]).toEqual([

@@ -40,7 +40,7 @@ test.each([...operators, ['migrate'], ['serve'], ['work']])(
     expect(await runCli(args, { cwd, env: { PORT: '0' } })).toEqual({
       code: 1,
       stdout: '',
-      stderr: `tapegate: there is no database: DATABASE_URL is not set, and there is none in ${place} (DATA_DIR); "tapegate start" makes one there\n`,
+      stderr: `tapegate: there is no database: DATABASE_URL is not set, and there is none in ${place} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere\n`,
     });
     expect(readdirSync(cwd, { recursive: true })).toEqual(before);
   },

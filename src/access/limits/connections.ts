@@ -11,8 +11,8 @@ import type { Config } from '../../config.js';
 import { HttpError } from '../../http-body.js';
 import { addressKey } from '../address-key.js';
 
-/** What a process has open beside connections: 40 to the database, its own, and some for each drive. */
-const KEPT_DESCRIPTORS = 100;
+/** What a process has open beside connections: 24 to the database and one for each long list, its own, and some for each drive. */
+const KEPT_DESCRIPTORS = 84;
 const KEPT_FOR_DRIVE = 4;
 
 /** So many are let in beyond a limit, in all and of an address, to be told of it. */
@@ -35,7 +35,8 @@ export class Connections {
 
   /** @param descriptors what the process may have open; undefined where nothing is known of that */
   constructor({ limits, drives, access }: Config, descriptors = readDescriptorLimit()) {
-    const free = (descriptors ?? Number.POSITIVE_INFINITY) - KEPT_DESCRIPTORS - KEPT_FOR_DRIVE * drives - SURPLUS;
+    const kept = KEPT_DESCRIPTORS + limits.longLists + KEPT_FOR_DRIVE * drives;
+    const free = (descriptors ?? Number.POSITIVE_INFINITY) - kept - SURPLUS;
     this.most = Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
     // where there are few, too, one address leaves some for the others
     this.mostOfOne = Math.min(limits.callerConnections, Math.floor(this.most / 2));

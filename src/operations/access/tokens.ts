@@ -1,5 +1,6 @@
 /** API tokens: made, listed, revoked, and found by what a caller shows. A token is shown once, and only its hash is kept. */
 import { createHash, randomBytes } from 'node:crypto';
+import { SYSTEM } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
@@ -60,12 +61,17 @@ async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: 
   });
 }
 
+/** What callers are called whom nobody has named. */
+const RESERVED: readonly string[] = ['anybody', SYSTEM.name];
+
 /** They are read with each of its requests. */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
+  if (RESERVED.includes(name))
+    throw new InvalidInputError('name', `must be none that Tapegate uses itself: ${quote(name)}`);
   if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
   if (!Object.hasOwn(TokenRole, input.role)) {
     throw new InvalidInputError(
