@@ -10,7 +10,7 @@ import { askDisks, hostsOf, readRow } from './disks-afar.js';
 import { CommandError, UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
-import { operate, unwrapOperated } from './where.js';
+import { operate, runThere, unwrapOperated } from './where.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk').description('restore disks');
@@ -69,12 +69,6 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
   });
   tellSize(disk, options);
   if (problem !== undefined) throw new CommandError(problem);
-}
-
-/** @param hosts that are known to look at it */
-function runThere(why: string, hosts: readonly string[] = []): string {
-  const known = hosts.length === 0 ? '' : ` (engines on ${hosts.join(', ')} look at it)`;
-  return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
 }
 
 async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {

@@ -1,11 +1,12 @@
 /** `doctor`: what is on disk, and what the database says of it. */
 import type { Command } from 'commander';
-import type { Config } from '../config.js';
 import type { Report } from '../engine/doctor/doctor.js';
 import type { Finding } from '../operations/doctor/findings.js';
-import { readEnvironment, withContext } from './context.js';
-import { exitCodes } from './failure.js';
+import { askHosts } from './disks-afar.js';
+import { findAfar } from './doctor-afar.js';
+import { CommandError, exitCodes } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { operate, runThere } from './where.js';
 
 export function registerDoctor(program: Command): void {
   program
@@ -18,7 +19,7 @@ export function registerDoctor(program: Command): void {
       '--adopt',
       "as --repair, and take files with the right bytes that nobody has noted for copies of Tapegate's",
     )
-    .action((options) => findFaults(readEnvironment(), options));
+    .action((options) => findFaults(options));
 }
 
 interface DoctorOptions extends OutputOptions {
@@ -28,16 +29,25 @@ interface DoctorOptions extends OutputOptions {
 }
 
 /** Exit code 1 when something is wrong, and still is. */
-async function findFaults(config: Config, options: DoctorOptions): Promise<void> {
+async function findFaults(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
-  const { examine } = await import('../engine/doctor/doctor.js');
   const tell = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
-  await withContext(config, async (ctx) => {
-    const report = await examine(ctx, { repair: repair || adopt, checksums, adopt }, tell);
-    if (json) printJson(report);
-    else printLine(formatReport(report));
-    if (report.repaired < report.found) process.exitCode = exitCodes.failed;
+  const report = await operate<Report>({
+    here: async (ctx) => {
+      const { examine } = await import('../engine/doctor/doctor.js');
+      return await examine(ctx, { repair: repair || adopt, checksums, adopt }, tell);
+    },
+    afar: async (url) => {
+      if (checksums || adopt) {
+        const hosts = new Set([...(await askHosts(url)).values()].flat());
+        throw new CommandError(runThere('--checksums and --adopt look at the restore disks', [...hosts]));
+      }
+      return await findAfar(url, { repair, tell });
+    },
   });
+  if (json) printJson(report);
+  else printLine(formatReport(report));
+  if (report.repaired < report.found) process.exitCode = exitCodes.failed;
 }
 
 function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): string {
@@ -46,7 +56,9 @@ function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): s
 
 function formatReport({ lookedAt, found, repaired }: Report): string {
   const { quotas, requests, holds, recalls, disks, copies, checksums, notCompared, files, folders } = lookedAt;
-  const looked = `looked at ${quotas} quotas, ${requests} requests, ${holds} holds, ${recalls} recalls, ${disks} disks, ${copies} noted copies (${checksums} of them read)${notCompared === 0 ? '' : `, but not at ${notCompared}`}, ${files} files in ${folders} folders`;
+  const rows = `looked at ${quotas} quotas, ${requests} requests, ${holds} holds, ${recalls} recalls`;
+  const onDisks = `, ${disks} disks, ${copies} noted copies (${checksums} of them read)${notCompared === 0 ? '' : `, but not at ${notCompared}`}, ${files} files in ${folders} folders`;
+  const looked = copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}`;
   if (found === 0) return `${looked}: nothing is wrong`;
   return `${looked}: ${found} faults, ${repaired} of them repaired`;
 }

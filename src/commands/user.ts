@@ -1,8 +1,9 @@
 /** `user forget`: what is kept of a person goes. */
 import type { Command } from 'commander';
-import type { Config } from '../config.js';
-import { readEnvironment, withContext } from './context.js';
+import type { ForgetResult } from '../operations/users/forget.js';
+import { ask, FAILURE, type Result } from './client.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { operate, unwrapOperated } from './where.js';
 
 export function registerUser(program: Command): void {
   program
@@ -11,12 +12,24 @@ export function registerUser(program: Command): void {
     .command('forget <name>')
     .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
     .option(...jsonOption)
-    .action((name, options) => forgetUser(readEnvironment(), name, options));
+    .action((name, options) => forgetUser(name, options));
 }
 
-async function forgetUser(config: Config, name: string, options: OutputOptions): Promise<void> {
-  const users = await import('../operations/users/forget.js');
-  const result = await withContext(config, (ctx) => users.forgetUser(ctx, name));
+const FIELDS = 'pseudonym requests letters tokens auditRows';
+
+const FORGET = `mutation ($user: String!) { forgetUser(user: $user) { ... on ForgottenUser { ${FIELDS} } ${FAILURE} } }`;
+
+async function forgetUser(user: string, options: OutputOptions): Promise<void> {
+  const result = await operate<ForgetResult>({
+    here: async (ctx) => {
+      const users = await import('../operations/users/forget.js');
+      return await users.forgetUser(ctx, user);
+    },
+    afar: async (url) => {
+      const answer = await ask<{ forgetUser: Result<ForgetResult> }>(url, FORGET, { user });
+      return unwrapOperated(answer.forgetUser);
+    },
+  });
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;
   printLine(

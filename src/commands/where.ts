@@ -27,6 +27,12 @@ export async function operate<Done>(ways: {
   return url === undefined ? await withContext(readEnvironment(), ways.here) : await ways.afar(url);
 }
 
+/** What touches restore disks is done where they are. @param hosts whose engines are known to look at them */
+export function runThere(why: string, hosts: readonly string[] = []): string {
+  const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;
+  return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
+}
+
 /** As `unwrapResult`; a field that is at fault is told as it is where the command works on the database. */
 export function unwrapOperated<Node extends object>(result: Result<Node>): Node {
   const { message, field } = result;

@@ -64,6 +64,8 @@ export const policy = {
   removeQuota: 'operate',
   setMedium: 'operate',
   importRows: 'operate',
+  listFindings: 'operate',
+  repairFindings: 'operate',
   setDisk: 'operate',
   resizeDisk: 'operate',
   forgetDisk: 'operate',

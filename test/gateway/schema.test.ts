@@ -200,6 +200,8 @@ test.each([
   ['SetVolumeResult', ['ChangedVolumes', 'InvalidInput', 'NotFound', 'Forbidden']],
   ['ResizeDiskResult', ['RestoreDisk', 'InvalidInput', 'NotFound', 'Forbidden']],
   ['RemoveDiskResult', ['RemovedDisk', 'InvalidInput', 'NotFound', 'InUse', 'Forbidden']],
+  ['ForgetUserResult', ['ForgottenUser', 'InvalidInput', 'NotFound', 'InUse', 'Forbidden']],
+  ['RepairFindingsResult', ['RepairedFindings', 'InvalidInput', 'Forbidden']],
   ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound', 'Forbidden']],
 ])('%s is a union of %s', (typeName, members) => {
   const type = schema.getType(typeName);

@@ -156,6 +156,9 @@ test('only an operator operates', async () => {
     ['volume', 'set', '--all', '--medium', 'lto-9'],
     ['disk', 'resize', '/mnt/a', '--size', '1G'],
     ['disk', 'remove', '/mnt/a'],
+    ['user', 'forget', 'ann'],
+    ['doctor'],
+    ['doctor', '--repair'],
     ['token', 'create', 'eve', '--role', 'operator'],
     ['token', 'list'],
     ['token', 'revoke', '1'],
@@ -209,6 +212,11 @@ test('login keeps nothing that is no token, or is not known to the server', asyn
   });
 });
 
+/** However long the commands take that read them. */
+async function keepMeasurements(): Promise<void> {
+  await app.ctx.db.pool.query("UPDATE disk_measurement SET measured_at = measured_at + interval '1 hour'");
+}
+
 test('a restore disk is resized, listed and removed from afar, and what is to touch it is left to a host that has it', {
   timeout: 180_000,
 }, async () => {
@@ -231,6 +239,7 @@ test('a restore disk is resized, listed and removed from afar, and what is to to
   expect(JSON.parse((await run('disk', 'list', '--json')).stdout)).toEqual(unseen);
   await noteMeasurements(app.ctx, 'tape2', [{ diskId: id, free: null, problem: 'it is away' }]);
   await noteMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 3n * 10n ** 9n, problem: null }]);
+  await keepMeasurements();
   await run('drain', 'disk', mountpoint, '--reason', 'a new fan');
   expect(table((await run('disk', 'list')).stdout)[1]).toEqual([
     mountpoint,
@@ -240,7 +249,7 @@ test('a restore disk is resized, listed and removed from afar, and what is to to
     '3.00 GB',
     'draining: a new fan; tape2: it is away',
   ]);
-  const where = 'run this on a host that has the disk (engines on tape1, tape2 look at it), with DATABASE_URL';
+  const where = 'run this on a host that has the disk (engines run on tape1, tape2), with DATABASE_URL';
   for (const option of ['--mark', '--create']) {
     expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
       refused(1, `--create and --mark touch the disk: ${where}`),
@@ -287,5 +296,74 @@ test('rule set says what it meets in the catalogue, and warns where that is noth
     [nfc, ['--user', 'ann']],
   ] as const) {
     expect(await run('rule', 'remove', 'fetch', folder, ...who)).toMatchObject({ code: 0, stderr: '' });
+  }
+});
+
+test('a user is forgotten from afar, in the same words', async () => {
+  await addQuota(app.ctx, 'eva', 10n ** 9n);
+  const said =
+    /^forgotten-[0-9a-f]{8} stands for the user now, in 0 requests, 0 letters, 0 tokens and \d+ rows of the audit\nlogs, /;
+  expect(await run('user', 'forget', 'eva')).toEqual({ code: 0, stdout: expect.stringMatching(said), stderr: '' });
+  for (const user of ['eva', '', 'a\nb']) {
+    expect([user, await run('user', 'forget', user)]).toEqual([user, await runHere('user', 'forget', user)]);
+  }
+});
+
+test('faults of rows are found and mended from afar, and the disks are left to a host that has them', {
+  timeout: 180_000,
+}, async () => {
+  const mountpoint = path.join(dir, 'disk');
+  await runHere('disk', 'add', mountpoint, '--size', '5G', '--create');
+  const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
+  const note = `not looked at here: ${mountpoint} (tape1); run "tapegate doctor" on a host that has them, with DATABASE_URL\n`;
+  await noteMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 1n, problem: null }]);
+  await keepMeasurements();
+  await addQuota(app.ctx, 'faulty', 10n ** 9n);
+  await app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'faulty'`);
+  const fault = 'quota-used: user faulty: expected 0 bytes held; found 77 bytes used';
+  const summary = /^looked at \d+ quotas, \d+ requests, \d+ holds, \d+ recalls, and at no disk: (.*)$/;
+  const read = async (...args: string[]) => {
+    const { code, stdout, stderr } = await run('doctor', ...args);
+    const lines = stdout.trimEnd().split('\n');
+    return { code, lines: lines.map((line) => summary.exec(line)?.[1] ?? line), stderr };
+  };
+  expect(await read()).toEqual({ code: 1, lines: [fault, '1 faults, 0 of them repaired'], stderr: note });
+  const [json, report] = (await run('doctor', '--json')).stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(json).toEqual({
+    kind: 'quota-used',
+    thing: 'user faulty',
+    expected: '0 bytes held',
+    found: '77 bytes used',
+    isRepaired: false,
+  });
+  const { lookedAt, ...counts } = report;
+  expect(counts).toEqual({ found: 1, repaired: 0 });
+  expect(lookedAt).toMatchObject({ quotas: expect.any(Number), disks: 1 });
+  expect(await read('--repair')).toEqual({
+    code: 0,
+    lines: [`${fault} (repaired)`, '1 faults, 1 of them repaired'],
+    stderr: note,
+  });
+  // what only a host that has the disk mends is told all the same
+  await addFiles(app.ctx, [{ path: '/doctor/a' }]);
+  await app.ctx.db.pool.query(`UPDATE tape_file SET stage = 'RESTORED', disk_id = $1 WHERE path = '/doctor/a'`, [id]);
+  await app.ctx.db.pool.query('UPDATE restore_disk SET used = (SELECT sum(size) FROM tape_file WHERE disk_id = $1)', [
+    id,
+  ]);
+  expect(await read('--repair')).toEqual({
+    code: 1,
+    lines: [expect.stringMatching(/^restored-without-hold: .*[^)]$/), '1 faults, 0 of them repaired'],
+    stderr: `1 faults are mended by "tapegate doctor --repair" on a host that has the restore disks\n${note}`,
+  });
+  for (const option of ['--adopt', '--checksums']) {
+    expect(await run('doctor', option)).toEqual(
+      refused(
+        1,
+        '--checksums and --adopt look at the restore disks: run this on a host that has the disk (engines run on tape1), with DATABASE_URL',
+      ),
+    );
   }
 });

@@ -15,6 +15,7 @@ const operators = [
   ['quota', 'list'],
   ['quota', 'show', 'ann'],
   ['disk', 'add', 'disk', '--size', '1T'],
+  ['user', 'forget', 'ann'],
   ['disk', 'list'],
   ['disk', 'resize', 'disk', '--size', '1T'],
   ['volume', 'list'],

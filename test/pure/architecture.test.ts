@@ -463,6 +463,7 @@ const partsOfSeen = [
   'countAwaited',
   'countReleased',
   'countRequestsOf',
+  'readLookedAt',
   'getDisk',
   'isListed',
   'keyOf',
@@ -484,6 +485,7 @@ const partsOfSeen = [
   'readUsedOf',
   'readWaiting',
   'streamRequestPaths',
+  'tellUnseen',
 ];
 
 /** What the protocols import of the operations, but for types and constants. */
@@ -513,4 +515,12 @@ test('every operation of the policy asks it, under its own name', () => {
   const asks = (name: string) => new RegExp(`(allow|allowManage|checkMember|lockOwnRequest)\\([^;]*'${name}'`);
   const silent = Object.keys(policy).filter((name) => !text.some((each) => asks(name).test(each)));
   expect(silent).toEqual([]);
+});
+
+test('only commands that run where the database is need it: all others do with the URL of a gateway', () => {
+  const needing = files.filter(
+    (file) => file.startsWith('src/commands/') && /\b(readEnvironment|withContext|openRuntime)\(/.test(read(file)),
+  );
+  const names = needing.map((file) => file.replace('src/commands/', ''));
+  expect(names.sort()).toEqual(['archive.ts', 'context.ts', 'migrate.ts', 'processes.ts', 'where.ts']);
 });

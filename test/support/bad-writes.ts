@@ -158,6 +158,7 @@ const QUOTA = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ${F
 const VOLUME = `mutation ($input: SetVolumeInput!) { setVolume(input: $input) { ${FAILED} } }`;
 const DISK = `mutation ($input: ResizeDiskInput!) { resizeDisk(input: $input) { ${FAILED} } }`;
 const REMOVE_DISK = `mutation ($m: String!) { removeDisk(mountpoint: $m) { ${FAILED} } }`;
+const FORGET = `mutation ($u: String!) { forgetUser(user: $u) { ${FAILED} } }`;
 const many = (count: number) => Array.from({ length: count }, (_, n) => `V${n}`);
 
 /** What operators alone may write. */
@@ -224,6 +225,11 @@ const operators: BadInput[] = [
     /has 1 live requests/,
     `mutation { removeQuota(user: "alice") { ${FAILED} } }`,
   ),
+  ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001)].map((u) =>
+    ask(`forgetUser ${JSON.stringify(u).slice(0, 20)}`, /^user must /, FORGET, { u }),
+  ),
+  ask('forgetUser of nobody', /^there is nothing of user "nobody at all"$/, FORGET, { u: 'nobody at all' }),
+  ask('forgetUser of one with requests', /has 1 live requests/, FORGET, { u: 'alice' }),
   ...['', '.', 'data/restore', '../x', 'a\0b', '/a\0b', '/\ud800', `/${'x'.repeat(3000)}`].flatMap((mountpoint) => [
     ask(`resizeDisk ${JSON.stringify(mountpoint).slice(0, 20)}`, /^mountpoint must /, DISK, {
       input: { mountpoint, size: 1 },
@@ -239,6 +245,32 @@ const operators: BadInput[] = [
       input: { mountpoint: '/nowhere', size },
     }),
   ),
+  ...[
+    'x',
+    'quota-used:',
+    'quota-used:-2',
+    'quota-used:9999999999999999999',
+    'quota-used:1 OR 1=1',
+    '__proto__:1',
+  ].flatMap((place) => {
+    const after = Buffer.from(place).toString('base64');
+    const finding = `(after: "${after}")`;
+    return [
+      ask(`findings after ${place}`, /^Invalid cursor: /, `{ doctorFindings${finding} { edges { cursor } } }`),
+      ask(`repairs after ${place}`, /^Invalid cursor: /, `mutation { repairFindings${finding} { ${FAILED} } }`),
+    ];
+  }),
+  ask(
+    'findings after a kind that is none',
+    /^after must be a place among the findings, not "no-kind"$/,
+    `{ doctorFindings(after: "${Buffer.from('no-kind:1').toString('base64')}") { edges { cursor } } }`,
+  ),
+  ask(
+    'repairs after a kind that is none',
+    /^after must be a place among the findings, not "no-kind"$/,
+    `mutation { repairFindings(after: "${Buffer.from('no-kind:1').toString('base64')}") { ${FAILED} } }`,
+  ),
+  ask('findings backwards', /read forwards/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
   ask('a medium that is none', /^medium must be one of /, VOLUME, { input: { all: true, medium: '__proto__' } }),
   ask('neither names nor all', /^names must be given, or else all/, VOLUME, { input: { medium: 'lto-8' } }),
   ask('no names', /^names must be given, or else all/, VOLUME, { input: { names: [], medium: 'lto-8' } }),

@@ -9,11 +9,9 @@ import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
-import { counterFaults } from '../../operations/doctor/counters.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
-import { holdUnserved, queueFaults, recallLost } from '../../operations/doctor/queue.js';
-import { userFaults } from '../../operations/doctor/users.js';
-import { volumeFaults } from '../../operations/doctor/volumes.js';
+import { recallLost } from '../../operations/doctor/queue.js';
+import { rowFaults } from '../../operations/doctor/rows.js';
 import { findOpenMount } from '../disk/exposure.js';
 import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
@@ -66,9 +64,9 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
     if (away instanceof Error) yield tellAway(exam, disk, away);
     else yield* examineMount(ctx, disk);
   }
-  for (const fault of [...counterFaults, ...userFaults, holdUnserved]) yield* findFaults(ctx, fault, exam);
-  yield* findFaults(ctx, { ...recallLost, repair: repairLost }, exam);
-  for (const fault of [...queueFaults, ...volumeFaults]) yield* findFaults(ctx, fault, exam);
+  for (const fault of rowFaults) {
+    yield* findFaults(ctx, fault === recallLost ? { ...fault, repair: repairLost } : fault, exam);
+  }
   yield* examineCopies(ctx, exam);
   yield* examineStanding(ctx, exam);
   yield* examineUnheld(ctx, exam);

@@ -10,7 +10,7 @@ import { UserError } from '../../errors.js';
 import { type Operation, policy } from '../policy.js';
 
 /** What the right to change something is asked for, and changes nothing. */
-const reading = ['estimateRequest', 'listTokens', 'listAudit'] as const satisfies readonly Operation[];
+const reading = ['estimateRequest', 'listTokens', 'listAudit', 'listFindings'] as const satisfies readonly Operation[];
 
 type Reading = (typeof reading)[number];
 type Writing = {

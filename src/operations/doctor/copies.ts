@@ -16,7 +16,7 @@ import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
 import { forgetCopies, isBeingRemoved } from '../disks/removals.js';
 import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
-import type { FaultKind } from './findings.js';
+import type { FoundKind } from './findings.js';
 
 /**
  * Restored files whose copies are gone are on tape again, and recalled for whoever holds them, where nothing was written of
@@ -120,7 +120,7 @@ export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Pro
 }
 
 /** Restored files that nobody holds, and that no pass will come to. The engine lets them go. */
-export const restoredUnheld: Omit<FaultKind, 'repair'> = {
+export const restoredUnheld: FoundKind = {
   kind: 'restored-without-hold',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
       'none, and a copy of ' || f.size || ' bytes' AS found
@@ -131,7 +131,7 @@ export const restoredUnheld: Omit<FaultKind, 'repair'> = {
 };
 
 /** A file that counts as on disk, and is perhaps on none. */
-export const copyUnnoted: Omit<FaultKind, 'repair'> = {
+export const copyUnnoted: FoundKind = {
   kind: 'copy-unnoted',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
       'the disk of its copy, which was changed by hand' AS expected, 'no disk' AS found

@@ -22,16 +22,21 @@ export interface Fault {
   found: string;
 }
 
-/** Faults of one kind: how rows are compared with what they should be, and mended. */
-export interface FaultKind {
+/** Faults of one kind: how rows are compared with what they should be. */
+export interface FoundKind {
   kind: string;
   /** It may be found for a moment where nothing is wrong: only what is found again a while later is a fault. */
   isPassing?: true;
   /**
    * A query of the next faults after a key, in one statement, so that what runs meanwhile is seen before or after a step
    * and never in the middle of it.
+   * @param after a bigint
    */
-  find(after: bigint, limit: number): Sql;
+  find(after: Sql, limit: number): Sql;
+}
+
+/** The same, and how they are mended. */
+export interface FaultKind extends FoundKind {
   /** Judges again under the locks and mends what is still wrong. Calling twice is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
@@ -45,37 +50,66 @@ export const PASSING_MS = 2000;
 export async function* findFaults(
   ctx: Context,
   fault: FaultKind,
-  options: { repair: boolean },
+  { repair }: { repair: boolean },
 ): AsyncGenerator<Finding> {
-  const find = async (after: bigint) => (await ctx.db.pool.query<Fault>(fault.find(after, PAGE))).rows;
-  const before = fault.isPassing && new Set((await find(-1n)).map(({ key }) => key));
-  if (before?.size === 0) return;
-  if (before) await sleep(PASSING_MS);
-  for (let after = -1n; ; ) {
-    const found = await find(after);
-    const faults = before ? found.filter(({ key }) => before.has(key)) : found;
-    const mends = options.repair && faults.length > 0;
-    if (mends) {
-      await fault.repair(
-        ctx,
-        faults.map((fault) => fault.key),
-      );
-    }
-    const left = mends ? new Set((await find(after)).map((fault) => fault.key)) : undefined;
-    for (const { key, thing, expected, found } of faults) {
-      yield { kind: fault.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
-    }
-    if (found.length < PAGE) return;
-    after = found.at(-1)?.key ?? after;
+  const ask = async (statement: Sql) => (await ctx.db.pool.query<Fault>(statement)).rows;
+  const mend = repair ? (keys: readonly bigint[]) => fault.repair(ctx, keys) : undefined;
+  for (let after: bigint | undefined = -1n; after !== undefined; ) {
+    const page: FaultPage = await findPage(fault, { after, limit: PAGE }, { ask, mend });
+    for (const { key: _, ...finding } of page.findings) yield finding;
+    after = page.next;
   }
 }
 
+export interface FaultPage {
+  findings: (Finding & Pick<Fault, 'key'>)[];
+  /** The key after which the next page begins; undefined when all of the kind was looked at. */
+  next: bigint | undefined;
+}
+
+/** What is asked of the database, and what mends, where anything is to be mended. */
+export interface FaultWays {
+  ask(statement: Sql): Promise<Fault[]>;
+  mend?: ((keys: readonly bigint[]) => Promise<void>) | undefined;
+}
+
+/** The next faults of a kind. What passes by itself is looked for twice. */
+export async function findPage(
+  fault: FoundKind,
+  { after, limit }: { after: bigint; limit: number },
+  { ask, mend }: FaultWays,
+): Promise<FaultPage> {
+  const find = () => ask(fault.find(sql`${after}::bigint`, limit));
+  let found = await find();
+  let faults = found;
+  if (fault.isPassing && found.length > 0) {
+    const before = keysOf(found);
+    await sleep(PASSING_MS);
+    found = await find();
+    faults = found.filter(({ key }) => before.has(key));
+  }
+  const isMended = mend !== undefined && faults.length > 0;
+  if (isMended) await mend(faults.map(({ key }) => key));
+  const left = isMended ? keysOf(await find()) : undefined;
+  const findings = faults.map(({ key, thing, expected, found }) => {
+    return { key, kind: fault.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
+  });
+  return { findings, next: found.length < limit ? undefined : found.at(-1)?.key };
+}
+
+function keysOf(faults: readonly Fault[]): Set<bigint> {
+  return new Set(faults.map(({ key }) => key));
+}
+
 /** How much the checks look at, so that silence is not mistaken for health. */
-export async function countLookedAt(ctx: Context): Promise<Record<string, bigint>> {
-  const { rows } = await ctx.db.pool.query<Record<string, bigint>>(
-    sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
-       (SELECT count(*) FROM hold) + (SELECT coalesce(sum(cardinality(file_ids)), 0)::bigint FROM hold_bundle) AS holds, (SELECT count(*) FROM recall) AS recalls,
-       (SELECT count(*) FROM restore_disk) AS disks`,
-  );
-  return rows[0] ?? {};
+export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
+  (SELECT count(*) FROM hold) + (SELECT coalesce(sum(cardinality(file_ids)), 0)::bigint FROM hold_bundle) AS holds,
+  (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
+
+/** How many of each. */
+export type LookedAt = Record<'quotas' | 'requests' | 'holds' | 'recalls' | 'disks', bigint>;
+
+export async function countLookedAt(ctx: Context): Promise<LookedAt | undefined> {
+  const { rows } = await ctx.db.pool.query<LookedAt>(lookedAt);
+  return rows[0];
 }

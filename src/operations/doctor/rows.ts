@@ -1,0 +1,199 @@
+/**
+ * All that the doctor finds by rows alone, for whoever may touch no disk, as a gateway: page by page, one look at a time, each
+ * bounded in time and given up when its reader has gone. What is mended only where the restore disks are is found all the same.
+ */
+import { performance } from 'node:perf_hooks';
+import type { Deed } from '../../audit.js';
+import type { Context } from '../../context.js';
+import { readAtLength } from '../../database/snapshot.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { InvalidInputError, quote, UnavailableError } from '../../errors.js';
+import { audited, auditedRun } from '../audit/audited.js';
+import { readHostsOf } from '../disks/measurements.js';
+import { allow } from '../policy.js';
+import { copyUnnoted, restoredUnheld } from './copies.js';
+import { counterFaults } from './counters.js';
+import {
+  type Fault,
+  type FaultKind,
+  type Finding,
+  type FoundKind,
+  findPage,
+  type LookedAt,
+  lookedAt,
+} from './findings.js';
+import { holdUnserved, queueFaults, recallLost } from './queue.js';
+import { userFaults } from './users.js';
+import { volumeFaults } from './volumes.js';
+
+/** In this order: what is mended by one is looked at by the next ones. */
+export const rowFaults: readonly FaultKind[] = [
+  ...counterFaults,
+  ...userFaults,
+  holdUnserved,
+  recallLost,
+  ...queueFaults,
+  ...volumeFaults,
+];
+
+type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;
+const allFaults: readonly AnyFault[] = [...rowFaults, copyUnnoted, restoredUnheld];
+
+/** Their repair looks at restore disks; that of the first does so where its drive only has to be taken over. */
+const hostFaults: readonly AnyFault[] = [recallLost, copyUnnoted, restoredUnheld];
+
+/** Where a finding stands in the list: kind after kind, and by the rows. */
+export interface FindingPlace {
+  kind: string;
+  key: bigint;
+}
+
+export interface RowFinding extends Finding, FindingPlace {
+  /** It is not mended by rows alone, and a host that has the restore disks may mend it. */
+  needsHost: boolean;
+}
+
+export interface FindingPage {
+  findings: RowFinding[];
+  /** Where the next page begins; undefined when all was looked at. */
+  next: FindingPlace | undefined;
+}
+
+interface PageInput {
+  after?: FindingPlace | undefined;
+  limit: number;
+  /** Elapsed time after which the page ends, and the next one goes on; one step is made at least. */
+  ms?: number;
+}
+
+/** Far less than anybody waits for an answer. */
+const PAGE_MS = 20_000;
+
+/**
+ * @param reader aborts when nobody waits for them any more
+ * @throws InvalidInputError; UnavailableError while another look is under way here, or nobody waits any more
+ */
+export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
+  allow(ctx, 'listFindings');
+  return await inTurn(ctx, () => walk(ctx, page, { repair: false, reader }));
+}
+
+/** The same, each mended before it is given, as far as rows are what is wrong. Calling twice is safe. */
+export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
+  const deed: Deed = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } };
+  const describe = ({ findings }: FindingPage) => ({
+    found: findings.length,
+    repaired: findings.filter(({ isRepaired }) => isRepaired).length,
+    kinds: [...new Set(findings.map(({ kind }) => kind))], // and no names: these would outlive who is forgotten
+  });
+  return await audited(ctx, deed, async () => {
+    allow(ctx, 'repairFindings');
+    startOfWalk(page.after);
+    return await inTurn(ctx, () => auditedRun(ctx, deed, () => walk(ctx, page, { repair: true, reader }), describe));
+  });
+}
+
+interface Turn {
+  caller: string;
+  since: string;
+}
+
+const turns = new WeakMap<Context['db'], Turn>();
+
+/** Each may be a search through all files and holds, and two that mend would only wait for each other. */
+async function inTurn<T>(ctx: Context, work: () => Promise<T>): Promise<T> {
+  const taken = turns.get(ctx.db);
+  if (taken) {
+    const { caller, since } = taken;
+    throw new UnavailableError(
+      'busy',
+      `another look of the doctor is under way, for ${quote(caller)}, since ${since}Z`,
+    );
+  }
+  turns.set(ctx.db, { caller: ctx.caller.name, since: ctx.now() });
+  try {
+    return await work();
+  } finally {
+    turns.delete(ctx.db);
+  }
+}
+
+interface Walk {
+  repair: boolean;
+  reader: AbortSignal | undefined;
+}
+
+async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how: Walk): Promise<FindingPage> {
+  const begun = performance.now();
+  const findings: RowFinding[] = [];
+  let [index, key] = startOfWalk(after);
+  for (let fault = allFaults[index]; fault && findings.length < limit; fault = allFaults[index]) {
+    const step = await look(ctx, fault, { after: key, limit: limit - findings.length }, how);
+    if (!step) break;
+    findings.push(...step.findings);
+    if (step.next === undefined) index++;
+    key = step.next ?? -1n;
+    if (performance.now() - begun >= ms) break;
+  }
+  const kind = allFaults[index]?.kind;
+  return { findings, next: kind === undefined ? undefined : { kind, key } };
+}
+
+/** @throws InvalidInputError */
+function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigint] {
+  if (!after) return [0, -1n];
+  const index = allFaults.findIndex(({ kind }) => kind === after.kind);
+  if (index < 0) throw new InvalidInputError('after', `must be a place among the findings, not ${quote(after.kind)}`);
+  return [index, after.key];
+}
+
+/** @returns undefined where the reader has gone: of what was mended before it is still to be noted what came of it */
+async function look(
+  ctx: Context,
+  fault: AnyFault,
+  page: { after: bigint; limit: number },
+  { repair, reader }: Walk,
+): Promise<{ findings: RowFinding[]; next: bigint | undefined } | undefined> {
+  const { repair: repairFault } = fault;
+  const ask = (statement: Sql) => readAtLength(ctx, ({ query }) => query<Fault>(statement), reader);
+  const mend = repair && repairFault ? (keys: readonly bigint[]) => repairFault(ctx, keys) : undefined;
+  try {
+    const { findings, next } = await findPage(fault, page, { ask, mend });
+    const isForHost = hostFaults.includes(fault);
+    return { next, findings: findings.map((each) => ({ ...each, needsHost: isForHost && !each.isRepaired })) };
+  } catch (error) {
+    if (repair && reader?.aborted) return undefined;
+    throw error;
+  }
+}
+
+/** How much all of it looks at. @param reader aborts when nobody waits for it any more */
+export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<LookedAt> {
+  allow(ctx, 'listFindings');
+  const [row] = await readAtLength(ctx, ({ query }) => query<LookedAt>(lookedAt), reader);
+  if (!row) throw new Error('nothing was counted');
+  return row;
+}
+
+/** So many restore disks are named. */
+const NAMED = 20;
+
+/** Which restore disks nobody has looked at for any of this, and where that is done, for people; null where there is none. */
+export async function tellUnseen(ctx: Context): Promise<string | null> {
+  allow(ctx, 'listFindings');
+  const { rows } = await ctx.db.pool.query<{ id: number; mountpoint: string }>(
+    sql`SELECT k.id, k.mountpoint FROM restore_disk k ORDER BY k.mountpoint LIMIT ${NAMED + 1}`,
+  );
+  if (rows.length === 0) return null;
+  const named = rows.slice(0, NAMED);
+  const hosts = await readHostsOf(
+    ctx,
+    named.map(({ id }) => id),
+  );
+  const disks = named.map(({ id, mountpoint }) => {
+    const on = hosts.get(id) ?? [];
+    return on.length === 0 ? mountpoint : `${mountpoint} (${on.join(', ')})`;
+  });
+  const more = rows.length > NAMED ? ', and more' : '';
+  return `not looked at here: ${disks.join(', ')}${more}; run "tapegate doctor" on a host that has them, with DATABASE_URL`;
+}
