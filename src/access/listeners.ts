@@ -11,22 +11,24 @@ interface Listener {
   address: string;
   port: number;
   uid: number;
+  /** Its number (inode). */
+  socket: string;
 }
 
 const LISTEN = '0A';
 
 /**
- * Is whoever listens there one of some users, or root? Linux alone tells (`/proc/net/tcp`, proc(5)); elsewhere nobody can say,
- * and it counts as such. Where nothing is seen to listen, as from another network namespace, it does not. What is answered may
- * be over in the next moment: whoever listens by then has taken the place of a server that has just ended.
+ * Who listens there. Linux alone tells (`/proc/net/tcp`, proc(5)); elsewhere nobody can say. Where nothing is seen to listen, as
+ * from another network namespace, there is nobody. What is answered may be over in the next moment: whoever listens by then has taken the
+ * place of a server that has just ended.
  * @param host a loopback address, or `localhost`
+ * @returns whoever may be met, each of whom may answer; undefined where nobody can say
  */
-export async function isListenerOf(host: string, port: number, users: readonly number[]): Promise<boolean> {
-  if (process.platform !== 'linux') return true;
+export async function findListeners(host: string, port: number): Promise<Listener[] | undefined> {
+  if (process.platform !== 'linux') return undefined;
   const listeners = (await Promise.all(['/proc/net/tcp', '/proc/net/tcp6'].map(readListeners))).flat();
   const addresses = host === 'localhost' ? ['127.0.0.1', '::1'] : [host];
-  const met = addresses.flatMap((address) => findMet(listeners, normalize(address), port));
-  return met.length > 0 && met.every(({ uid }) => uid === 0 || users.includes(uid));
+  return addresses.flatMap((address) => findMet(listeners, normalize(address), port));
 }
 
 /** Who listens at an address itself goes before who listens at all of them. */
@@ -49,10 +51,10 @@ async function readListeners(file: string): Promise<Listener[]> {
     throw error;
   });
   return text.split('\n').flatMap((line) => {
-    const [, local = '', , state, , , , uid = ''] = line.trim().split(/\s+/);
+    const [, local = '', , state, , , , uid = '', , socket = ''] = line.trim().split(/\s+/);
     const [address = '', port = ''] = local.split(':');
     if (state !== LISTEN) return [];
-    return [{ address: normalize(readAddress(address)), port: Number.parseInt(port, 16), uid: Number(uid) }];
+    return [{ address: normalize(readAddress(address)), port: Number.parseInt(port, 16), uid: Number(uid), socket }];
   });
 }
 

@@ -22,14 +22,20 @@ const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
  * user than ourselves and root it is taken by root alone, which works for the user as whom the server runs.
  */
 export async function readOperatorToken(dataDir: string): Promise<OperatorToken | undefined> {
+  const found = await readOwnFile(operatorTokenFile(dataDir));
+  return found && { secret: found.text.trim(), owner: found.owner };
+}
+
+/** The same of any file in DATA_DIR. */
+export async function readOwnFile(name: string): Promise<{ text: string; owner: number } | undefined> {
   let file: FileHandle | undefined;
   try {
-    file = await open(operatorTokenFile(dataDir), FLAGS);
+    file = await open(name, FLAGS);
     const stats = await file.stat();
     const self = process.geteuid?.() ?? stats.uid;
     const isTrusted = self === 0 || stats.uid === 0 || stats.uid === self;
     if (!stats.isFile() || !isTrusted || (stats.mode & 0o077) !== 0) return undefined;
-    return { secret: (await file.readFile('utf8')).trim(), owner: stats.uid };
+    return { text: await file.readFile('utf8'), owner: stats.uid };
   } catch (error) {
     if (['ENOENT', 'EACCES', 'ENOTDIR', 'ELOOP', 'ENXIO'].includes(codeOf(error) ?? '')) return undefined;
     throw error;

@@ -1,5 +1,6 @@
 /** What a command shows of its caller: a token, which is never an argument. */
-import { isListenerOf } from '../access/listeners.js';
+import { isNotedGateway } from '../access/gateway-file.js';
+import { findListeners } from '../access/listeners.js';
 import { readOperatorToken } from '../access/operator-token-file.js';
 import { isLoopback } from '../address-ranges.js';
 import { type Environment, readDataDir } from '../config.js';
@@ -25,17 +26,21 @@ async function findKeptToken(url: string, env: Environment): Promise<string | un
 }
 
 /**
- * It is shown to a server of this very host only, and not to whoever happens to listen on its port: while the server does not
- * run, that may be any user. Root may read the token, we may, and so may its owner, as whom the server runs: nobody else gets
- * it. A caller without it is an ordinary one.
+ * It is shown to a gateway that was started with this very DATA_DIR only, and not to whoever happens to listen on its port: while
+ * the gateway does not run, that may be any user, and a tunnel of our own to another host. Nobody gets it who could not read it: root,
+ * ourselves, and its owner, as whom the gateway runs. A caller without it is an ordinary one.
  */
 async function findOperatorToken(url: string, env: Environment): Promise<string | undefined> {
   const { protocol, hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
   if (!isLoopback(host)) return undefined;
-  const known = await readOperatorToken(readDataDir(env));
+  const dataDir = readDataDir(env);
+  const known = await readOperatorToken(dataDir);
   if (!known) return undefined;
   const number = Number(port || (protocol === 'https:' ? 443 : 80));
-  const users = [known.owner, ...(process.getuid ? [process.getuid()] : [])];
-  return (await isListenerOf(host, number, users)) ? known.secret : undefined;
+  const users = [0, known.owner, ...(process.getuid ? [process.getuid()] : [])];
+  const met = await findListeners(host, number);
+  if (met?.length === 0 || met?.some(({ uid }) => !users.includes(uid))) return undefined;
+  const sockets = met?.map(({ socket }) => socket);
+  return (await isNotedGateway(dataDir, number, sockets)) ? known.secret : undefined;
 }

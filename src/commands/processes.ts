@@ -144,6 +144,7 @@ async function startParts(
   closers.unshift(async () => stopKeeping());
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
+  closers.unshift(await noteListening(ctx, gateway));
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
 }
 
@@ -157,6 +158,20 @@ async function leaveOperatorToken(ctx: Context): Promise<() => void> {
     );
   await ensureOperatorToken(ctx).catch(onError);
   return keepOperatorToken(ctx, onError);
+}
+
+/** So that commands run here show the operator's token to this gateway, and to nothing else that may listen on its port one day. */
+async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Promise<void>> {
+  if (!ctx.config.access.auth.has('token')) return async () => {};
+  const { noteGateway } = await import('../access/gateway-file.js');
+  const { protocol, port } = new URL(url);
+  const number = Number(port || (protocol === 'https:' ? 443 : 80));
+  return await noteGateway(ctx.config.dataDir, number).catch((error) => {
+    ctx.log.warn(
+      `commands here need a token, since DATA_DIR does not say where this gateway listens: ${messageOf(error)}`,
+    );
+    return async () => {};
+  });
 }
 
 /** In processes of its own, but for a back end whose volumes are in the memory of this one. */

@@ -1,12 +1,13 @@
 /** To whom commands show the operator's token of a host. */
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, chownSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
-import { isListenerOf } from '../../src/access/listeners.js';
+import { findListeners } from '../../src/access/listeners.js';
 import { startApp } from '../support/app.js';
 import { cleanUp, makeDataDir, runCli, startProcess, startServer, stop } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -31,15 +32,27 @@ afterAll(() => cleanUp());
 
 /** Says with which Authorization it was asked; in a process of its own, which may be another user's. */
 const LISTENER = `
-const [host] = process.argv.slice(1);
+const [host, at, dir] = process.argv.slice(1);
+const fs = require('node:fs');
+const socketOf = (fd) => { try { return fs.readlinkSync('/proc/self/fd/' + fd).match(/^socket:\\[(.*)\\]$/)?.[1] ?? []; } catch { return []; } };
+const noteGateway = (port) => {
+  const boot = fs.readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  const note = { boot, sockets: fs.readdirSync('/proc/self/fd').flatMap(socketOf), pid: process.pid };
+  fs.writeFileSync(dir + '/gateway-' + require('node:os').hostname() + '-' + port + '.json', JSON.stringify(note), { mode: 0o600 });
+};
 const server = require('node:http').createServer((req, res) => {
   process.stdout.write('asked with ' + (req.headers.authorization ?? 'nothing') + '\\n');
   res.setHeader('Content-Type', 'application/json').end('{"data":{"tokens":{"edges":[],"pageInfo":{"hasNextPage":false,"endCursor":null}}}}');
 });
-server.listen(0, host, () => process.stdout.write('port ' + server.address().port + '\\n'));`;
+server.listen(Number(at), host, () => {
+  const { port } = server.address();
+  if (dir) noteGateway(port);
+  process.stdout.write('port ' + port + '\\n');
+});`;
 
-async function listenAs(uid: number | undefined, host: string) {
-  const running = startProcess(process.execPath, ['-e', LISTENER, host], {
+/** @param more.noted DATA_DIR of the gateway that it says to be */
+async function listenAs(uid: number | undefined, host: string, { noted = '', at = 0 } = {}) {
+  const running = startProcess(process.execPath, ['-e', LISTENER, host, String(at), noted], {
     ...(uid !== undefined && { uid }),
     cwd: '/',
   });
@@ -48,7 +61,8 @@ async function listenAs(uid: number | undefined, host: string) {
 }
 
 async function shownTo(uid: number | undefined, host: string, name: string): Promise<string | undefined> {
-  const { running, port } = await listenAs(uid, host);
+  if (uid !== undefined) chmodSync(dir, 0o777);
+  const { running, port } = await listenAs(uid, host, { noted: dir });
   const env = { TAPEGATE_URL: `http://${name}:${port}`, DATA_DIR: dir, HOME: dir };
   expect(await runCli(['token', 'list', '--json'], { env })).toMatchObject({ code: 0 });
   running.child.kill('SIGKILL');
@@ -64,7 +78,7 @@ const ways = [
   ['127.0.0.1', 'localhost'],
 ];
 
-test.each(ways)('a server of ours at %s is shown the token at %s', async (host, name) => {
+test.each(ways)('a gateway of ours at %s is shown the token at %s', async (host, name) => {
   expect(await shownTo(undefined, host, name)).toBe('Bearer tapegate_secret');
 });
 
@@ -75,6 +89,23 @@ test.runIf(isRoot).each(ways)("another user's server at %s is not shown the toke
 test.runIf(isRoot)('a server that runs as the owner of the token is shown it to root, too', async () => {
   chownSync(path.join(dir, 'operator.token'), NOBODY, NOBODY);
   expect(await shownTo(NOBODY, '127.0.0.1', '127.0.0.1')).toBe('Bearer tapegate_secret');
+});
+
+test('what else of ours listens where a gateway did, such as a tunnel to another host, is not shown it', async () => {
+  const dataDir = path.join(dir, 'data');
+  const gateway = await startServer('start', { env: { DATA_DIR: dataDir, AUTH: 'token', DEMO: 'off', ENGINE: 'off' } });
+  const env = { TAPEGATE_URL: gateway.url, DATA_DIR: dataDir, HOME: dir };
+  const ask = () => runCli(['token', 'list', '--json'], { env });
+  expect(await ask()).toMatchObject({ code: 0, stdout: expect.stringContaining('operator') });
+  const at = Number(new URL(gateway.url).port);
+  const note = path.join(dataDir, `gateway-${hostname()}-${at}.json`);
+  const noted = readFileSync(note);
+  await stop(gateway);
+  writeFileSync(note, noted, { mode: 0o600 }); // as after a kill
+  const { running } = await listenAs(undefined, '127.0.0.1', { at });
+  await ask();
+  expect(running.stdout()).toContain('asked with nothing');
+  running.child.kill('SIGKILL');
 });
 
 test('what is no file is not waited for', async () => {
@@ -90,10 +121,9 @@ test('who listens at one address alone is not met at another, and nobody is wher
   server = createServer().listen(0, '127.0.0.1');
   await new Promise((resolve) => server?.once('listening', resolve));
   const { port } = server.address() as AddressInfo;
-  expect(await isListenerOf('127.0.0.1', port, [own])).toBe(true);
-  expect(await isListenerOf('127.0.0.2', port, [own])).toBe(false);
-  expect(await isListenerOf('::1', port, [own])).toBe(false);
-  if (!isRoot) expect(await isListenerOf('127.0.0.1', port, [own + 1])).toBe(false);
+  expect(await findListeners('127.0.0.1', port)).toMatchObject([{ uid: own, socket: expect.stringMatching(/^\d+$/) }]);
+  expect(await findListeners('127.0.0.2', port)).toEqual([]);
+  expect(await findListeners('::1', port)).toEqual([]);
 });
 
 /** A file system of 1 MB, where mounting is allowed. */
