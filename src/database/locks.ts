@@ -65,6 +65,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   removeQuota: ['quota'],
   forgetUser: ['request', 'quota', 'letter'],
   // who comes in
+  forgetLatecomers: [],
   createToken: [],
   revokeToken: [],
   // the restore area; recalls that wait for room are woken without waiting for any

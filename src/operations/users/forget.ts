@@ -3,6 +3,7 @@
  * are figures that belong to nobody. All of it is one transaction, so that none is half forgotten.
  */
 import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { lockQuotaAlone, lockRequests } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -12,6 +13,9 @@ import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
+
+/** What a process has written and nobody sees yet is there by then. */
+const ON_ITS_WAY_MS = 500;
 
 /** By which the doctor knows a user that was forgotten. */
 export const FORGOTTEN = 'forgotten-';
@@ -47,17 +51,25 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     await ctx.refusals.settle(); // what is counted has the name as well
-    return await transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, { user, pseudonym, note }));
+    const addresses = await readAddresses(ctx, user);
+    const person: Person = { user, owners: ownerNamesOf(user), pseudonym, addresses };
+    const result = await transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, note));
+    await forgetLatecomers(ctx, person);
+    return result;
   });
 }
 
-async function forgetPerson(
-  ctx: Context,
-  tx: Transaction,
-  { user, pseudonym, note }: { user: string; pseudonym: string; note: Note },
-): Promise<ForgetResult> {
-  const owners = ownerNamesOf(user);
-  const person: Person = { user, owners, pseudonym, addresses: await readAddresses(tx, user) };
+/** What others had counted was perhaps on its way to the database as they were told. */
+async function forgetLatecomers(ctx: Context, person: Person): Promise<void> {
+  await sleep(ON_ITS_WAY_MS);
+  await transaction(ctx.db.pool, 'forgetLatecomers', async (tx) => {
+    await forgetUses(tx, person);
+    await forgetInAudit(tx, person);
+  });
+}
+
+async function forgetPerson(ctx: Context, tx: Transaction, person: Person, note: Note): Promise<ForgetResult> {
+  const { user, pseudonym } = person;
   await lockRequests(tx, ofPerson(person));
   await lockQuotaAlone(tx, sql`q."user" = ${user}`);
   await refuseLive(ctx, tx, user);
@@ -65,11 +77,8 @@ async function forgetPerson(
   const quotas = await forgetQuota(ctx, tx, person);
   const letters = await forgetLetters(tx, person);
   const tokens = await forgetTokens(ctx, tx, person);
-  const others = await forgetSuspensions(tx, person);
-  const [audit] = await tx.query<{ count: number }>(
-    sql`SELECT forget_in_audit(${user}, ${person.addresses}::text[], ${pseudonym}) AS count`,
-  );
-  const auditRows = audit?.count ?? 0;
+  const others = (await forgetSuspensions(tx, person)) + (await forgetUses(tx, person));
+  const auditRows = await forgetInAudit(tx, person);
   if (quotas + requests + letters + tokens + others + auditRows === 0) {
     throw new NotFoundError(`there is nothing of user ${quote(user)}`);
   }
@@ -93,8 +102,8 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
 }
 
 /** Of the quota, of requests that are charged to it or that the user made, and what the audit has of earlier ones; none that is another's. */
-async function readAddresses(tx: Transaction, user: string): Promise<string[]> {
-  const rows = await tx.query<{ address: string }>(
+async function readAddresses(ctx: Context, user: string): Promise<string[]> {
+  const { rows } = await ctx.db.pool.query<{ address: string }>(
     sql`SELECT DISTINCT a.address FROM (
           SELECT q.email FROM quota q WHERE q."user" = ${user}
           UNION ALL
@@ -150,8 +159,18 @@ async function forgetQuota(ctx: Context, tx: Transaction, { user, owners, pseudo
     sql`UPDATE path_rule p SET name = replace(p.name, ${user}, ${pseudonym})
         WHERE p.kind = 'USER' AND p.name = ANY(${owners}::text[]) RETURNING p.id`,
   );
-  const uses = await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`);
-  return rows.length + members.length + rules.length + uses.length;
+  return rows.length + members.length + rules.length;
+}
+
+async function forgetUses(tx: Transaction, { user }: Person): Promise<number> {
+  return (await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`)).length;
+}
+
+async function forgetInAudit(tx: Transaction, { user, addresses, pseudonym }: Person): Promise<number> {
+  const [row] = await tx.query<{ count: number }>(
+    sql`SELECT forget_in_audit(${user}, ${addresses}::text[], ${pseudonym}) AS count`,
+  );
+  return row?.count ?? 0;
 }
 
 /** Mail that was not sent by then is not sent any more. */

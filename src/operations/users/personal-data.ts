@@ -40,6 +40,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'PathBundle.paths': 'path',
   'Recall.checksum': 'nobody',
   'LeftBehind.checksum': 'nobody',
+  'MadeFolder.path': 'path',
   'LegacyUse.endpoint': 'nobody',
   'LegacyUse.address': 'address',
   'LegacyUse.user': 'name',
