@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { PatternSet } from '../../src/operations/requests/pattern-set.js';
 
 const LETTERS = ['a', 'b', '/', '.', 'é', '\u{1F600}', '\u{1F601}'];
@@ -18,8 +18,14 @@ function findOneByOne(patterns: readonly string[], paths: readonly string[]): st
   );
 }
 
+function createSet(patterns: readonly string[]): PatternSet {
+  const set = new PatternSet();
+  for (const [id, pattern] of patterns.entries()) set.add({ id, pattern });
+  return set;
+}
+
 function findTogether(patterns: readonly string[], paths: readonly string[]): string[] {
-  const set = new PatternSet(patterns.map((pattern, id) => ({ id, pattern })));
+  const set = createSet(patterns);
   return [...set.find(paths)].flat().map(({ id, path }) => `${id} in ${path}`);
 }
 
@@ -38,12 +44,37 @@ test.each([1, 2, 3, 4, 5])('patterns are found in those paths that hold them, an
   expect(findTogether(patterns, paths).sort()).toEqual(expected.sort());
 });
 
-test('a pattern that is in no path costs no search, though its letters are in some', () => {
-  const paths = Array.from({ length: 1000 }, (_, n) => `/archive/project/run-${n}/output.nc`);
-  const patterns = Array.from({ length: 1000 }, (_, n) => `/archive/project/walk-${n}/`);
-  const set = new PatternSet(patterns.map((pattern, id) => ({ id, pattern })));
-  // one list for each group of paths, to breathe
-  expect([...set.find(paths)]).toEqual([[], [], [], []]);
+test('a pattern is found once in a path that holds it more often, and found again in the next', () => {
+  expect(findTogether(['ab', 'ab', 'abababab'], ['ababababab', '/ab'])).toEqual([
+    '0 in 0',
+    '1 in 0',
+    '2 in 0',
+    '0 in 1',
+    '1 in 1',
+  ]);
+});
+
+const FOLDER = '/archive/project/a-folder-with-a-name-of-more-than-seventy-letters-as-there-are-some/';
+const digits = (n: number) => String(n).padStart(4, '0');
+
+test.each([
+  ['begins as some', (n: number) => `/archive/project/walk-${digits(n)}/`],
+  ['ends with a whole folder', (n: number) => `${digits(n)}${FOLDER}`],
+  ['begins with a whole folder', (n: number) => `${FOLDER}${digits(n + 5000)}`],
+  ['is of two pieces of paths', (n: number) => `${FOLDER}run-${digits(n % 1000)}${FOLDER}run-`],
+  ['is of pieces that overlap', (n: number) => `-${digits(n % 1000)}/output.nc/archive/run-${digits(n % 1000)}/output`],
+])('a pattern that %s and is in no path is compared with none', (_, build) => {
+  const paths = Array.from({ length: 1000 }, (_, n) => `${FOLDER}run-${digits(n)}/output.nc/archive/run-all/output`);
+  const patterns = Array.from({ length: 1000 }, (_, n) => build(n));
+  const set = createSet(patterns);
+  const compare = [vi.spyOn(String.prototype, 'includes'), vi.spyOn(String.prototype, 'startsWith')];
+  const found = [...set.find(paths)].flat();
+  const count = compare.reduce((sum, { mock }) => sum + mock.calls.length, 0);
+  expect({ found, count }).toEqual({ found: [], count: 0 });
+});
+
+afterEach(() => {
+  vi.restoreAllMocks();
 });
 
 test('no patterns and no paths give nothing', () => {

@@ -25,11 +25,30 @@ export async function findMatched(tx: Transaction, files: Sql, isStanding: Sql):
       sql`SELECT r.id, r.pattern FROM request r WHERE r.pattern <> '' AND ${isStanding} AND r.id > ${after}
           ORDER BY r.id LIMIT ${GROUP}`,
     );
-    if (patterns.length > 0) await matchFiles(tx, files, new PatternSet(patterns));
+    if (patterns.length > 0) await matchFiles(tx, files, await buildSet(patterns));
     if (patterns.length < GROUP) break;
     after = patterns.at(-1)?.id ?? after;
   }
   await tx.query(sql`ANALYZE matched`);
+}
+
+async function buildSet(patterns: readonly Pattern[]): Promise<PatternSet> {
+  const [set, breath] = [new PatternSet(), createBreath()];
+  for (const pattern of patterns) {
+    set.add(pattern);
+    await breath();
+  }
+  return set;
+}
+
+/** @returns what lets others do something when it is time */
+function createBreath(): () => Promise<void> {
+  let since = performance.now();
+  return async () => {
+    if (performance.now() - since < BREATH_MS) return;
+    await breathe();
+    since = performance.now();
+  };
 }
 
 async function matchFiles(tx: Transaction, files: Sql, patterns: PatternSet): Promise<void> {
@@ -41,7 +60,7 @@ async function matchFiles(tx: Transaction, files: Sql, patterns: PatternSet): Pr
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path FROM tape_file f WHERE f.id IN (${files})`,
   );
-  let since = performance.now();
+  const breath = createBreath();
   for (let isMore = true; isMore; ) {
     const page = await tx.query<{ id: bigint; path: string }>(sql`FETCH ${raw(String(PAGE))} FROM new_path`);
     for (const matches of patterns.find(page.map(({ path }) => path))) {
@@ -50,9 +69,7 @@ async function matchFiles(tx: Transaction, files: Sql, patterns: PatternSet): Pr
         found.fileIds.push((page[path] as { id: bigint }).id);
       }
       if (found.fileIds.length >= BATCH) await store();
-      if (performance.now() - since < BREATH_MS) continue;
-      await breathe();
-      since = performance.now();
+      await breath();
     }
     isMore = page.length === PAGE;
   }
