@@ -34,7 +34,7 @@ const ATTEMPTS = 5;
  */
 export async function openFolder(ctx: Context, place: CopyPlace, onDisk: OnDisk = (call) => call()): Promise<Folder> {
   for (let attempt = 1; ; attempt++) {
-    const { folder, half, missing, error } = await onDisk(() => look(place));
+    const { folder, half, missing, error } = await onDisk(() => lookForFolder(place));
     if (half.length > 0) await finishMaking(ctx, place, half, onDisk);
     if (folder) return folder;
     if (attempt === ATTEMPTS) throw error;
@@ -52,7 +52,7 @@ interface Look {
   error?: unknown;
 }
 
-async function look(place: CopyPlace): Promise<Look> {
+async function lookForFolder(place: CopyPlace): Promise<Look> {
   const root = await rootOf(place);
   const dir = path.dirname(place.path);
   const exposure = await findExposure(root, dir);

@@ -82,13 +82,16 @@ export class OpenFolders {
     return (place) => this.failureOf(place);
   }
 
+  /** May folders have been made for a place? */
+  hasTried(place: CopyPlace): boolean {
+    return this.tried.has(path.join(place.mountpoint, path.dirname(place.path)));
+  }
+
   /**
    * Removes the folders that were made for a place to which nothing came, as far as they are empty. Never rejects.
    * @returns false where that is to be tried again
    */
   async tidy(place: CopyPlace): Promise<boolean> {
-    const key = path.join(place.mountpoint, path.dirname(place.path));
-    if (!this.tried.has(key)) return true;
     const removed = removeEmptyFolders(this.ctx, place, (call) => ofDisk(this.calls, place, call));
     return await removed.then(...isDone);
   }

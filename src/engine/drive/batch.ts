@@ -114,14 +114,28 @@ class BatchRun {
     const failureOf = await this.folders.sync();
     const settleOne = async ({ recall, signal, outcome }: EndedRecall) => {
       if (outcome.kind === 'standing') return outcome;
-      if (outcome.kind !== 'restored')
-        return (await this.folders.tidy(recall)) ? outcome : { ...outcome, isUnseen: true };
+      if (outcome.kind !== 'restored') return (await this.tidy(recall)) ? outcome : { ...outcome, isUnseen: true };
       const failure = failureOf(recall);
       if (failure) return await this.judge(recall, new UnseenError(messageOf(failure), { cause: failure }), signal);
       this.work.disks.succeeded(recall.diskId);
       return outcome;
     };
     return await Promise.all(ended.map(settleOne));
+  }
+
+  /**
+   * Removes the folders that were made for a recall to which nothing came. A lease ends by its time, and this with it: the database may hang.
+   * @returns false where that is left to others
+   */
+  private async tidy(recall: RunningRecall): Promise<boolean> {
+    const { signal } = this.lease;
+    if (!this.folders.hasTried(recall)) return true;
+    if (signal.aborted) return false;
+    const done = new AbortController();
+    const isOver = new Promise<boolean>((resolve) => {
+      signal.addEventListener('abort', () => resolve(false), { once: true, signal: done.signal });
+    });
+    return await Promise.race([this.folders.tidy(recall), isOver]).finally(() => done.abort());
   }
 
   /** How a recall ends that has failed. Never rejects. */
