@@ -48,6 +48,12 @@ export class Line {
         super.connect((error: unknown) => callback(error && toUnavailable(error), this));
       }
 
+      /** A pool tells its query by this event, and not by the query's own end, that the connection has broken under it. */
+      // biome-ignore lint/suspicious/noExplicitAny: as it is declared
+      override emit(event: string | symbol, ...given: any[]): boolean {
+        return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
+      }
+
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
       override query(query: any, ...rest: any[]): any {
         const inner = query?.types;

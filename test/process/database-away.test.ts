@@ -1,6 +1,7 @@
 /** What is told, and what goes on, while the database hangs or is not there. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
+import type { Duplex } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, expect, inject, test } from 'vitest';
 import { startEmbedded } from '../../src/database/embedded.js';
@@ -137,6 +138,16 @@ test('connections that break are made anew, and a database that is there is not 
   await waitFor('an answer', async () => (await get(app, '/quota/alice')).status === 200);
   await ready(app);
   expect(lines).toEqual([]);
+});
+
+test('a connection that breaks while a statement is sent says no more than that the database does not answer', async () => {
+  const { pool } = app.ctx.db;
+  const broken = () => Object.assign(new Error('write EPIPE'), { code: 'EPIPE', syscall: 'write' });
+  pool.once('acquire', (client) => {
+    const { stream } = (client as unknown as { connection: { stream: Duplex } }).connection;
+    process.nextTick(() => stream.destroy(broken()));
+  });
+  await expect(pool.query('SELECT pg_sleep(1)')).rejects.toThrow(AWAY);
 });
 
 test('a lease ends by its time while the database hangs, and the file is brought back afterwards', async () => {
