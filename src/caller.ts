@@ -26,6 +26,8 @@ export interface Caller {
   groups: readonly string[];
   /** Whose requests it may see. */
   reads: Quotas;
+  /** It changes nothing, whatever its roles. */
+  isReadOnly?: boolean;
   /** For whom it may ask for files, and change what it has asked for. */
   acts: Quotas;
   /** For whom it may change what others have asked for. */

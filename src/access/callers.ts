@@ -59,6 +59,7 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
     way,
     roles,
     groups,
+    isReadOnly,
     reads: seesAll ? 'all' : acts,
     acts: isReadOnly ? NONE : doesAll ? 'all' : acts,
     manages: isReadOnly ? NONE : doesAll ? 'all' : manages,

@@ -132,11 +132,16 @@ export async function* follow<Value>(
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment),
     retryAttempts: 0,
-    fetchFn: (...request: Parameters<typeof fetch>) =>
-      fetch(...request).catch((error) => {
+    fetchFn: async (...request: Parameters<typeof fetch>) => {
+      try {
+        const answer = await fetch(...request);
+        if (answer.status === 401) refusal = await readRefusal(answer.clone());
+        return answer;
+      } catch (error) {
         refusal = error;
         throw error;
-      }),
+      }
+    },
   });
   try {
     for await (const result of client.iterate<Value>({ query, variables })) {
@@ -145,10 +150,19 @@ export async function* follow<Value>(
       if (result.data) yield readIntegers(result.data);
     }
   } catch (error) {
-    throw error instanceof CommandError ? error : new ConnectionError(formatNetworkError(url, refusal ?? error));
+    if (error instanceof CommandError) throw error;
+    throw refusal instanceof CommandError ? refusal : new ConnectionError(formatNetworkError(url, refusal ?? error));
   } finally {
     client.dispose();
   }
+}
+
+/** Why a token is good no longer: another try helps nobody. */
+async function readRefusal(answer: Response): Promise<CommandError> {
+  const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
+  return toCommandError(
+    errors[0] ?? { message: 'the server asks for a token', extensions: { code: 'UNAUTHENTICATED' } },
+  );
 }
 
 interface GraphqlError {
@@ -159,6 +173,7 @@ interface GraphqlError {
 
 /** What an error of GraphQL means here. */
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
+  if (extensions?.code === 'UNAUTHENTICATED') return new CommandError(`${message} ("tapegate login" keeps a token)`);
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
   // below the mutation's own field the change is made, and only its answer failed
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);

@@ -88,6 +88,7 @@ async function setRule(url: string, given: Given, options: RuleOptions): Promise
   const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
   if (options.json) printJson(rule);
   else printLine(`${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`);
+  if (rule.kind !== 'EVERYBODY') noteLine(`nobody else may, but whom other rules for ${rule.prefix} name`);
   if (rule.filesBelow === 0)
     noteLine(`the catalogue has no file below ${rule.prefix} now: see that it is the one that is meant`);
   for (const { prefix, filesBelow } of rule.alike) {

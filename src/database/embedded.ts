@@ -114,7 +114,7 @@ async function leave(server: Server, presence: pg.Client): Promise<void> {
 function prepare(options: EmbeddedOptions): Server {
   const dataDir = path.resolve(options.dataDir);
   const user = findServerUser(dataDir);
-  fs.mkdirSync(path.dirname(dataDir), { recursive: true, mode: 0o755 }); // whatever the umask is, nobody else may write in it
+  makeFolder(path.dirname(dataDir)); // whatever the umask is, nobody else may write in it
   // Root may keep its data where the server's user cannot search, and PostgreSQL takes paths of up to 1,023 bytes. The
   // server starts in that directory, and the kernel leads it back there through its own link, whatever lies above.
   const isHidden = Buffer.byteLength(dataDir) > 900 || (user.uid !== undefined && !isReachable(path.dirname(dataDir)));
@@ -139,6 +139,18 @@ function prepare(options: EmbeddedOptions): Server {
   if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) initialise(server);
   if (isHidden || isLong) server.socket = findShortSocket(server);
   return server;
+}
+
+/** Level by level: where nobody can make a folder though the one above is there, as in /proc, Node's own tries for ever. */
+function makeFolder(dir: string): void {
+  if (fs.existsSync(dir)) return;
+  makeFolder(path.dirname(dir));
+  try {
+    fs.mkdirSync(dir, { mode: 0o755 });
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST')
+      throw new Error(`${dir} cannot be made (DATA_DIR): ${messageOf(error)}`, { cause: error });
+  }
 }
 
 /** What a process on Linux works in. */

@@ -89,6 +89,8 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
 };
 
+const READ_ONLY = "do that: it reads only, and nothing that is an operator's";
+
 /** Whether a caller may call an operation at all, whatever it is called with. */
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
@@ -99,6 +101,7 @@ export function may(caller: Caller, operation: Operation): boolean {
 
 /** Why a caller may not call an operation at all. */
 export function refusal(caller: Caller, operation: Operation): ForbiddenError {
+  if (caller.isReadOnly) return new ForbiddenError(caller.name, READ_ONLY);
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
@@ -109,6 +112,7 @@ export function refusal(caller: Caller, operation: Operation): ForbiddenError {
 export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation, user?: string): void {
   if (!may(caller, operation)) throw refusal(caller, operation);
   if (user === undefined || hasQuota(caller.acts, user)) return;
+  if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
 }
 
@@ -129,6 +133,7 @@ export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Oper
   allow({ caller }, operation);
   const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === ownerOf(caller);
   if (isOwn || hasQuota(caller.manages, request.user)) return;
+  if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(
     caller.name,
     `change request ${request.id} of user ${quote(request.user)}, which somebody else has made`,
@@ -143,6 +148,7 @@ export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Oper
   allow({ caller }, operation);
   if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
   if (hasQuota(caller.manages, user)) return;
+  if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}`);
 }
 

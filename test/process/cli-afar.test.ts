@@ -283,7 +283,7 @@ test('rule set says what it meets in the catalogue, and warns where that is noth
   expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
     done(
       `user ann may fetch what is below ${nfc}\n`,
-      `the catalogue has no file below ${nfc} now: see that it is the one that is meant\n` +
+      `nobody else may, but whom other rules for ${nfc} name\nthe catalogue has no file below ${nfc} now: see that it is the one that is meant\n` +
         "1 file below a folder that looks the same and is written otherwise (Unicode), for which this rule does not hold: $'/e\\u0301te\\u0301'\n",
     ),
   );

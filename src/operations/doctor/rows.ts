@@ -128,7 +128,7 @@ async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how
   const findings: RowFinding[] = [];
   let [index, key] = startOfWalk(after);
   for (let fault = allFaults[index]; fault && findings.length < limit; fault = allFaults[index]) {
-    const step = await lookInto(ctx, fault, { after: key, limit: limit - findings.length }, how);
+    const step = await examineKind(ctx, fault, { after: key, limit: limit - findings.length }, how);
     if (!step) break;
     findings.push(...step.findings);
     if (step.next === undefined) index++;
@@ -148,7 +148,7 @@ function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigi
 }
 
 /** @returns undefined where the reader has gone: of what was mended before it is still to be noted what came of it */
-async function lookInto(
+async function examineKind(
   ctx: Context,
   fault: AnyFault,
   page: { after: bigint; limit: number },
