@@ -228,6 +228,25 @@ test('what a program from before has not counted is counted anew by an engine', 
   expect(await mendCounts(app.ctx)).toBe(0);
 });
 
+test('who is counted wrongly is counted anew before anything is refused, and is not looked at again for a minute', async () => {
+  let now = '2026-11-20T10:00:00';
+  await start({ openRequests: 2, standingPatterns: 1, awaitedPaths: 9 }, { now: () => now });
+  const miscount = (columns: string) => app.ctx.db.pool.query(`UPDATE quota SET ${columns} WHERE "user" = 'alice'`);
+  await miscount('standing_patterns = 1');
+  const pattern = await made(app, { quota: 'alice', pattern: '/a' });
+  expect(await readCounts()).toEqual([1, 0, 1]);
+  await cancel(app, pattern);
+  await miscount('open_requests = 2');
+  const message = 'user "alice" would have 3 open requests, and may have 2 at once (OPEN_REQUESTS)';
+  expect(await update(app, { id: pattern, retention: later })).toMatchObject({ __typename: 'LimitReached', message });
+  now = '2026-11-20T10:01:00';
+  expect(await update(app, { id: pattern, retention: later })).toMatchObject({ __typename: 'Request' });
+  await miscount('awaited_paths = 9');
+  now = '2026-11-20T10:02:00';
+  await made(app, { quota: 'alice', files: ['/b'] });
+  expect(await readCounts()).toEqual([2, 1, 1]);
+});
+
 test('a quota that was removed and is there again has the counts of what lives', async () => {
   await start({ openRequests: 1 });
   await cancel(app, await made(app, { quota: 'alice', files: ['/a'] }));

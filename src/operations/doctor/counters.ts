@@ -11,6 +11,7 @@ import { transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
 import { ringRoom } from '../disks/disks.js';
 import { countsOfQuota } from '../quotas/counts.js';
+import { isCountedWrongly, recountQuotas } from '../quotas/recounts.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
 import { type FaultKind, findFaults } from './findings.js';
 
@@ -42,16 +43,8 @@ const quotaCounts: FaultKind = {
       format(${countWords}, c.requests, c.paths, c.patterns) AS expected,
       format(${countWords}, q.open_requests, q.awaited_paths, q.standing_patterns) AS found
     FROM quota q CROSS JOIN LATERAL (${countsOfQuota}) c
-    WHERE q.id > ${after} AND (c.requests, c.paths, c.patterns) <> (q.open_requests, q.awaited_paths, q.standing_patterns)
-    ORDER BY q.id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairQuotaCounts', async (tx) => {
-      const isOne = sql`q.id = ANY(${keys}::int[])`;
-      await lockQuotas(tx, isOne);
-      await tx.query(
-        sql`UPDATE quota q SET (open_requests, awaited_paths, standing_patterns) = (${countsOfQuota}) WHERE ${isOne}`,
-      );
-    }),
+    WHERE q.id > ${after} AND ${isCountedWrongly} ORDER BY q.id LIMIT ${limit}`,
+  repair: (ctx, keys) => recountQuotas(ctx, sql`q.id = ANY(${keys}::int[])`),
 };
 
 /**

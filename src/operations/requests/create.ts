@@ -12,6 +12,7 @@ import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, findQuota } from '../quotas/charges.js';
 import { addCounts, checkCounts, countIn, countsOf } from '../quotas/counts.js';
+import { asCounted } from '../quotas/recounts.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { endOverdue } from './ends.js';
 import { holdListed, holdMatching, type Wish } from './first-files.js';
@@ -42,7 +43,7 @@ export interface CreateRequestInput extends LimitsInput {
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   return await audited(ctx, { operation: 'createRequest', kind: 'REQUEST', object: '', given: input }, (note) =>
-    create(ctx, input, note),
+    asCounted(ctx, () => create(ctx, input, note)),
   );
 }
 

@@ -11,6 +11,7 @@ import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
 import { checkCounts, countIn, countsOf, countUnknown } from '../quotas/counts.js';
+import { asCounted } from '../quotas/recounts.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { unpackRequest } from './compaction.js';
 import { endOverdue, endRequests } from './ends.js';
@@ -41,7 +42,7 @@ export interface UpdateRequestInput extends LimitsInput {
 export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
   const { id, ...rest } = input;
   await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, (note) =>
-    update(ctx, input, note),
+    asCounted(ctx, () => update(ctx, input, note)),
   );
   return id;
 }
