@@ -48,7 +48,7 @@ export function checkEventStream(text: string): string | undefined {
   const messages = text.split('\n\n').slice(0, -1);
   for (const message of messages) {
     if (message === ':') continue;
-    const [, event, data = ''] = /^event: (next|complete)\n(?:id: \d+\n)?data:(.*)$/.exec(message) ?? [];
+    const [, event, data = ''] = /^event: (next|complete)\n(?:id: \d+\n)?data:([^\n]*)$/.exec(message) ?? [];
     if (event === undefined) return `no event: ${message.slice(0, 200)}`;
     if (data === '') continue;
     const value: unknown = parseJson(data);
