@@ -387,7 +387,15 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'audit-missing',
     'a change that was confirmed twice and has one row',
     async ({ outside }) => {
-      outside.asked = new Map([[nameDeed('cancelRequest', ids.cancelled), { times: 2, confirmed: 2 }]]);
+      outside.asked = new Map([[nameDeed('createRequest', ids.cancelled), { times: 2, confirmed: 2 }]]);
+    },
+  ],
+  [
+    'audit-missing',
+    'a request is cancelled, and nobody has done it',
+    async ({ run }) => {
+      await run('ALTER TABLE audit DISABLE TRIGGER audit_guard_rows');
+      await run(`DELETE FROM audit WHERE operation = 'cancelRequest' AND object = '${ids.cancelled}'`);
     },
   ],
   [
