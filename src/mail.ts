@@ -45,6 +45,15 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
   return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
 }
 
+/** The text of a letter whose request has ended while it waited, for its turn or for a mail server. */
+export function composeLate({ body, createdAt }: { body: string; createdAt: string }): string {
+  return text([
+    `This was written at ${formatTime(createdAt)}. The request has ended since, and its files may be on disk no longer.`,
+    '',
+    body.trimEnd(),
+  ]);
+}
+
 function composeFirst(facts: MailFacts): Mail {
   const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
   const lines = [

@@ -6,6 +6,7 @@
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { codeOf, isExhausted, messageOf } from '../errors.js';
+import { composeLate } from '../mail.js';
 import {
   claimMail,
   hasSender,
@@ -21,10 +22,12 @@ import { addSeconds, secondsBetween } from '../time.js';
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * A letter that a server refuses for now, again and again, is given up when it is so old: RFC 5321, section 4.5.4.1, has a
- * client try for four or five days at least. A server that is away costs no letter, however long.
+ * A letter that a server refuses for now, again and again, is given up so long after the first time: RFC 5321, section 4.5.4.1,
+ * has a client try for four or five days at least. A server that is away costs no letter, however long.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
+/** Nor is it given up before so many times: where many letters wait for their turn, there are days between two tries. */
+const DEFERRALS = 10;
 
 /** How sending ends. */
 export interface MailSignals {
@@ -58,15 +61,16 @@ async function send(
   letter: Letter,
   abort: AbortSignal,
 ): Promise<SendResult> {
+  const body = letter.isLate ? composeLate(letter) : letter.body;
   if (!transport) {
-    ctx.log.info({ to: letter.recipient, subject: letter.subject, body: letter.body }, 'mail (SMTP_URL is not set)');
+    ctx.log.info({ to: letter.recipient, subject: letter.subject, body }, 'mail (SMTP_URL is not set)');
     return { state: 'LOGGED' };
   }
   const message = {
     from: ctx.config.mailFrom,
     to: { name: '', address: letter.recipient },
     subject: letter.subject,
-    text: letter.body,
+    text: body,
     messageId: letter.messageId,
     date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
     headers: { 'Auto-Submitted': 'auto-generated' },
@@ -79,13 +83,24 @@ async function send(
     const reason = describeFailure(error, ctx.config.smtpUrl);
     ctx.log.warn({ to: letter.recipient, error: reason }, 'mail was not taken');
     if (isRefused(error)) return { state: 'REJECTED', error: reason };
-    if (isDeferred(error) && secondsBetween(letter.createdAt, ctx.now()) >= DEFERRED_SECONDS) {
+    if (isDeferred(error) && isGivenUp(letter, ctx.now())) {
       return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
     }
     const failures = hasNoSocket(error) ? 0 : letter.attempts;
     const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(failures, PAUSES_SECONDS.length - 1)];
-    return { state: 'PENDING', error: reason, nextTryAt: addSeconds(ctx.now(), pause ?? 0) };
+    return {
+      state: 'PENDING',
+      error: reason,
+      nextTryAt: addSeconds(ctx.now(), pause ?? 0),
+      isDeferred: isDeferred(error),
+    };
   }
+}
+
+/** @param letter is refused for now once more */
+function isGivenUp({ deferredSince, deferrals }: Letter, now: string): boolean {
+  if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
+  return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
 }
 
 /** Has this process too many files open, which says nothing of the server? nodemailer keeps the code of a system error beside its own. */

@@ -6,7 +6,7 @@ import { sendMail } from '../../src/engine/notify.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMailTransport } from '../../src/mail.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { secondsBetween } from '../../src/time.js';
+import { addSeconds, secondsBetween } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
@@ -53,8 +53,8 @@ async function startRaw(onConnection: Parameters<typeof createServer>[1]): Promi
 }
 
 /** A request that finds nothing, so that its last mail is due at once. */
-function askForMail(name: string): Promise<number> {
-  const fields = { files: [`/${name}`], notify_on_last_file: `${name}@example.org`, retention: '2099-01-01' };
+function askForMail(name: string, retention = '2099-01-01'): Promise<number> {
+  const fields = { files: [`/${name}`], notify_on_last_file: `${name}@example.org`, retention };
   return makeRequest(app, { quota: 'alice', ...fields });
 }
 
@@ -171,6 +171,36 @@ test('a recipient that is refused for now without end is given up after five day
   expect(given.last_error).toMatch(/^given up after 5 days: .*mailbox full/);
   const { rows } = await app.ctx.db.pool.query<{ created_at: string }>('SELECT created_at FROM notification');
   expect(secondsBetween(rows[0]?.created_at ?? '', clock.now())).toBeGreaterThanOrEqual(5 * 86_400);
+});
+
+test('a letter that has waited for long is not given up at its first refusal for now, nor at its fourth', async () => {
+  const server = await startServer({
+    onRcptTo: (_address, _session, callback) => callback(new Refusal(451, 'greylisted')),
+  });
+  const transport = createMailTransport(server.url);
+  closers.push(async () => transport.close());
+  const id = await askForMail('queued');
+  const last_error = expect.stringMatching(/^(?!given up).*greylisted/);
+  for (let attempts = 1; attempts <= 4; attempts++) {
+    clock.advance(6 * 86_400);
+    await sendMail(app.ctx, transport, { stop: never, abort: never });
+    expect(await readLetter(id)).toMatchObject({ state: 'PENDING', attempts, last_error });
+  }
+});
+
+test('a letter that is sent when its request has ended says so, and from when it is', async () => {
+  const server = await startServer();
+  const transport = createMailTransport(server.url);
+  closers.push(async () => transport.close());
+  await askForMail('lives');
+  await askForMail('ended', addSeconds(clock.now(), 3600));
+  clock.advance(3601);
+  await sendMail(app.ctx, transport, { stop: never, abort: never });
+  const [lives, ended] = ['lives@example.org', 'ended@example.org'].map(
+    (address) => server.mails.find(({ to }) => to.includes(address))?.body.split('\n')[0],
+  );
+  expect(lives).toMatch(/^Your request \d+ \("\/lives"\) matches no file/);
+  expect(ended).toMatch(/^This was written at [-:0-9 ]{19} UTC\. The request has ended since/);
 });
 
 test('an engine without a mail server leaves the letters to one that has it, also while that one is away', async () => {

@@ -5,6 +5,7 @@ import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
+import { isLive } from '../conditions.js';
 import { findTurn, useTurn } from './turns.js';
 
 export interface Letter {
@@ -15,12 +16,18 @@ export interface Letter {
   messageId: string;
   attempts: number;
   createdAt: string;
+  /** When a server first refused it for now; null where none did. */
+  deferredSince: string | null;
+  /** How often that was. */
+  deferrals: number;
+  /** Its request has ended since it was written. */
+  isLate: boolean;
 }
 
 export type SendResult =
   | { state: 'SENT' | 'LOGGED' }
   | { state: 'REJECTED'; error: string }
-  | { state: 'PENDING'; error: string; nextTryAt: string };
+  | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
 /** A letter in hand is left to who has it for so long; whoever sends has to end before, with the pauses of a slow database. */
 const CLAIM_SECONDS = 180;
@@ -64,7 +71,9 @@ async function claimOldest(
           SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${now} AND ${which}
           ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}
         ) due WHERE m.id = due.id
-        RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt"`,
+        RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt",
+          m.deferred_since AS "deferredSince", m.deferrals,
+          NOT EXISTS (SELECT FROM request r WHERE r.id = m.request_id AND ${isLive} AND r.retention > ${now}) AS "isLate"`,
   );
   return found;
 }
@@ -75,11 +84,13 @@ async function noteMail(
   letter: Letter,
   { result, claimedUntil }: { result: SendResult; claimedUntil: string },
 ): Promise<void> {
-  const { error = null, nextTryAt = null } = { error: undefined, nextTryAt: undefined, ...result };
+  const none = { error: null, nextTryAt: null, isDeferred: false };
+  const { error, nextTryAt, isDeferred } = { ...none, ...result };
   const isOver = result.state === 'SENT' || result.state === 'LOGGED';
   await ctx.db.pool.query(
     sql`UPDATE notification SET state = ${result.state}, attempts = attempts + 1, last_error = ${error},
-          next_try_at = coalesce(${nextTryAt}::timestamp, next_try_at),
+          next_try_at = coalesce(${nextTryAt}::timestamp, next_try_at), deferrals = deferrals + ${isDeferred ? 1 : 0}::int,
+          deferred_since = CASE WHEN ${isDeferred} THEN coalesce(deferred_since, ${ctx.now()}::timestamp) ELSE deferred_since END,
           sent_at = CASE WHEN ${result.state === 'SENT'} THEN ${ctx.now()}::timestamp END
         WHERE id = ${letter.id} AND state = 'PENDING' AND (${isOver} OR next_try_at = ${claimedUntil})`,
   );
