@@ -26,6 +26,8 @@ export interface Database {
   longReads: LongReads;
   /** Who may look in the other pool whether a list is short. */
   looks: LongReads;
+  /** Who may wait in the other pool for the catalogue's lock. */
+  takers: LongReads;
   /** For signs of life, which must not wait in line behind anything. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
@@ -86,13 +88,14 @@ const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
   const [line, clock] = [new Line(), new DatabaseClock()];
+  const { statementMs = STATEMENT_MS } = options;
   const exact: pg.ClientConfig = {
     ...config,
     types: exactTypes,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     connectionTimeoutMillis: CONNECT_MS,
-    statement_timeout: options.statementMs ?? STATEMENT_MS,
+    statement_timeout: statementMs,
   };
   const bounded = { ...exact, Client: line.Client };
   const pool = new WatchedPool({
@@ -102,8 +105,8 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   });
   const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
   const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
-  // half of the connections, so that what is no list never waits for lists
-  const looks = Math.max(Math.ceil(pool.options.max / 2), 1);
+  // half of the connections, so that what is no list never waits for lists, nor what makes no request for an import
+  const half = Math.max(Math.ceil(pool.options.max / 2), 1);
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
@@ -113,7 +116,14 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     pool,
     streamPool,
     longReads: new LongReads({ ...places, places: streamPool.options.max, waitMs: LONG_READ_WAIT_MS }),
-    looks: new LongReads({ ...places, places: looks, waitMs: CONNECT_MS, what: 'lists' }),
+    looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
+    takers: new LongReads({
+      ...places,
+      places: half,
+      waitMs: statementMs,
+      what: 'requests',
+      doing: 'making',
+    }),
     vitalPool,
     prisma,
     pulse,

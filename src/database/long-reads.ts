@@ -3,6 +3,8 @@
  * places than are left for the others, so that the next one always finds one: the first to come gets half of them at most, the
  * second half of the rest. While somebody waits, readers that take next to nothing lose their places: each holds a snapshot, and
  * a few of them would keep all others from long lists for as long as they like.
+ *
+ * Whoever makes requests has places of the same kind, which nobody loses: an import may keep them for as long as it takes.
  */
 import { OverShareError, UnavailableError } from '../errors.js';
 import { type LeastPace, ReaderPace } from './reader-pace.js';
@@ -34,6 +36,8 @@ interface Options {
   least: LeastPace;
   /** For people, in the plural. */
   what: string;
+  /** What is done with them, where that is not reading. */
+  doing?: string;
 }
 
 /** How often it is looked whether a reader has become slow while somebody waits. */
@@ -107,10 +111,11 @@ export class LongReads {
   }
 
   private refusal({ share }: Reader): UnavailableError {
-    const { what } = this.options;
+    const { what, doing } = this.options;
     const own = this.countOf(share);
-    if (own === 0) return new UnavailableError('busy', `too many readers are at ${what}`);
-    return new OverShareError(`you are reading ${own} ${what} already`);
+    const who = doing === undefined ? 'readers' : 'others';
+    if (own === 0) return new UnavailableError('busy', `too many ${who} are at ${what}`);
+    return new OverShareError(`you are ${doing ?? 'reading'} ${own} ${what} already`);
   }
 
   /** As many as others wait for: of those who have most places, and of one's own. */

@@ -3,12 +3,13 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import type { LeastPace } from '../../src/database/reader-pace.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
-import { call, errorBody, get, makeRequest, read } from '../support/rest.js';
+import { call, errorBody, get, makeRequest, post, put, read } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
 /** A list of 16 MB is more than the buffers of a connection take. */
@@ -116,6 +117,31 @@ test('one who has many lists looked for leaves connections for all that is no li
       expect(small.ctx.db.pool.waitingCount).toBe(0);
       return { lists };
     });
+  } finally {
+    await small.close();
+  }
+});
+
+test('one who makes and revives many requests during an import leaves connections for everybody else, and gets all of them', async () => {
+  const small = await startApp({ database: { poolSize: 6 } });
+  try {
+    await addQuota(small.ctx, 'alice', 1000n);
+    const ended = await makeRequest(small, { quota: 'alice', files: ['/a'] });
+    await put(small, ended, { quota: 'alice', retention: '2020-01-01' });
+    const { catalogue } = advisoryKeys;
+    const { answers } = await whileLocked(
+      small,
+      `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${catalogue})`,
+      async (waiters) => {
+        const revived = put(small, ended, { quota: 'alice', retention: '2999-01-01' });
+        const made = Array.from({ length: 12 }, (_, n) => post(small, { quota: 'alice', files: [`/new/${n}`] }));
+        await waiters(2);
+        expect((await get(small, '/quota/alice')).status).toBe(200);
+        expect(small.ctx.db.pool.waitingCount).toBe(0);
+        return { answers: [revived, ...made] };
+      },
+    );
+    expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(13).fill(200));
   } finally {
     await small.close();
   }

@@ -18,6 +18,7 @@ import { endOverdue } from './ends.js';
 import { holdListed, holdMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
 import { type LimitsInput, readLimits } from './limits.js';
+import { takeTurn } from './turn.js';
 
 /** The REST contract, 4.3: five days after the request is made. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -49,10 +50,19 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 
 async function create(ctx: Context, input: CreateRequestInput, note: Note): Promise<number> {
   const now = ctx.now();
-  const { wish, label, retention, limits, user, addresses } = checkRequest(input, now);
+  const checked = checkRequest(input, now);
+  const { wish, user } = checked;
   allow(ctx, 'createRequest', user);
   checkWishSize(ctx, wish);
   await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
+  return await takeTurn(ctx, () => store(ctx, { ...checked, now }, note));
+}
+
+async function store(
+  ctx: Context,
+  { wish, label, retention, limits, user, addresses, now }: ReturnType<typeof checkRequest> & { now: string },
+  note: Note,
+): Promise<number> {
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
     const quota = await findQuota(tx, user);
     const least = countsOf(wish, 0);

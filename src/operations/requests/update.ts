@@ -20,6 +20,7 @@ import { joinAwaitedOf, joinRequest } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
+import { takeTurn } from './turn.js';
 
 /** A limit of null is taken away. */
 export interface UpdateRequestInput extends LimitsInput {
@@ -56,7 +57,8 @@ async function update(ctx: Context, input: UpdateRequestInput, note: Note): Prom
   // only then may files join: others need not wait for an import
   const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
   // a request may end just now, after it was looked at
-  if (!(await tryUpdate(ctx, input, { given, joins, note }))) await tryUpdate(ctx, input, { given, joins: true, note });
+  if (!joins && (await tryUpdate(ctx, input, { given, joins, note }))) return;
+  await takeTurn(ctx, () => tryUpdate(ctx, input, { given, joins: true, note }));
 }
 
 /** Without a lock: has the request ended, or should it have? */
