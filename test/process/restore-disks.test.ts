@@ -344,9 +344,7 @@ test.skipIf(small === undefined)(
     const id = await ask('/full/a');
     const reason = await waitForReason('/full/a');
     expect(reason).toEqual({ class: 'SPACE', error: expect.stringContaining('ENOSPC') });
-    expect(readdirSync(mountpoint).sort()).toEqual(
-      [ballast, path.join(mountpoint, markerName), `${mountpoint}/full`].map((name) => path.basename(name)).sort(),
-    );
+    expect(readdirSync(mountpoint).sort()).toEqual([path.basename(ballast), markerName].sort());
     rmSync(ballast);
     await eventually('the file', () => isComplete(id));
     expect(readFileSync(path.join(mountpoint, 'full/a'))).toEqual(Buffer.from(contents.get('/full/a') ?? []));

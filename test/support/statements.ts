@@ -19,7 +19,8 @@ export async function recordStatements(work: () => Promise<unknown>, { isFeedToo
     const statement = { text: typeof first === 'string' ? first : (first as { text: string }).text, rows: 0 };
     statements.push(statement);
     const note = (result: unknown) => {
-      statement.rows = (result as pg.QueryResult | undefined)?.rows.length ?? 0;
+      const [end] = [result].flat().slice(-1) as (pg.QueryResult | undefined)[]; // several statements have several
+      statement.rows = end?.rows.length ?? 0;
       return result;
     };
     if (typeof last === 'function')
