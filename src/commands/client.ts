@@ -6,7 +6,7 @@ import { environment, readServerUrl } from '../config.js';
 import { codeOf } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';
-import { CommandError, ConnectionError, describeNetworkError } from './failure.js';
+import { CommandError, ConnectionError, describeNetworkError, NotKnownError } from './failure.js';
 import { nameOption } from './option-names.js';
 
 /**
@@ -173,7 +173,7 @@ interface GraphqlError {
 
 /** What an error of GraphQL means here. */
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
-  if (extensions?.code === 'UNAUTHENTICATED') return new CommandError(`${message} ("tapegate login" keeps a token)`);
+  if (extensions?.code === 'UNAUTHENTICATED') return new NotKnownError(message);
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
   // below the mutation's own field the change is made, and only its answer failed
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);

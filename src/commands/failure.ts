@@ -14,6 +14,17 @@ export class CommandError extends Error {
   }
 }
 
+/** The server does not know who asks. */
+export class NotKnownError extends CommandError {
+  /** In the server's words. */
+  readonly reason: string;
+
+  constructor(reason: string) {
+    super(`${reason} ("tapegate login" keeps a token)`);
+    this.reason = reason;
+  }
+}
+
 /** The command was given what it cannot take. */
 export class UsageError extends CommandError {
   constructor(message: string) {

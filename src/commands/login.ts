@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { isLoopback } from '../address-ranges.js';
 import { environment } from '../config.js';
 import { askAs, readUrl } from './client.js';
-import { CommandError, UsageError } from './failure.js';
+import { CommandError, NotKnownError, UsageError } from './failure.js';
 import { changeKept, type Kept, keep, readKept } from './kept-tokens.js';
 import { noteLine, printLine } from './output.js';
 
@@ -49,7 +49,9 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   // a token that is not known there is told now, and not by the next command
-  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, '{ __typename }');
+  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, '{ __typename }').catch((error) => {
+    throw error instanceof NotKnownError ? new CommandError(error.reason) : error;
+  });
 }
 
 async function tellKept(url: string, kept: Kept): Promise<void> {

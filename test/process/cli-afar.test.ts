@@ -129,7 +129,7 @@ test('a token is made, with itself alone on standard output, and is good until i
   ]);
   expect(await run('token', 'revoke', id)).toEqual(done(`token ${id} of user ann is revoked\n`));
   expect(await runCli(['quota', 'list'], { env, cwd: dir })).toEqual(
-    refused(1, 'the token is not known here, has expired or was revoked'),
+    refused(1, 'the token is not known here, has expired or was revoked ("tapegate login" keeps a token)'),
   );
   expect((await run('token', 'list')).stdout).toContain('revoked 20');
   expect(await run('token', 'revoke', '999999')).toEqual(refused(1, 'there is no token with id 999999'));
@@ -165,7 +165,7 @@ test('only an operator operates', async () => {
   ]) {
     expect([args, await runCli(args, { env, cwd: dir })]).toEqual([
       args,
-      refused(1, `"vera" may not do that: it takes an operator's token`),
+      refused(1, `"vera" may not do that: it reads only, and nothing that is an operator's`),
     ]);
   }
 });
