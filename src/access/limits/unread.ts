@@ -19,7 +19,10 @@ export function boundRest(req: IncomingMessage, res: ServerResponse, seconds: nu
       if (socket.bytesRead - read < LEAST_BYTES || looks >= MOST_LOOKS) socket.destroy();
       read = socket.bytesRead;
     }, seconds * 1000).unref();
-    const stop = () => clearInterval(look);
+    const stop = () => {
+      clearInterval(look);
+      socket.off('close', stop); // one connection has many requests
+    };
     req.once('end', stop);
     socket.once('close', stop);
   });
