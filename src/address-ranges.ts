@@ -6,11 +6,16 @@ export type AddressRanges = readonly string[];
 
 /** Separated by commas or spaces; undefined where one of them is neither an address nor a range. */
 export function parseRanges(text: string): AddressRanges | undefined {
-  const ranges = text.split(/[\s,]+/).filter((range) => range !== '');
+  const ranges = splitRanges(text);
   return ranges.length > 0 && ranges.every(isRange) ? ranges : undefined;
 }
 
-function isRange(text: string): boolean {
+/** As they are written, be they ranges or not. */
+export function splitRanges(text: string): string[] {
+  return text.split(/[\s,]+/).filter((range) => range !== '');
+}
+
+export function isRange(text: string): boolean {
   const [, address = '', prefix] = /^([^/]*)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
   const family = isIP(address);
   return family !== 0 && Number(prefix ?? 0) <= (family === 4 ? 32 : 128) && !address.includes('%');

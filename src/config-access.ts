@@ -1,7 +1,7 @@
 /** The settings of who may come in. */
 import { isLoopback } from './address-ranges.js';
 import type { Way } from './caller.js';
-import { type Reader, readWays, type WaysConfig } from './config-ways.js';
+import { type Reader, readWays, settingsOfWays, type WaysConfig } from './config-ways.js';
 
 /** The ways that may be configured, in the order in which they are tried. */
 export const configurableWays = [
@@ -28,18 +28,48 @@ interface Place {
 
 /** @param place of a gateway; undefined for what does not listen, and so opens nothing */
 export function readAccess(reader: Reader, place: Place | undefined): AccessConfig {
-  const { parsed, refuse } = reader;
-  const given = parsed('AUTH', parseWays, `a list of ${configurableWays.join(', ')}`);
+  const given = reader.parsed('AUTH', parseWays, `a list of ${configurableWays.join(', ')}`);
   const auth = given ?? new Set<ConfigurableWay>(['token', 'open']);
   const ways = readWays(reader, auth);
-  const sign = given === undefined && place ? findSignOfOthers(place, ways) : undefined;
+  if (place) checkDoor(reader, place, { auth, isGiven: given !== undefined, ways });
+  return { auth, ...ways };
+}
+
+/** What an empty variable, as compose files leave where another one is unset, would open without a word. */
+const emptyDoors: { name: string; of: readonly ConfigurableWay[]; unset: string }[] = [
+  { name: 'LEGACY', of: ['legacy'], unset: 'it opens all that is read, and none closes all' },
+  { name: 'OIDC_ROLES', of: ['oidc'], unset: 'it makes everybody a user who is known' },
+  { name: 'PROXY_ROLES', of: ['proxy', 'certificate'], unset: 'it makes everybody a user who is known' },
+];
+
+interface Door {
+  auth: AccessConfig['auth'];
+  /** Does AUTH say so? */
+  isGiven: boolean;
+  ways: WaysConfig;
+}
+
+/** A gateway is open as far as somebody has said, and who has said more than holds is told. */
+function checkDoor({ given, refuse }: Reader, place: Place, { auth, isGiven, ways }: Door): void {
+  for (const { name, of, unset } of emptyDoors) {
+    if (given(name) === '' && of.some((way) => auth.has(way))) refuse(`${name} must not be empty: unset, ${unset}`);
+  }
+  if (given('AUTH') === '') {
+    refuse('AUTH must not be empty: unset, it opens the gateway to whoever asks');
+    return;
+  }
+  const sign = isGiven ? undefined : findSignOfOthers(place, ways);
   if (sign) {
     const [name, value] = sign;
     refuse(
       `AUTH must be given where others reach the gateway, and ${name} is ${JSON.stringify(value)}: token, oidc, proxy or certificate say who comes in, and open lets everybody in`,
     );
+    return;
   }
-  return { auth, ...ways };
+  for (const [name, of] of Object.entries(settingsOfWays)) {
+    const isUsed = of.some((way) => auth.has(way)) || (name === 'LEGACY' && ways.legacy.length === 0);
+    if (given(name) && !isUsed) refuse(`${name} does nothing unless AUTH has ${of.join(' or ')}`);
+  }
 }
 
 /**

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { type AddressRanges, isLoopback, parseRanges } from './address-ranges.js';
 import type { Role, Way } from './caller.js';
+import { type LegacyRule, parseLegacy, usualLegacy } from './config-legacy.js';
 import { messageOf } from './errors.js';
 
 /** The roles that a group or a name may bring: a service acts for named users, which a token says. */
@@ -12,23 +13,6 @@ export interface RoleRule {
   role: (typeof grantable)[number];
   kind: 'group' | 'user';
   name: string;
-}
-
-/** The endpoints of the REST contract. */
-export const endpoints = [
-  'GET /requests',
-  'GET /requests/{id}',
-  'GET /files',
-  'GET /quota/{user}',
-  'POST /requests',
-  'PUT /requests/{id}',
-] as const;
-export type Endpoint = (typeof endpoints)[number];
-
-/** An endpoint that is open to callers who show nothing; from anywhere unless `ranges` says from where. */
-export interface LegacyRule {
-  endpoint: Endpoint;
-  ranges?: AddressRanges;
 }
 
 /** A setting each, of a variable of the environment. */
@@ -62,12 +46,31 @@ export interface WaysConfig {
 /** What reads one setting each, and notes what is wrong with it. */
 export interface Reader {
   parsed<T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined;
+  /** The variable as it is: undefined where it is unset, and not where it is empty. */
+  given(name: string): string | undefined;
   /** Notes a fault in words of its own. */
   refuse(fault: string): void;
 }
 
 const ROLES = `a list of ${grantable.join('=, ')}=, each followed by a group, or by user: and a name`;
-const LEGACY = `none, or a list of read, all or endpoints of the REST contract, each with "from" and addresses where not everybody has it`;
+
+/** Those of some ways alone, and of which. */
+export const settingsOfWays = {
+  OIDC_ISSUER: ['oidc'],
+  OIDC_AUDIENCE: ['oidc'],
+  OIDC_USER_CLAIM: ['oidc'],
+  OIDC_GROUPS_CLAIM: ['oidc'],
+  OIDC_ROLES: ['oidc'],
+  OIDC_CLOCK_SKEW: ['oidc'],
+  OIDC_CLIENT_ID: ['oidc'],
+  PROXY_USER_HEADER: ['proxy'],
+  PROXY_GROUPS_HEADER: ['proxy'],
+  PROXY_CERT_HEADER: ['certificate'],
+  PROXY_CERT_VERIFY_HEADER: ['certificate'],
+  PROXY_CERT_USERS: ['certificate'],
+  PROXY_ROLES: ['proxy', 'certificate'],
+  LEGACY: ['legacy'],
+} as const satisfies Record<string, readonly Way[]>;
 
 /** @param auth the ways that are configured */
 export function readWays({ parsed, refuse }: Reader, auth: ReadonlySet<Way>): WaysConfig {
@@ -88,9 +91,9 @@ export function readWays({ parsed, refuse }: Reader, auth: ReadonlySet<Way>): Wa
     proxyCertVerifyHeader: header('PROXY_CERT_VERIFY_HEADER') ?? 'x-ssl-client-verify',
     proxyRoles: parsed('PROXY_ROLES', parseRoles, ROLES) ?? [],
     proxyCertUsers: parsed('PROXY_CERT_USERS', (file) => readCertUsers(file, refuse), 'a file') ?? {},
-    legacy: parsed('LEGACY', parseLegacy, LEGACY) ?? (auth.has('legacy') ? findEndpoints('read').map(anywhere) : []),
+    legacy:
+      parsed('LEGACY', (value) => parseLegacy(value, refuse), 'a list') ?? (auth.has('legacy') ? usualLegacy : []),
   };
-  if (config.legacy.length > 0 && !auth.has('legacy')) refuse('LEGACY opens nothing unless AUTH has legacy');
   if (auth.has('oidc') && (config.oidcIssuers.length === 0 || config.oidcAudiences.length === 0)) {
     refuse(
       'AUTH has oidc, which needs OIDC_ISSUER, and OIDC_AUDIENCE that says which of its tokens are for this gateway',
@@ -153,28 +156,6 @@ function parseRoles(text: string): RoleRule[] | undefined {
   });
   const known = rules.filter((rule) => rule !== undefined);
   return known.length === rules.length ? known : undefined;
-}
-
-/** `read, POST /requests from 192.0.2.0/24 192.0.2.7`; `none` closes all. */
-function parseLegacy(text: string): LegacyRule[] | undefined {
-  if (text.trim() === 'none') return [];
-  const rules: LegacyRule[] = [];
-  for (const entry of text.split(',')) {
-    const [what = '', from, ...others] = entry.trim().split(/\s+from\s+/);
-    const ranges = from === undefined ? undefined : parseRanges(from);
-    const named = findEndpoints(what);
-    if (named.length === 0 || others.length > 0 || (from !== undefined && !ranges)) return undefined;
-    rules.push(...named.map((endpoint) => ({ endpoint, ...(ranges && { ranges }) })));
-  }
-  return rules;
-}
-
-const anywhere = (endpoint: Endpoint): LegacyRule => ({ endpoint });
-
-function findEndpoints(what: string): readonly Endpoint[] {
-  if (what === 'all') return endpoints;
-  if (what === 'read') return endpoints.filter((endpoint) => endpoint.startsWith('GET '));
-  return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
 /** A line each, as grid-mapfiles have them: the subject in quotes, and its user. */

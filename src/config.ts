@@ -105,7 +105,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
   const browsers = readBrowserConfig({ text, oneOf, parsed, fault });
   const refuse = (problem: string) => faults.push(problem);
   const config: Config = {
-    access: readAccess({ parsed, refuse }, listens ? { host, ...browsers } : undefined),
+    access: readAccess({ parsed, given: (name) => env[name], refuse }, listens ? { host, ...browsers } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
     host,
     databaseUrl: url('DATABASE_URL', { protocols: ['postgresql:', 'postgres:'], needsHost: false }),

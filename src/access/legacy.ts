@@ -2,7 +2,7 @@
 import type { Request, Response } from 'express';
 import { createRangeTest } from '../address-ranges.js';
 import type { Caller } from '../caller.js';
-import type { Endpoint } from '../config-ways.js';
+import type { Endpoint } from '../config-legacy.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { addLegacyUses, type CountedUses } from '../operations/access/legacy-uses.js';

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, ConfigError, isDebug, readConfig, readServerUrl } from '../../src/config.js';
 import { limitRows, readLimits } from '../../src/config-limits.js';
+import { settingsOfWays } from '../../src/config-ways.js';
 import { packageRoot } from '../../src/package-root.js';
 import { backendNames } from '../../src/tape/index.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
@@ -125,9 +126,11 @@ function faultsOf(env: Record<string, string>): string[] {
   return [];
 }
 
-test('an empty environment gives the defaults, and an empty variable is none', () => {
+test('an empty environment gives the defaults, and an empty variable is none, but for AUTH', () => {
   expect(read({})).toEqual(defaults);
-  expect(read(Object.fromEntries(names.map((name) => [name, ''])))).toEqual(defaults);
+  const empty = Object.fromEntries(names.map((name) => [name, '']));
+  expect(read({ ...empty, AUTH: undefined })).toEqual(defaults);
+  expect(faultsOf(empty)).toEqual(['AUTH must not be empty: unset, it opens the gateway to whoever asks']);
   // a family of settings counts as its members
   const isFamily = (value: unknown) => Object.getPrototypeOf(value ?? '') === Object.prototype;
   const settings = Object.values(defaults).flatMap((value) => (isFamily(value) ? Object.keys(value) : ['']));
@@ -210,7 +213,82 @@ test.each<[string, string, Partial<Config>]>([
     { logLevel: level },
   ]),
 ])('%s=%s is taken', (name, value, changed) => {
-  expect(read({ AUTH: 'token,open', [name]: value })).toEqual({ ...defaults, ...changed });
+  // as for what does not listen, which need not use it
+  const config = readConfig({ AUTH: 'token,open', [name]: value }, backendNames, { listens: false });
+  expect(config).toEqual({ ...defaults, ...changed });
+});
+
+/** As a gateway takes it. */
+const ofWays: Record<keyof typeof settingsOfWays, string> = {
+  OIDC_ISSUER: 'https://iam.example.org',
+  OIDC_AUDIENCE: 'tapes',
+  OIDC_USER_CLAIM: 'name',
+  OIDC_GROUPS_CLAIM: 'groups',
+  OIDC_ROLES: 'operator=ops',
+  OIDC_CLOCK_SKEW: '30',
+  OIDC_CLIENT_ID: 'tapegate',
+  PROXY_USER_HEADER: 'X-User',
+  PROXY_GROUPS_HEADER: 'X-Groups',
+  PROXY_CERT_HEADER: 'X-Subject',
+  PROXY_CERT_VERIFY_HEADER: 'X-Verified',
+  PROXY_CERT_USERS: '/dev/null',
+  PROXY_ROLES: 'operator=ops',
+  LEGACY: 'read',
+};
+
+const needed: Record<string, Record<string, string>> = {
+  oidc: { OIDC_ISSUER: 'https://iam.example.org', OIDC_AUDIENCE: 'tapes' },
+  proxy: { PROXY_ADDRESSES: '127.0.0.1' },
+  certificate: { PROXY_ADDRESSES: '127.0.0.1' },
+  legacy: {},
+};
+
+test.each(Object.entries(settingsOfWays))('%s is a fault for a gateway of another way than %j', (name, ways) => {
+  const given = { [name]: ofWays[name as keyof typeof settingsOfWays] };
+  const fault = `${name} does nothing unless AUTH has ${ways.join(' or ')}`;
+  expect(faultsOf({ AUTH: 'token', ...given })).toEqual([fault]);
+  for (const way of ways) expect(faultsOf({ AUTH: `token,${way}`, ...needed[way], ...given })).toEqual([]);
+  // engines may have the environment of the gateway, or a part of it
+  expect(() => readConfig(given, backendNames, { listens: false })).not.toThrow();
+});
+
+test('with AUTH unset, a setting of a way does nothing either', () => {
+  expect(faultsOf({ LEGACY: 'all', PROXY_ROLES: 'operator=ops' })).toEqual([
+    'PROXY_ROLES does nothing unless AUTH has proxy or certificate',
+    'LEGACY does nothing unless AUTH has legacy',
+  ]);
+});
+
+test.each([
+  ['AUTH', {}, 'it opens the gateway to whoever asks'],
+  ['AUTH', { HOST: '0.0.0.0' }, 'it opens the gateway to whoever asks'],
+  ['LEGACY', { AUTH: 'token,legacy' }, 'it opens all that is read, and none closes all'],
+  ['OIDC_ROLES', { AUTH: 'oidc', ...needed.oidc }, 'it makes everybody a user who is known'],
+  ['PROXY_ROLES', { AUTH: 'proxy', ...needed.proxy }, 'it makes everybody a user who is known'],
+])('%s= is no door that somebody has left open, with %j', (name, env, unset) => {
+  expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: unset, ${unset}`]);
+  expect(() => readConfig({ ...env, [name]: '' }, backendNames, { listens: false })).not.toThrow();
+});
+
+const list = 'LEGACY must be none, or a list:';
+const all6 =
+  'read, all, GET /requests, GET /requests/{id}, GET /files, GET /quota/{user}, POST /requests, PUT /requests/{id}';
+const range = 'is no address, and no range such as 192.0.2.0/24 or 2001:db8::/32';
+
+test.each([
+  ['read, GET /request', [`${list} "GET /request" is none of ${all6}`]],
+  ['DELETE /requests,read', [`${list} "DELETE /requests" is none of ${all6}`]],
+  ['read from 192.0.2.300', [`${list} "192.0.2.300" in "read from 192.0.2.300" ${range}`]],
+  ['all, read from 192.0.2.1 192.0.2.0/33', [`${list} "192.0.2.0/33" in "read from 192.0.2.1 192.0.2.0/33" ${range}`]],
+  ['read from', [`${list} "read from" names no address after "from"`]],
+  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" has "from" 2 times`]],
+  ['read,', [`${list} one of its entries is empty`]],
+  [
+    'get /requests/{id}, none',
+    [`${list} "get /requests/{id}" is none of ${all6}`, `${list} "none" stands alone, where all is closed`],
+  ],
+])('LEGACY=%s tells which entry is wrong, and what could stand there', (value, faults) => {
+  expect(faultsOf({ AUTH: 'token,legacy', LEGACY: value })).toEqual(faults);
 });
 
 test.each(['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'])(
@@ -239,8 +317,10 @@ test.each([
       `AUTH must be given where others reach the gateway, and ${name} is "${told}": token, oidc,`,
     );
     expect(faultsOf({ [name]: value })).toEqual([fault]);
-    expect(faultsOf({ [name]: value, AUTH: 'token' })).toEqual([]);
-    expect(faultsOf({ [name]: value, AUTH: 'token,open' })).toEqual([]);
+    const more = name === 'OIDC_ISSUER' ? { OIDC_AUDIENCE: 'tapes' } : {};
+    const way = name === 'OIDC_ISSUER' ? 'oidc' : 'token';
+    expect(faultsOf({ [name]: value, ...more, AUTH: way })).toEqual([]);
+    expect(faultsOf({ [name]: value, ...more, AUTH: `${way},open` })).toEqual([]);
     const env = { [name]: value, DATA_DIR: makeDataDir() };
     for (const command of ['start', 'serve']) {
       expect(await runCli([command], { env })).toEqual({ code: 2, stdout: '', stderr: fault });

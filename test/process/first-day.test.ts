@@ -3,7 +3,7 @@ import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
-import { type Endpoint, endpoints } from '../../src/config-ways.js';
+import { type Endpoint, endpoints } from '../../src/config-legacy.js';
 import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';

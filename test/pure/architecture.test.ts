@@ -104,8 +104,8 @@ const mayImport: { part: string[]; from: string[] }[] = [
     ],
   },
   {
-    part: ['src/config-access', 'src/config-ways', 'src/address-ranges'],
-    from: ['src/caller', 'src/errors', 'src/address-ranges', 'src/config-ways'],
+    part: ['src/config-access', 'src/config-legacy', 'src/config-ways', 'src/address-ranges'],
+    from: ['src/caller', 'src/errors', 'src/address-ranges', 'src/config-legacy', 'src/config-ways'],
   },
   {
     part: ['src/access/'],
@@ -116,6 +116,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/config',
       'src/config-access',
       'src/config-browsers',
+      'src/config-legacy',
       'src/config-ways',
       'src/address-ranges',
       'src/config-limits',
