@@ -9,11 +9,12 @@ import { addDisk } from '../../src/engine/disk/setup.js';
 import type { MemberKind } from '../../src/generated/prisma/enums.js';
 import { removeMember } from '../../src/operations/access/members.js';
 import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { resumeAll } from '../torture/operators.js';
-import { users } from './archive.js';
+import { rows, users } from './archive.js';
 import type { Known } from './known.js';
 import { tokens } from './texts.js';
 
@@ -75,6 +76,21 @@ export async function restoreDisks(ctx: Context): Promise<void> {
     const { problem } = await addDisk(ctx, { mountpoint, size: DISK_BYTES, create: mark, mark });
     if (problem) throw new Error(problem);
   }
+}
+
+/** What an import has made larger than any disk would wait for room until somebody puts its size right. */
+export async function correctSizes(ctx: Context): Promise<void> {
+  const { rows: large } = await ctx.db.pool.query<{ path: string }>('SELECT path FROM tape_file WHERE size > $1', [
+    DISK_BYTES,
+  ]);
+  if (large.length === 0) return;
+  const known = new Map(rows.map((row) => [row.path, row]));
+  const unknown = { size: 1n, spotName: null, volume: null, position: null, checksum: null };
+  const corrected = large.map(({ path }, index) => ({ path, ...(known.get(path) ?? unknown), line: index + 1 }));
+  await importRows(
+    ctx,
+    corrected.map((row) => ({ ...row, stage: null, verified: undefined })),
+  );
 }
 
 /** All but the last one, which nobody has known since the start. */
