@@ -36,7 +36,10 @@ const AuditType = builder.prismaObject('Audit', {
     who: t.exposeString('who', {
       description: "The caller's name; empty where nobody knows it, and where it was several callers.",
     }),
-    way: t.exposeString('way', { description: 'How the caller was known, such as `token`; `system` is this program.' }),
+    way: t.exposeString('way', {
+      description:
+        'How the caller was known, such as `token`; `system` is this program, `unknown` is nobody that a way knows.',
+    }),
     tokenId: t.exposeInt('tokenId', { nullable: true, description: 'The id of its API token.' }),
     address: t.exposeString('address', {
       nullable: true,

@@ -14,7 +14,15 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
       description: 'Of the caller; empty for those that were too many to tell apart.',
     }),
     user: t.exposeString('user', { description: 'Whose quota was named; empty where none was, or none is known.' }),
-    uses: t.expose('uses', { type: 'BigInt', description: 'How often; those of the last seconds come later.' }),
+    uses: t.expose('uses', {
+      type: 'BigInt',
+      description: 'How often it was answered; what was asked in the last seconds comes later.',
+    }),
+    refused: t.expose('refused', {
+      type: 'BigInt',
+      description:
+        'How often it was refused, since it is not open to such callers: the user is known then by a path alone.',
+    }),
     lastAt: t.expose('lastAt', { type: 'DateTime', description: 'When it was for the last time.' }),
   }),
 });
@@ -23,7 +31,8 @@ builder.queryFields((t) => ({
   legacyUses: t.connection({
     authScopes: { operation: 'listLegacyUses' },
     type: LegacyUseType,
-    description: 'What callers who showed nothing have asked for in the last 90 days, the latest first.',
+    description:
+      'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `AUTH` has `legacy`.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => {
       const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<LegacyUse[]> =>

@@ -2,7 +2,7 @@
  * The rows of `audit`: who asked for which change, and what came of it. A row of a change is written in the change's own
  * transaction (operations/audit/audited.ts), one of a refusal beside it (refusals.ts).
  */
-import type { Caller } from './caller.js';
+import type { Caller, Way } from './caller.js';
 import { type Sql, sql } from './database/sql.js';
 
 /** What a change may be about. NONE: the service as a whole, or nobody knows. */
@@ -35,7 +35,7 @@ export interface Deed {
 export type AuditResult = string;
 
 /** Whoever asks: callers, and those who are known only by where they ask from. */
-export type Asker = Pick<Caller, 'name' | 'way' | 'tokenId' | 'address'>;
+export type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
 /** The statement that writes a row. @param count refusals that it stands for */
 export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {

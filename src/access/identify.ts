@@ -8,7 +8,7 @@ import { addressOf, findForwarded, isProxied } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
 import { readCredentials, unauthenticated } from './credentials.js';
 import { pointToIssuers } from './discovery.js';
-import { LegacyCallers } from './legacy.js';
+import { endpointOf, LegacyCallers } from './legacy.js';
 import { OidcCallers } from './oidc.js';
 import { OpenAnswers } from './open-answers.js';
 import { readCertificateUser, readProxyUser } from './proxy.js';
@@ -72,7 +72,10 @@ export function createIdentifier(ctx: Context): Identifier {
   return {
     handler: async (req, res, next) => {
       const caller = await identify(req, res).catch((error) => {
-        noteUnknown(ctx, req, error);
+        if (error instanceof HttpError && error.status === 401) {
+          noteUnknown(ctx, req, error);
+          if (auth.has('legacy')) legacy.noteRefused(req);
+        }
         throw pointToIssuers(error, req, ctx.config);
       });
       callers.set(req, caller);
@@ -85,11 +88,10 @@ export function createIdentifier(ctx: Context): Identifier {
 }
 
 /** Nothing of what was shown: it may be a secret in the wrong place. */
-function noteUnknown(ctx: Context, req: IncomingMessage, error: unknown): void {
-  if (!(error instanceof HttpError) || error.status !== 401) return;
-  const asker = { name: '', way: 'open', tokenId: undefined, address: addressOf(req) } as const;
-  const deed = { operation: 'identify', kind: 'NONE', object: '', given: { problem: error.message } } as const;
-  ctx.refusals.note(asker, deed, 'UNAUTHENTICATED');
+function noteUnknown(ctx: Context, req: Request, { message }: HttpError): void {
+  const asker = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
+  const given = { problem: message, endpoint: endpointOf(req) };
+  ctx.refusals.note(asker, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
 /** A proxy makes everybody local: who comes through one is to be known by more than that. */

@@ -14,7 +14,10 @@ import { unauthenticated } from './credentials.js';
 /** Counts are written after so long, not with each use; a process that is killed loses those of its last seconds. */
 const WRITE_MS = 5000;
 
-/** So many are told apart in a day; all others are counted together, so that nobody fills the table. */
+/**
+ * So many uses are told apart in a day, and so many refusals, which anybody may have many of; all others are counted together, so that
+ * nobody fills the table.
+ */
 const MAX_KINDS = 10_000;
 
 const paths: [Endpoint, RegExp][] = [
@@ -30,7 +33,7 @@ export class LegacyCallers {
   private readonly ctx: Context;
   private readonly rules: { endpoint: Endpoint; isOpenTo: (address: string) => boolean }[];
   private counted = new Map<string, CountedUses>();
-  private kinds = new Set<string>();
+  private readonly kinds = { uses: new Set<string>(), refused: new Set<string>() };
   private kindsDay = '';
   private timer: NodeJS.Timeout | undefined;
   private writing: Promise<void> = Promise.resolve();
@@ -58,8 +61,16 @@ export class LegacyCallers {
       throw unauthenticated(`who comes through a proxy (${forwarded}) that is not listed must show a token`);
     }
     // what a body names is known at the end
-    res.once('close', () => this.count(endpoint, address ?? '', nameUser(req, res)));
+    res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
+  }
+
+  /** Who has shown nothing was not let in: what was asked for is counted, so that an operator sees whom a closed door keeps out. */
+  noteRefused(req: Request): void {
+    const endpoint = endpointOf(req);
+    // the body was not read, which may name a user as well
+    if (endpoint !== undefined && req.headers.authorization === undefined)
+      this.count('refused', endpoint, req, nameInPath(req));
   }
 
   /** Writes down what is counted. */
@@ -69,12 +80,13 @@ export class LegacyCallers {
     await this.writing;
   }
 
-  private count(endpoint: Endpoint, address: string, user: string): void {
-    this.ctx.log.debug({ endpoint, address, user }, 'a caller has shown nothing');
+  private count(what: 'uses' | 'refused', endpoint: Endpoint, req: Request, user: string): void {
+    const address = addressOf(req) ?? '';
+    this.ctx.log.debug({ endpoint, address, user, what }, 'a caller has shown nothing');
     const lastAt = this.ctx.now();
-    const isToldApart = this.isToldApart(lastAt.slice(0, 10), JSON.stringify([endpoint, address, user]));
+    const isToldApart = this.isToldApart(what, lastAt.slice(0, 10), JSON.stringify([endpoint, address, user]));
     const use = isToldApart ? { endpoint, address, user } : { endpoint, address: '', user: '' };
-    this.add({ ...use, uses: 1, lastAt });
+    this.add({ ...use, uses: 0, refused: 0, [what]: 1, lastAt });
     this.timer ??= setTimeout(() => this.write(), WRITE_MS).unref();
   }
 
@@ -82,22 +94,29 @@ export class LegacyCallers {
     const key = JSON.stringify([use.endpoint, use.address, use.user, use.lastAt.slice(0, 10)]);
     const before = this.counted.get(key);
     const lastAt = before && isBefore(use.lastAt, before.lastAt) ? before.lastAt : use.lastAt;
-    this.counted.set(key, { ...use, uses: use.uses + (before?.uses ?? 0), lastAt });
+    const [uses, refused] = [use.uses + (before?.uses ?? 0), use.refused + (before?.refused ?? 0)];
+    this.counted.set(key, { ...use, uses, refused, lastAt });
   }
 
   /** A user was forgotten, who may be among them. */
   private forgetUsers(): void {
     const counted = [...this.counted.values()];
     this.counted = new Map();
-    this.kinds.clear();
+    this.clearKinds();
     for (const use of counted) this.add({ ...use, user: '' });
   }
 
-  private isToldApart(day: string, kind: string): boolean {
-    if (day !== this.kindsDay) this.kinds.clear();
+  private clearKinds(): void {
+    this.kinds.uses.clear();
+    this.kinds.refused.clear();
+  }
+
+  private isToldApart(what: 'uses' | 'refused', day: string, kind: string): boolean {
+    if (day !== this.kindsDay) this.clearKinds();
     this.kindsDay = day;
-    if (this.kinds.size < MAX_KINDS) this.kinds.add(kind);
-    return this.kinds.has(kind);
+    const kinds = this.kinds[what];
+    if (kinds.size < MAX_KINDS) kinds.add(kind);
+    return kinds.has(kind);
   }
 
   private write(): void {
@@ -125,16 +144,19 @@ export class LegacyCallers {
   }
 }
 
-function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
+export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
   if (!/^\/tape_control\//i.test(baseUrl)) return undefined;
   const asked = `${method === 'HEAD' ? 'GET' : method} ${path}`;
   return paths.find(([, pattern]) => pattern.test(asked))?.[0];
 }
 
 /** The user whose quota the path or the body has named. */
-function nameUser({ path }: Request, res: Response): string {
-  const [, inPath] = /^\/quota\/([^/]+)/.exec(path) ?? [];
-  if (inPath === undefined) return typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '';
+function nameUser(req: Request, res: Response): string {
+  return nameInPath(req) || (typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '');
+}
+
+function nameInPath({ path }: Request): string {
+  const [, inPath = ''] = /^\/quota\/([^/]+)/.exec(path) ?? [];
   try {
     return clean(decodeURIComponent(inPath));
   } catch {

@@ -17,6 +17,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'quotaSize',
   'quotaUsed',
   'quotaUsedAfter',
+  'refused',
   'requested',
   'reserved',
   'size',

@@ -8,7 +8,7 @@ import { formatTime } from './times.js';
 export function registerLegacy(program: Command): void {
   program
     .command('legacy')
-    .description('what callers who showed nothing have asked for, the latest first')
+    .description('what callers who showed nothing have asked for, in vain or not, the latest first')
     .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
     .action((options) => listLegacy(readUrl(), options));
@@ -24,12 +24,13 @@ interface UseNode {
   address: string;
   user: string;
   uses: bigint;
+  refused: bigint;
   lastAt: string;
 }
 
 const USES = `query ($first: Int, $after: String) {
   legacyUses(first: $first, after: $after) {
-    edges { node { day endpoint address user uses lastAt } } pageInfo { hasNextPage endCursor }
+    edges { node { day endpoint address user uses refused lastAt } } pageInfo { hasNextPage endCursor }
   }
 }`;
 
@@ -42,13 +43,14 @@ async function listLegacy(url: string, options: LegacyOptions): Promise<void> {
   if (options.json) return uses.forEach(printJson);
   if (uses.length === 0) return printLine('nobody has asked without showing who it is');
   printTable(
-    ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'LAST'],
-    uses.map(({ day, endpoint, address, user, uses: count, lastAt }) => [
+    ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
+    uses.map(({ day, endpoint, address, user, uses: count, refused, lastAt }) => [
       day.slice(0, 10),
       endpoint,
       address || 'others',
       user || '-',
       String(count),
+      String(refused),
       formatTime(lastAt),
     ]),
   );

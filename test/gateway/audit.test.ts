@@ -261,9 +261,9 @@ test('who is not known is counted by where it asks from, and nothing of what it 
     expect((await call(app, 'GET', '/quota/alice', { headers })).status).toBe(401);
   }
   const rows = await rowsAfter(before);
-  expect(rows.map(({ operation, result, address, count }) => [operation, result, address, count])).toEqual([
-    ['identify', 'UNAUTHENTICATED', '127.0.0.1', 1],
-    ['identify', 'UNAUTHENTICATED', '127.0.0.1', 49],
+  expect(rows.map(({ operation, way, result, address, count }) => [operation, way, result, address, count])).toEqual([
+    ['identify', 'unknown', 'UNAUTHENTICATED', '127.0.0.1', 1],
+    ['identify', 'unknown', 'UNAUTHENTICATED', '127.0.0.1', 49],
   ]);
   expect(JSON.stringify(rows.map(({ given }) => given))).not.toContain('guess');
 });

@@ -50,16 +50,25 @@ curl -sSn -o ${home}/list -w '%{http_code}\\n' ${api}/requests
   server = await start('none');
   expect(await run()).toMatch(/^\[\{"error":"say who you are: [^\n]* 401\n401\n$/);
   const env = { TAPEGATE_URL: server.url, TAPEGATE_TOKEN: app.token };
-  const counted = await runCli(['legacy', '--json'], { env });
-  const uses = counted.stdout
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line));
-  expect(uses.map(({ endpoint, address, user, uses: count }) => [endpoint, address, user, count]).sort()).toEqual([
-    ['GET /requests', '127.0.0.1', '', 1],
-    ['POST /requests', '127.0.0.1', 'alice', 1],
+  const uses = await waitFor('what was refused to be written down', async () => {
+    const { stdout } = await runCli(['legacy', '--json'], { env });
+    const rows = stdout.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
+    return rows.reduce((sum, { refused }) => sum + refused, 0) === 2 ? rows : undefined;
+  });
+  const figures = uses.map(({ endpoint, address, user, uses: count, refused }) => [
+    endpoint,
+    address,
+    user,
+    count,
+    refused,
   ]);
-  expect((await runCli(['legacy'], { env })).stdout).toMatch(/^DAY +ENDPOINT +FROM +USER +USES +LAST\n.*\/requests/);
+  expect(figures.sort()).toEqual([
+    ['GET /requests', '127.0.0.1', '', 1, 1],
+    ['POST /requests', '127.0.0.1', '', 0, 1],
+    ['POST /requests', '127.0.0.1', 'alice', 1, 0],
+  ]);
+  const heads = /^DAY +ENDPOINT +FROM +USER +USES +REFUSED +LAST\n.*\/requests/;
+  expect((await runCli(['legacy'], { env })).stdout).toMatch(heads);
 
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   writeFileSync(path.join(home, '.netrc'), `machine 127.0.0.1 login alice password ${secret}\n`, { mode: 0o600 });
@@ -179,14 +188,51 @@ describe('of the endpoints', () => {
     expect(errors?.map(({ extensions }) => extensions?.code)).toEqual(['FORBIDDEN']);
   });
 
+  test('what is refused to who shows nothing is counted beside, and named in the audit', async () => {
+    const headers = { Host: 'localhost', 'X-Forwarded-For': '192.0.2.99' };
+    const send = async (method: string, target: string, more: Record<string, string> = {}) => {
+      const sent = {
+        method,
+        headers: { ...headers, ...more },
+        ...(method === 'POST' && { body: '[{"quota":"alice"}]' }),
+      };
+      return (await sendAsIs(app, `/tape_control/api/v1${target}`, sent)).status;
+    };
+    const narrow = [await send('POST', '/requests'), await send('POST', '/requests'), await send('GET', '/requests/1')];
+    expect([...narrow, await send('GET', '/quota/alice')]).toEqual([401, 401, 401, 200]);
+    // neither of these is a script of the contract that shows nothing
+    expect([await send('GET', '/nothing'), await send('GET', '/files', { Authorization: 'Bearer x' })]).toEqual([
+      401, 401,
+    ]);
+    const rows = await waitFor('the refusals to be written down', async () => {
+      const where = { address: '192.0.2.99' };
+      const found = await app.ctx.db.prisma.legacyUse.findMany({ where, orderBy: { endpoint: 'asc' } });
+      return found.length === 3 ? found : undefined;
+    });
+    expect(rows.map(({ endpoint, user, uses, refused }) => [endpoint, user, uses, refused])).toEqual([
+      ['GET /quota/{user}', 'alice', 1n, 0n],
+      ['GET /requests/{id}', '', 0n, 1n],
+      ['POST /requests', '', 0n, 2n],
+    ]);
+    await app.ctx.refusals.settle();
+    const where = { address: '192.0.2.99', operation: 'identify' };
+    const [first] = await app.ctx.db.prisma.audit.findMany({ where, orderBy: { id: 'asc' } });
+    expect(first).toMatchObject({
+      who: '',
+      way: 'unknown',
+      given: { endpoint: 'POST /requests', problem: expect.stringMatching(/^say who you are/) },
+      result: 'UNAUTHENTICATED',
+    });
+  });
+
   test('counts add up, over gateways, and go after 90 days', async () => {
-    const use = { endpoint: 'GET /files', address: '192.0.2.88', user: '', uses: 2, lastAt: app.ctx.now() };
+    const use = { endpoint: 'GET /files', address: '192.0.2.88', user: '', uses: 2, refused: 1, lastAt: app.ctx.now() };
     const old = { ...use, lastAt: '2020-01-01T00:00:00' };
     await Promise.all([addLegacyUses(app.ctx, [use, old]), addLegacyUses(app.ctx, [use])]);
     await addLegacyUses(app.ctx, [use]);
     const where = { address: '192.0.2.88' };
     const rows = await app.ctx.db.prisma.legacyUse.findMany({ where });
-    expect(rows.map(({ uses, lastAt }) => [uses, lastAt])).toEqual([[6n, use.lastAt]]);
+    expect(rows.map(({ uses, refused, lastAt }) => [uses, refused, lastAt])).toEqual([[6n, 3n, use.lastAt]]);
   });
 });
 

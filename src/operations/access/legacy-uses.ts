@@ -7,13 +7,14 @@ import { allow } from '../policy.js';
 /** Days for which they are kept: addresses and users are in them. */
 const KEPT_DAYS = 90;
 
-/** Some uses that are the same but for their time. */
+/** Some uses that are the same but for their time, and refusals of the same. */
 export interface CountedUses {
   endpoint: string;
   address: string;
   /** As the caller has named it, whether there is one or not; empty for none. */
   user: string;
   uses: number;
+  refused: number;
   /** Of the last of them; its day is that of all. */
   lastAt: string;
 }
@@ -22,15 +23,17 @@ export interface CountedUses {
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH gone AS (DELETE FROM legacy_use WHERE day < ${ctx.now()}::timestamp - ${KEPT_DAYS} * interval '1 day')
-        INSERT INTO legacy_use (day, endpoint, address, "user", uses, last_at)
-        SELECT date_trunc('day', c.at), c.endpoint, c.address, coalesce(q."user", ''), sum(c.uses), max(c.at)
+        INSERT INTO legacy_use (day, endpoint, address, "user", uses, refused, last_at)
+        SELECT date_trunc('day', c.at), c.endpoint, c.address, coalesce(q."user", ''), sum(c.uses), sum(c.refused), max(c.at)
         FROM unnest(${counted.map((each) => each.endpoint)}::text[], ${counted.map((each) => each.address)}::text[],
                ${counted.map((each) => each.user)}::text[], ${counted.map((each) => each.uses)}::int[],
-               ${counted.map((each) => each.lastAt)}::timestamp[]) AS c (endpoint, address, named, uses, at)
+               ${counted.map((each) => each.refused)}::int[], ${counted.map((each) => each.lastAt)}::timestamp[])
+             AS c (endpoint, address, named, uses, refused, at)
         LEFT JOIN quota q ON q."user" = c.named
         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
         ON CONFLICT (day, endpoint, address, "user") DO UPDATE
-          SET uses = legacy_use.uses + excluded.uses, last_at = greatest(legacy_use.last_at, excluded.last_at)`,
+          SET uses = legacy_use.uses + excluded.uses, refused = legacy_use.refused + excluded.refused,
+            last_at = greatest(legacy_use.last_at, excluded.last_at)`,
   );
 }
 
@@ -50,7 +53,7 @@ export async function listLegacyUses(ctx: Context, page: LegacyUsePage): Promise
   if (page.after !== undefined) conditions.push(sql`l.id < ${page.after}`);
   if (page.before !== undefined) conditions.push(sql`l.id > ${page.before}`);
   const { rows } = await ctx.db.pool.query<LegacyUse>(
-    sql`SELECT l.id, l.day, l.endpoint, l.address, l."user", l.uses, l.last_at AS "lastAt" FROM legacy_use l
+    sql`SELECT l.id, l.day, l.endpoint, l.address, l."user", l.uses, l.refused, l.last_at AS "lastAt" FROM legacy_use l
         WHERE ${allOf(conditions)} ORDER BY l.id ${page.inverted ? empty : raw('DESC')} LIMIT ${page.limit}`,
   );
   return rows;
