@@ -25,6 +25,7 @@ test(
         minutes: 5,
         databaseUrl: database.url,
         maxFaults: 3,
+        settleMs: 120_000,
         patienceMs: 25_000,
         slackBytes: 128_000_000, // what is loaded and compiled on the way
         signal: new AbortController().signal,

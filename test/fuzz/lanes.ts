@@ -41,7 +41,7 @@ export class Lanes {
     let failing: Fault | undefined;
     let [index, shrinks] = [-1, 0];
     const property = fc.asyncProperty(inputs, async (input) => {
-      if (failing ? ++shrinks > SHRINKS || this.session.isOver : isOver()) return;
+      if (failing ? ++shrinks > SHRINKS || this.session.isOver : isOver()) throw new fc.PreconditionFailure(true); // no more
       if (!failing) index++;
       const fault = await this.session.send(input, { segment, index });
       if (!fault || (failing && failing.kind !== fault.kind)) return;

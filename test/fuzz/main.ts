@@ -36,6 +36,7 @@ const options = {
   at: environment.AT || undefined,
   plant: plantOf(environment.PLANT),
   maxFaults: MAX_FAULTS,
+  settleMs: 180_000,
   patienceMs: 25_000,
   slackBytes: inputs < LONG ? SLACK_BYTES : 0,
   signal: giveUp.signal,

@@ -39,6 +39,8 @@ export interface FuzzOptions {
   plant?: PlantName | undefined;
   /** Ends after so many faults. */
   maxFaults: number;
+  /** For all work to be done, at the end of a round. */
+  settleMs: number;
   /** For the checker to be content, once nothing is left to do: for passes that run every so often. */
   patienceMs: number;
   /** Bytes of memory that may come beside a tenth: modules and compiled code of a short run. */
@@ -71,7 +73,6 @@ const TENTHS = 10;
 /** Of the inputs, the part that may be told to come again. */
 const MAX_BUSY = 0.01;
 const MAX_GROWTH = 1.1;
-const SETTLE_MS = 120_000;
 const PROGRESS_MS = 30_000;
 /** What the last inputs have brought about may come a moment later. */
 const LAST_MS = 100;
@@ -107,7 +108,8 @@ export async function runFuzz(options: FuzzOptions, tell: (line: string) => void
       tell(describe(session));
     }, PROGRESS_MS);
     closers.unshift(async () => clearInterval(progress));
-    const round = { ctx, session, mail, settleMs: SETTLE_MS, patienceMs: options.patienceMs, signal: options.signal };
+    const { settleMs, patienceMs, signal } = options;
+    const round = { ctx, session, mail, settleMs, patienceMs, signal };
     return await run(options, round, tell);
   } finally {
     for (const close of closers) await close();
