@@ -1,6 +1,7 @@
 /** Settings of the gateway's own address, and of what browsers may do there. */
 import { isIPv6 } from 'node:net';
 import type { ConfigReader } from './config-reader.js';
+import { findTlsFaults } from './tls-files.js';
 
 export interface BrowserConfig {
   /** Where users find the gateway: scheme, name and path prefix, without a slash at its end. */
@@ -18,11 +19,15 @@ export interface BrowserConfig {
   tlsKey: string | undefined;
 }
 
-export function readBrowserConfig({ text, parsed, oneOf, fault }: ConfigReader): BrowserConfig {
+/** @param listens is it for a gateway? Nothing else needs the files of TLS */
+export function readBrowserConfig({ text, parsed, oneOf, refuse }: ConfigReader, listens: boolean): BrowserConfig {
   const [tlsCert, tlsKey] = [text('TLS_CERT'), text('TLS_KEY')];
-  if (tlsCert === undefined && tlsKey !== undefined)
-    fault('TLS_CERT', 'the file of the certificate where TLS_KEY is given');
-  if (tlsKey === undefined && tlsCert !== undefined) fault('TLS_KEY', 'the file of the key where TLS_CERT is given');
+  if (tlsCert === undefined && tlsKey !== undefined) refuse('TLS_KEY needs TLS_CERT, the file of its certificate');
+  if (tlsKey === undefined && tlsCert !== undefined)
+    refuse("TLS_CERT needs TLS_KEY, the file of the certificate's key");
+  if (listens && tlsCert !== undefined && tlsKey !== undefined) {
+    for (const fault of findTlsFaults({ cert: tlsCert, key: tlsKey })) refuse(fault);
+  }
   return {
     publicUrl: parsed(
       'PUBLIC_URL',

@@ -7,4 +7,6 @@ export interface ConfigReader {
   parsed<T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined;
   /** Notes that a variable has another value than was expected. */
   fault(name: string, expected: string): void;
+  /** Notes a fault in words of its own. */
+  refuse(fault: string): void;
 }

@@ -102,8 +102,8 @@ export function readConfig(env: Environment, backends: readonly string[], { list
   };
 
   const host = text('HOST') ?? '127.0.0.1';
-  const browsers = readBrowserConfig({ text, oneOf, parsed, fault });
-  const refuse = (problem: string) => faults.push(problem);
+  const refuse = (problem: string) => void faults.push(problem);
+  const browsers = readBrowserConfig({ text, oneOf, parsed, fault, refuse }, listens);
   const config: Config = {
     access: readAccess({ parsed, given: (name) => env[name], refuse }, listens ? { host, ...browsers } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),

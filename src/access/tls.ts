@@ -1,12 +1,11 @@
 /** TLS by certificate files: read anew while the gateway runs, so that a renewed certificate needs no stop. */
-import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createSecureContext } from 'node:tls';
 import type { Logger } from 'pino';
 import { messageOf } from '../errors.js';
+import { checkTls, describeFault, type TlsCredentials, type TlsFiles } from '../tls-files.js';
 
 /** So often Node looks for headers that are late. */
 const CHECK_MS = 1000;
@@ -16,16 +15,6 @@ export interface TlsConfig {
   tlsCert: string | undefined;
   /** File of PEM, without a passphrase. */
   tlsKey: string | undefined;
-}
-
-interface Files {
-  cert: string;
-  key: string;
-}
-
-interface Credentials {
-  cert: Buffer;
-  key: Buffer;
 }
 
 /** As long as for the header of a request. */
@@ -59,27 +48,17 @@ export async function openTls(
   };
 }
 
-async function readCredentials(files: Files): Promise<Credentials> {
-  const cert = await readPart(`TLS_CERT ${files.cert}`, files.cert, (bytes) => new X509Certificate(bytes));
-  const key = await readPart(`TLS_KEY ${files.key}`, files.key, createPrivateKey);
-  if (!cert.parsed.checkPrivateKey(key.parsed)) {
-    throw new Error(`the key of TLS_KEY ${files.key} is not that of the certificate in TLS_CERT ${files.cert}`);
-  }
-  const credentials = { cert: cert.bytes, key: key.bytes };
-  createSecureContext(credentials); // what stands after the certificate is read only here
-  return credentials;
+async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
+  const [cert, key] = [await readPart(files, 'cert'), await readPart(files, 'key')];
+  checkTls(files, { cert, key });
+  return { cert, key };
 }
 
-async function readPart<T>(
-  name: string,
-  file: string,
-  parse: (bytes: Buffer) => T,
-): Promise<{ bytes: Buffer; parsed: T }> {
+async function readPart(files: TlsFiles, part: keyof TlsFiles): Promise<Buffer> {
   try {
-    const bytes = await readFile(file);
-    return { bytes, parsed: parse(bytes) };
+    return await readFile(files[part]);
   } catch (error) {
-    throw new Error(`${name} cannot be used: ${messageOf(error)}`, { cause: error });
+    throw new Error(describeFault(files, part, error), { cause: error });
   }
 }
 
@@ -89,7 +68,7 @@ async function readPart<T>(
  */
 async function follow(
   server: Server,
-  { files, first, log, signal }: { files: Files; first: Credentials; log: Logger; signal: AbortSignal },
+  { files, first, log, signal }: { files: TlsFiles; first: TlsCredentials; log: Logger; signal: AbortSignal },
 ): Promise<void> {
   let served = first;
   let told: string | undefined;

@@ -189,6 +189,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
+    if (codeOf(error) === undefined) throw error; // it has nothing to do with where it listens
     const { host, port } = ctx.config;
     const reason = codeOf(error) === 'EADDRINUSE' ? 'another process has the port' : messageOf(error);
     throw new Error(`cannot listen on port ${port} of ${host} (PORT, HOST): ${reason}`, { cause: error });

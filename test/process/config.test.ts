@@ -481,13 +481,13 @@ test('all faults are told at once, one a line', () => {
 
 test('a certificate and its key are given together', () => {
   const both = { TLS_CERT: '/etc/tapegate/cert.pem', TLS_KEY: '/etc/tapegate/key.pem' };
-  expect(read(both)).toEqual({ ...defaults, tlsCert: both.TLS_CERT, tlsKey: both.TLS_KEY });
-  expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual([
-    'TLS_KEY must be the file of the key where TLS_CERT is given, not ""',
-  ]);
-  expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual([
-    'TLS_CERT must be the file of the certificate where TLS_KEY is given, not ""',
-  ]);
+  expect(readConfig(both, backendNames, { listens: false })).toEqual({
+    ...defaults,
+    tlsCert: both.TLS_CERT,
+    tlsKey: both.TLS_KEY,
+  });
+  expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual(["TLS_CERT needs TLS_KEY, the file of the certificate's key"]);
+  expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual(['TLS_KEY needs TLS_CERT, the file of its certificate']);
 });
 
 test.each(['start', 'serve', 'work', 'migrate'])(

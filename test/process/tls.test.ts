@@ -1,6 +1,6 @@
 /** TLS by certificate files: over real connections, and by the command line. */
 import { once } from 'node:events';
-import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import net from 'node:net';
 import path from 'node:path';
@@ -145,13 +145,28 @@ test('start tells what is wrong with the files, and serves nothing', async () =>
   const other = path.join(dir, 'other.pem');
   writeFileSync(other, makeCertificate().key);
   const DATA_DIR = makeDataDir();
+  const none = path.join(dir, 'none.pem');
   for (const [TLS_KEY, says] of [
-    [path.join(dir, 'none.pem'), `TLS_KEY ${dir}/none.pem cannot be used: ENOENT`],
-    [files.tlsCert, `TLS_KEY ${files.tlsCert} cannot be used: `],
-    [other, `the key of TLS_KEY ${other} is not that of the certificate in TLS_CERT ${files.tlsCert}`],
+    [none, `  TLS_KEY ${none} cannot be used: ENOENT`],
+    [files.tlsCert, `  TLS_KEY ${files.tlsCert} cannot be used: it is no key in PEM without a passphrase (`],
+    [other, `  the key of TLS_KEY ${other} is not that of the certificate in TLS_CERT ${files.tlsCert}`],
   ] as const) {
-    const env = { ...environment, TLS_KEY, DATA_DIR, PORT: '0', DEMO: 'off', ENGINE: 'off' };
-    const { code, stderr } = await runCli(['start'], { env });
-    expect([code, stderr]).toEqual([1, expect.stringContaining(says)]);
+    const env = {
+      ...environment,
+      TLS_KEY,
+      DATA_DIR: path.join(DATA_DIR, 'new'),
+      PORT: '0',
+      DEMO: 'off',
+      ENGINE: 'off',
+    };
+    const { code, stdout, stderr } = await runCli(['start'], { env });
+    expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(`has a fault:\n${says}`)]);
+    expect(readdirSync(DATA_DIR)).toEqual([]); // before a database is made
   }
+  const env = { TLS_CERT: none, TLS_KEY: files.tlsCert, PORT: 'x', DATA_DIR };
+  const { stderr } = await runCli(['serve'], { env });
+  expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TLS_CERT .*ENOENT.*\n {2}TLS_KEY .*\n/);
+  // what listens nowhere does not need them: a host of engines may have no certificate
+  const doctor = await runCli(['doctor'], { env: { ...env, PORT: '0' } });
+  expect([doctor.code, doctor.stderr]).toEqual([1, expect.stringContaining('there is no database')]);
 });

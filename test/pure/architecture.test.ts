@@ -58,8 +58,12 @@ const mayImport: { part: string[]; from: string[] }[] = [
   },
   {
     part: ['src/config', 'src/config-browsers', 'src/config-reader'],
-    from: ['src/config-access', 'src/config-browsers', 'src/config-limits', 'src/config-reader', 'src/secrets'],
+    from: [
+      ...['src/config-access', 'src/config-browsers', 'src/config-limits', 'src/config-reader'],
+      ...['src/secrets', 'src/tls-files'],
+    ],
   },
+  { part: ['src/tls-files'], from: ['src/errors'] },
   { part: ['src/crash'], from: ['src/config'] },
   { part: ['src/json'], from: ['src/json-scan'] },
   { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
@@ -120,6 +124,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/config-ways',
       'src/address-ranges',
       'src/config-limits',
+      'src/tls-files',
       'src/http-body',
       'src/http-target',
       'src/generated/',
