@@ -17,7 +17,7 @@ import type { MoodyMail } from '../torture/mail.js';
 import { resumeAll } from '../torture/operators.js';
 import { nothingStrange } from '../torture/stranger-scan.js';
 import type { Violation, ViolationKind } from '../torture/violations.js';
-import { countWork, describeWork } from '../torture/work.js';
+import { countWork, describeLeft, describeWork } from '../torture/work.js';
 import { archive, rows, users } from './archive.js';
 import { correctSizes, liftRules, restoreDisks, restoreQuotas } from './keeper.js';
 import type { Known } from './known.js';
@@ -78,7 +78,10 @@ async function settleAndLook(round: RoundContext): Promise<Violation[]> {
     if (left !== '') await sleep(LOOK_MS);
   }
   if (isOver()) return [];
-  if (left !== '') return [{ kind: 'unsettled', text: `there is still work to do: ${left}` }];
+  if (left !== '') {
+    const rest = await describeLeft(ctx).catch(messageOf);
+    return [{ kind: 'unsettled', text: `there is still work to do: ${left}\n  ${rest}` }];
+  }
   for (const patience = Date.now() + round.patienceMs; ; await sleep(LOOK_MS)) {
     const found = check(await look(round)).filter((violation) => !isAllowed(violation, session.known));
     if (found.length === 0) found.push(...(await askDoctor({ ctx, touched: new Set() })));

@@ -33,3 +33,20 @@ export function describeWork(counts: Record<string, bigint>): string {
   const left = Object.entries(counts).filter(([, count]) => count > 0n);
   return left.map(([what, count]) => `${count} ${what}`).join(', ');
 }
+
+const EXAMPLES = 3;
+
+/** Some of what is left to do, for whoever asks why: the rows, and what keeps drives from their volumes. */
+export async function describeLeft(ctx: Context): Promise<string> {
+  const { rows } = await ctx.db.pool.query<{ row: unknown }>(
+    `(SELECT to_jsonb(r) AS row FROM request r WHERE state IN ('QUEUED', 'RESTORING') OR NOT is_released LIMIT ${EXAMPLES})
+     UNION ALL (SELECT jsonb_build_object('recall', c, 'file', f) FROM recall c JOIN tape_file f ON f.id = c.file_id LIMIT ${EXAMPLES})
+     UNION ALL (SELECT jsonb_build_object('file', f, 'verification', v) FROM tape_file f LEFT JOIN verification v ON v.file_id = f.id
+       WHERE stage = 'UNVERIFIED' AND verified IS NULL AND checksum IS NOT NULL AND volume_id IS NOT NULL AND position IS NOT NULL
+       ORDER BY v.file_id IS NULL DESC, v.not_before LIMIT ${EXAMPLES})
+     UNION ALL (SELECT to_jsonb(v) FROM volume v WHERE failures > 0)
+     UNION ALL (SELECT to_jsonb(s) FROM suspension s)
+     UNION ALL (SELECT to_jsonb(d) FROM drive d)`,
+  );
+  return rows.map(({ row }) => JSON.stringify(row)).join('\n  ');
+}
