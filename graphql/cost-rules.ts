@@ -4,7 +4,6 @@ import {
   type DocumentNode,
   type FieldNode,
   type FragmentDefinitionNode,
-  GraphQLError,
   type GraphQLSchema,
   getIntrospectionQuery,
   isAbstractType,
@@ -18,6 +17,7 @@ import {
   type SelectionSetNode,
   type ValidationContext,
 } from 'graphql';
+import { tooLarge } from './operation-limits.js';
 
 /** Each may be a search through all files. */
 const MAX_COUNTS = 25;
@@ -35,7 +35,9 @@ export function limitCounts(context: ValidationContext): ASTVisitor {
       const fragments = fragmentsOf(context.getDocument());
       const inList = createSum(fragments, ({ name }) => (name.value === 'totalCount' ? 1 : 0));
       const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
-      report(context, 'counts', { found: ofRoot(selectionSet), max: MAX_COUNTS });
+      const found = ofRoot(selectionSet);
+      const says = `the query asks for ${found} counts of lists that hang on nothing, and ${MAX_COUNTS} are allowed`;
+      if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
     },
   };
 }
@@ -48,16 +50,11 @@ export function limitIntrospection(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: (operation) => {
       const { items, max } = boundsOf(context.getSchema());
-      const found = introspectionCost(operation, { items, fragments: fragmentsOf(context.getDocument()) });
-      report(context, 'introspection', { found, max });
+      const found = Math.round(introspectionCost(operation, { items, fragments: fragmentsOf(context.getDocument()) }));
+      const says = `what the query asks of the schema itself may cost ${found}, and ${max} are allowed`;
+      if (found > max) context.reportError(tooLarge(says, { found, allowed: max }));
     },
   };
-}
-
-function report(context: ValidationContext, what: string, { found, max }: { found: number; max: number }): void {
-  if (found <= max) return;
-  const figures = `(${what}: ${Math.round(found)}, max: ${max})`;
-  context.reportError(new GraphQLError(`Query exceeds maximum ${what} ${figures}`));
 }
 
 interface Bounds {

@@ -32,9 +32,10 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
     if (!('first' in args && 'last' in args)) return resolver;
     return async (root, given: DefaultConnectionArguments, ctx, info) => {
       if (given.first != null && given.last != null) {
-        throw new GraphQLError('first and last exclude each other: give one of them', {
-          extensions: { code: 'BAD_USER_INPUT' },
-        });
+        throw badArgument('first and last exclude each other: give one of them');
+      }
+      for (const [name, value] of Object.entries({ first: given.first, last: given.last })) {
+        if (value != null && value < 0) throw badArgument(`${name} must not be negative, as ${value} is`);
       }
       const page = (await resolver(root, given, ctx, info)) as ConnectionShape;
       if (page.edges.length === 0) {
@@ -44,6 +45,10 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       return page;
     };
   }
+}
+
+function badArgument(message: string): GraphQLError {
+  return new GraphQLError(message, { extensions: { code: 'BAD_USER_INPUT' } });
 }
 
 SchemaBuilder.registerPlugin(PAGE_ARGUMENTS, PageArgumentsPlugin);

@@ -15,6 +15,7 @@ import { limitCounts, limitIntrospection } from './cost-rules.js';
 import { createErrorMask } from './errors.js';
 import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, type Params, readParams } from './http.js';
+import { limitOperations } from './operation-limits.js';
 import { schema } from './schema.js';
 import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
 import type { Pipeline } from './sse-operations.js';
@@ -48,7 +49,10 @@ export function createGraphqlHandlers(
     multipart: false,
     maxRequestBodySize: false, // our own limit has been kept
     maskedErrors: { maskError },
-    plugins: [limitTokens, checkSubscriptions, takeParams, ...(config.introspection ? [] : [refuseIntrospection])],
+    plugins: [
+      ...[limitTokens, checkSubscriptions, takeParams, limitOperations(config.limits)],
+      ...(config.introspection ? [] : [refuseIntrospection]),
+    ],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);

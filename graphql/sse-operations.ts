@@ -103,7 +103,10 @@ async function begin(
   } catch (error) {
     source = { errors: [toPlain(maskError(error))] };
   }
-  if (!('next' in source)) return resultsOf(source);
+  if (!('next' in source)) {
+    const { errors } = source;
+    return resultsOf(errors ? { ...source, errors: errors.map(toPlain) } : source);
+  }
   const stream = source;
   let hasFailed = false;
   return {

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData, askErrors, sendGraphql } from '../support/graphql.js';
+import { ask, askData, askErrors, sendGraphql } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { recordStatements } from '../support/statements.js';
 
@@ -91,7 +91,9 @@ const nest = (depth: number): string =>
 test('a query nested too deeply is refused before it reads anything', async () => {
   const query = `{ request(id: 1) { ${nest(20)} } }`;
   const statements = await recordStatements(async () => {
-    expect(await askErrors(app, query)).toEqual([expect.stringMatching(/^Query exceeds maximum depth/)]);
+    expect(await askErrors(app, query)).toEqual([
+      'the operation has fields 18 deep within each other, and 12 are allowed (GRAPHQL_DEPTH)',
+    ]);
   });
   expect(statements).toEqual([]);
   await askData(app, `{ request(id: 1) { ${nest(5)} } }`);
@@ -99,13 +101,56 @@ test('a query nested too deeply is refused before it reads anything', async () =
 
 test('a query that may give too much is refused', async () => {
   const query = `{ requests(first: 1000) { edges { node { holds(first: 1000) { edges { node { size } } } } } } }`;
-  expect(await askErrors(app, query)).toEqual([expect.stringMatching(/^Query exceeds maximum complexity/)]);
+  expect(await askErrors(app, query)).toEqual([
+    expect.stringMatching(/^the operation may cost \d+, and 100000 are allowed \(GRAPHQL_COMPLEXITY\)$/),
+  ]);
 });
 
 test('a query with too many fields is refused', async () => {
   const query = `{ ${Array.from({ length: 201 }, (_, n) => `q${n}: quota(user: "user-1") { id }`).join(' ')} }`;
-  const errors = await askErrors(app, query);
-  expect(errors).toContainEqual(expect.stringMatching(/^Query exceeds maximum breadth/));
+  const message = 'the operation has 402 fields in all, and 200 are allowed (GRAPHQL_BREADTH)';
+  const extensions = { code: 'TOO_LARGE', limit: 'GRAPHQL_BREADTH', found: 402, allowed: 200 };
+  expect(await ask(app, query)).toEqual({ errors: [{ message, extensions }] });
+  const Accept = 'application/graphql-response+json';
+  expect((await sendGraphql(app, { query }, { headers: { Accept } })).status).toBe(400);
+  const stream = await send(app, '/graphql/stream', {
+    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+    body: { query },
+  });
+  expect(stream.text).toContain(`data: ${JSON.stringify({ errors: [{ message, extensions }] })}`);
+});
+
+test('a subscription that is too large is refused at its start, and does not wait for something to tell', async () => {
+  const fields = Array.from({ length: 201 }, (_, n) => `p${n}: path`).join(' ');
+  const query = `subscription { stageChanges(match: "/never/") { ${fields} } }`;
+  for (const path of ['/graphql', '/graphql/stream']) {
+    const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+    expect((await send(app, path, { headers, body: { query } })).text).toContain(
+      'the operation has 202 fields in all, and 200 are allowed (GRAPHQL_BREADTH)',
+    );
+  }
+});
+
+test('only the operation that is run counts, with its variables', async () => {
+  const many = Array.from({ length: 201 }, (_, n) => `q${n}: __typename`).join(' ');
+  const query = `query Large { ${many} } query Page($first: Int!) { requests(first: $first) { edges { node { holds(first: $first) { edges { node { size } } } } } } }`;
+  const run = async (operationName: string, variables: object) =>
+    (await sendGraphql(app, { query, operationName, variables })).body.errors;
+  expect(await run('Page', { first: 2 })).toBe(undefined);
+  expect(await run('Page', { first: 1000 })).toMatchObject([
+    { extensions: { code: 'TOO_LARGE', limit: 'GRAPHQL_COMPLEXITY' } },
+  ]);
+  expect(await run('Large', {})).toMatchObject([{ extensions: { code: 'TOO_LARGE', limit: 'GRAPHQL_BREADTH' } }]);
+  expect(await run('Page', { first: 'many' })).toMatchObject([
+    { message: expect.stringContaining('Variable "$first" got invalid value') },
+  ]);
+});
+
+test('a page of less than nothing is refused with a code', async () => {
+  const errors = (await ask(app, '{ requests(last: -3) { edges { cursor } } }')).errors;
+  expect(errors).toMatchObject([
+    { message: 'last must not be negative, as -3 is', extensions: { code: 'BAD_USER_INPUT' } },
+  ]);
 });
 
 const manyOf = (count: number, field: string) => Array.from({ length: count }, (_, n) => `a${n}:${field}`).join(' ');
@@ -123,8 +168,10 @@ test.each([
     `{ ...A } fragment A on Query { ${manyOf(300, '__schema{...G}')} } fragment G on __Schema { ...F } ${RICH}`,
   ],
 ])('a query that asks for too much of the schema is refused, whichever way it comes: %s', async (_what, query) => {
-  const says = /Query exceeds maximum introspection/;
-  expect(await askErrors(app, query)).toEqual([expect.stringMatching(says)]);
+  const says = /what the query asks of the schema itself may cost \d+, and \d+ are allowed.*"code":"TOO_LARGE"/;
+  const [message] = await askErrors(app, query);
+
+  expect(message).toMatch(/^what the query asks of the schema itself may cost \d+, and \d+ are allowed$/);
   const target = `?query=${encodeURIComponent(query)}`;
   const byGet = async (path: string, Accept: string) =>
     (await send(app, `${path}${target}`, { headers: { Accept } })).text;
@@ -149,7 +196,7 @@ test('a query that counts too much is refused before it reads anything', async (
   const counts = (count: number) =>
     `{ ${Array.from({ length: count }, (_, n) => `c${n}: tapeFiles(match: "${n}") { totalCount }`).join(' ')} }`;
   const statements = await recordStatements(async () => {
-    const says = ['Query exceeds maximum counts (counts: 60, max: 25)'];
+    const says = ['the query asks for 60 counts of lists that hang on nothing, and 25 are allowed'];
     expect(await askErrors(app, counts(60))).toEqual(says);
     const named = `${counts(60).replaceAll('totalCount', '...C')} fragment C on QueryTapeFilesConnection { totalCount }`;
     expect(await askErrors(app, named)).toEqual(says);
@@ -164,11 +211,13 @@ test('depth, breadth and complexity are what the configuration says', async () =
     const query = (fields: string) => `{ requests { edges { node { quota { ${fields} } } } } }`;
     await askData(narrow, query('user used'));
     expect(await askErrors(narrow, query('user requests { edges { cursor } }'))).toEqual([
-      expect.stringMatching(/max: 5/),
+      expect.stringMatching(/ 5 are allowed \(GRAPHQL_DEPTH\)/),
     ]);
-    expect(await askErrors(narrow, query('id user used size email'))).toEqual([expect.stringMatching(/max: 8/)]);
+    expect(await askErrors(narrow, query('id user used size email'))).toEqual([
+      expect.stringMatching(/ 8 are allowed \(GRAPHQL_BREADTH\)/),
+    ]);
     expect(await askErrors(narrow, query('user').replace('requests', 'requests(first: 500)'))).toEqual([
-      expect.stringMatching(/max: 1000/),
+      expect.stringMatching(/ 1000 are allowed \(GRAPHQL_COMPLEXITY\)/),
     ]);
   } finally {
     await narrow.close();

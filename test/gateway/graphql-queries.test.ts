@@ -262,8 +262,8 @@ test.each([
   ['tapeFiles', `after: "${Buffer.from('GPC:N:1').toString('base64')}"`, 'Invalid cursor: 1'],
   ['requests', `after: "${Buffer.from('GPC:S:x').toString('base64')}"`, 'Invalid cursor: "x"'],
   ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
-  ['volumes', 'first: -1', 'Argument "first" must be a non-negative integer'],
-  ['drives', 'last: -1', 'Argument "last" must be a non-negative integer'],
+  ['volumes', 'first: -1', 'first must not be negative, as -1 is'],
+  ['drives', 'last: -1', 'last must not be negative, as -1 is'],
 ])('%s(%s) is refused with what is wrong', async (field, args, message) => {
   expect(await askErrors(app, `{ ${field}(${args}) { edges { cursor } } }`)).toEqual([message]);
 });
