@@ -1,8 +1,8 @@
 /** Restore disks. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { type DiskRow, getDisk, listDisksByPage, resizeDisk } from '../src/operations/disks/disks.js';
+import { getDisk, listDisksByPage, resizeDisk } from '../src/operations/disks/disks.js';
 import { type DiskMeasurement, readHostsOf, readMeasurements } from '../src/operations/disks/measurements.js';
-import { forgetDisk } from '../src/operations/disks/remove.js';
+import { type ForgottenDisk, forgetDisk } from '../src/operations/disks/remove.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
@@ -67,7 +67,7 @@ const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
   }),
 });
 
-const RemovedDisk = builder.objectRef<DiskRow>('RemovedDisk').implement({
+const RemovedDisk = builder.objectRef<ForgottenDisk>('RemovedDisk').implement({
   description: 'A restore disk that is no more. What stands there is left alone, and so is its marker.',
   fields: (t) => ({
     id: t.globalID({
@@ -78,6 +78,10 @@ const RemovedDisk = builder.objectRef<DiskRow>('RemovedDisk').implement({
     size: t.expose('size', { type: 'BigInt', description: 'Its allocation, in bytes.' }),
     used: t.expose('used', { type: 'BigInt', description: 'Bytes that copies took.' }),
     reserved: t.expose('reserved', { type: 'BigInt', description: 'Bytes that were kept for recalls.' }),
+    leftBehind: t.exposeStringList('leftBehind', {
+      description:
+        'Logical paths of files that recalls may have left there, whole or in part: the disk fails, so that nobody could look. The first 100.',
+    }),
   }),
 });
 

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { DiskState } from '../engine/disk/setup.js';
 import type { DiskRow } from '../operations/disks/disks.js';
+import type { ForgottenDisk } from '../operations/disks/remove.js';
 import { readSize } from './arguments.js';
 import { ask, FAILURE, type Result } from './client.js';
 import { askDisks, hostsOf, readRow } from './disks-afar.js';
@@ -109,25 +110,26 @@ function readAbsolute(mountpoint: string): string {
 }
 
 const REMOVE = `mutation ($mountpoint: String!) {
-  removeDisk(mountpoint: $mountpoint) { ... on RemovedDisk { ${FIELDS} } ${FAILURE} }
+  removeDisk(mountpoint: $mountpoint) { ... on RemovedDisk { ${FIELDS} leftBehind } ${FAILURE} }
 }`;
 
 async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
-  const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
+  const { disk, problem } = await operate<{ disk: ForgottenDisk; problem: string | undefined }>({
     here: async (ctx) => {
       const setup = await import('../engine/disk/setup.js');
       return await setup.removeDisk(ctx, path.resolve(mountpoint));
     },
     afar: async (url) => {
-      const answer = await ask<{ removeDisk: Result<Omit<DiskRow, 'id'> & { id: string }> }>(url, REMOVE, {
+      const answer = await ask<{ removeDisk: Result<Omit<ForgottenDisk, 'id'> & { id: string }> }>(url, REMOVE, {
         mountpoint: readAbsolute(mountpoint),
       });
       const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
-      return { disk: readRow<DiskRow>(unwrapOperated(answer.removeDisk)), problem };
+      return { disk: readRow<ForgottenDisk>(unwrapOperated(answer.removeDisk)), problem };
     },
   });
   if (options.json) printJson(disk);
   else printLine(`restore disk ${disk.mountpoint} is removed; what stands there is left alone`);
+  for (const path of disk.leftBehind) noteLine(`it fails, and may have the rest of a recall of ${path}`);
   if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
 }
 

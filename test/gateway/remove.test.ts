@@ -110,3 +110,23 @@ test('a disk is forgotten once', async () => {
     reason: { code: 'NOT_FOUND', message: `there is no restore disk ${JSON.stringify(mountpoint)}` },
   });
 });
+
+test('a disk where recalls may have left something is looked at by an engine before it is removed, unless it fails', async () => {
+  const mountpoint = `${app.dataDir}/left`;
+  const { id } = await setDisk(app.ctx, { mountpoint, size: 1000n });
+  await app.ctx.db.pool.query(
+    `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size)
+     SELECT f.id, $1, 1, 1, f.size FROM tape_file f CROSS JOIN generate_series(1, 2) WHERE f.path = '/race/known'`,
+    [id],
+  );
+  const remove = () =>
+    askData(
+      app,
+      'mutation ($m: String!) { removeDisk(mountpoint: $m) { ... on RemovedDisk { leftBehind } ... on InUse { message } } }',
+      { m: mountpoint },
+    );
+  const message = `the restore disk ${JSON.stringify(mountpoint)} may have what ended recalls of 1 files have left there, such as "/race/known": engines look for it within a minute, and it can be removed then`;
+  expect(await remove()).toEqual({ removeDisk: { message } });
+  await app.ctx.db.pool.query('UPDATE restore_disk SET retry_at = $2 WHERE id = $1', [id, app.ctx.now()]);
+  expect(await remove()).toEqual({ removeDisk: { leftBehind: ['/race/known'] } });
+});

@@ -5,7 +5,7 @@ import type { Context } from '../../context.js';
 import { codeOf, InvalidInputError, messageOf, quote } from '../../errors.js';
 import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
 import { readMeasurements } from '../../operations/disks/measurements.js';
-import { forgetDisk } from '../../operations/disks/remove.js';
+import { type ForgottenDisk, forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from './bounded-calls.js';
 import { findOpenMount } from './exposure.js';
@@ -106,7 +106,7 @@ async function findReal(wanted: string): Promise<string> {
 export async function removeDisk(
   ctx: Context,
   mountpoint: string,
-): Promise<{ disk: DiskRow; problem: string | undefined }> {
+): Promise<{ disk: ForgottenDisk; problem: string | undefined }> {
   const disk = await forgetDisk(ctx, mountpoint);
   try {
     await removeMarker({ diskId: disk.id, mountpoint });
