@@ -9,6 +9,7 @@ import './quotas.js';
 import './mail.js';
 import './users.js';
 import './rights.js';
+import './caller.js';
 import './legacy-uses.js';
 import './tapes.js';
 import './disks.js';

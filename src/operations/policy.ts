@@ -33,6 +33,7 @@ export const policy = {
   getQuota: 'read',
   listQuotasByPage: 'read',
   listSuspensions: 'read',
+  showCaller: 'read',
   listWaitingMail: 'read',
   showPlan: 'read',
   watchRequest: 'read',

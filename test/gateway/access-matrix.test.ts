@@ -126,6 +126,7 @@ const common: Partial<Record<Operation, string>> = {
   listVolumes: '{ result: volumes { totalCount } }',
   listDrives: '{ result: drives { totalCount } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
+  showCaller: '{ result: caller { name } }',
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',
   listWaitingMail: '{ result: waitingMail { edges { node { user } } } }',
   showPlan: '{ result: plan { at } }',

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { sendAsIs } from '../support/http.js';
 import { errorBody } from '../support/rest.js';
@@ -56,4 +57,36 @@ test('programs of this host that speak HTTP/1.0, or close, are served', async ()
     'HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Request-ID: 1\r\nX-Amzn-Trace-Id: Root=1\r\ntraceparent: 00-1-1-00',
   ];
   for (const head of heads) expect([head, (await speak(head))[0]]).toEqual([head, 200]);
+});
+
+test('whoever asks is told as whom it is known, so that a token can be tried before the door is closed', async () => {
+  const { token, secret } = await createToken(app.ctx, {
+    name: 'ann',
+    role: 'USER',
+    isReadOnly: true,
+    expiresAt: '2099-01-01',
+  });
+  const basic = (password: string) => `Basic ${Buffer.from(`ann:${password}`).toString('base64')}`;
+  const known = async (Authorization?: string) => {
+    const query = encodeURIComponent('{ caller { name way roles isReadOnly expiresAt } }');
+    const headers = Authorization === undefined ? {} : { Authorization };
+    const { status, text } = await sendAsIs(app, `/graphql?query=${query}`, {
+      headers: { Host: 'localhost', ...headers },
+    });
+    return status === 200 ? JSON.parse(text).data.caller : status;
+  };
+  const ann = { name: 'ann', way: 'token', roles: ['user'], isReadOnly: true, expiresAt: '2099-01-01T00:00:00Z' };
+  const anybody = { name: 'anybody', way: 'open', roles: ['user'], isReadOnly: false, expiresAt: null };
+  expect([await known(basic(secret)), await known(`Bearer ${secret}`)]).toEqual([ann, ann]);
+  // a script that shows what is meant for another system goes on
+  expect([await known(), await known(basic('wrong')), await known('Bearer other')]).toEqual([
+    anybody,
+    anybody,
+    anybody,
+  ]);
+  expect(await known(basic(`${secret.slice(0, -1)}_`))).toBe(401);
+  const rung = new Promise<void>((resolve) => app.ctx.events.onRing('access', resolve));
+  await revokeToken(app.ctx, token.id);
+  await rung;
+  expect(await known(basic(secret))).toBe(401);
 });
