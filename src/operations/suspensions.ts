@@ -189,7 +189,8 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
 
 /**
  * Ends a suspension together with the pauses that it led to, since whoever resumes the thing has mended it; the trigger
- * rings the engine, which wakes what waits for room as far as there is some. Files of a volume were tried while the volume was what failed: those tries do not count.
+ * rings the engine, which wakes what waits for room as far as there is some. Files of a volume were tried while the volume was what failed: those tries do not count; with them
+ * a file is none any more by which its volume is judged.
  * @param deed by which a caller asked for it
  */
 export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
@@ -203,7 +204,8 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
        UPDATE volume v SET failures = 0, failing_since = NULL, retry_at = NULL, problem = NULL FROM ended e
        WHERE e.kind = 'VOLUME' AND v.name = e.name AND v.failures > 0
      ), woken AS (
-       UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END
+       UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END,
+         earlier_tries = earlier_tries + CASE WHEN e.kind = 'VOLUME' THEN attempts ELSE 0 END
        FROM ended e WHERE file_id IN (
          SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
            WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)

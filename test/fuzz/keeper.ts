@@ -10,6 +10,7 @@ import type { MemberKind } from '../../src/generated/prisma/enums.js';
 import { removeMember } from '../../src/operations/access/members.js';
 import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
+import { setMedium } from '../../src/operations/catalogue/media.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
@@ -91,6 +92,11 @@ export async function correctSizes(ctx: Context): Promise<void> {
     ctx,
     corrected.map((row) => ({ ...row, stage: null, verified: undefined })),
   );
+}
+
+/** Small queues of volumes whose mounts cost time wait for more, longer than a round. */
+export async function restoreMedia(ctx: Context): Promise<void> {
+  await setMedium(ctx, { medium: 'linear' });
 }
 
 /** All but the last one, which nobody has known since the start. */

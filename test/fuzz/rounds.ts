@@ -19,7 +19,7 @@ import { nothingStrange } from '../torture/stranger-scan.js';
 import type { Violation, ViolationKind } from '../torture/violations.js';
 import { countWork, describeLeft, describeWork } from '../torture/work.js';
 import { archive, rows, users } from './archive.js';
-import { correctSizes, liftRules, restoreDisks, restoreQuotas } from './keeper.js';
+import { correctSizes, liftRules, restoreDisks, restoreMedia, restoreQuotas } from './keeper.js';
 import type { Known } from './known.js';
 import type { Session } from './session.js';
 import { tokens } from './texts.js';
@@ -56,6 +56,7 @@ export async function endRound(round: RoundContext): Promise<Violation[]> {
   round.session.leave();
   await restoreDisks(round.ctx);
   await correctSizes(round.ctx);
+  await restoreMedia(round.ctx);
   await liftRules(round.ctx, round.session.known, 'all'); // what nobody may ask for is in no request
   await noteDeeds(round);
   const violations = await settleAndLook(round);

@@ -6,6 +6,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { retry } from '../support/mutations.js';
 import { viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
@@ -129,6 +130,35 @@ async function readOneByOne(volume: string, count: number): Promise<number[]> {
   }
   return ids;
 }
+
+test('what lies behind bad files is read once their volume is put back into service, and they fail for good', async () => {
+  const files = Array.from({ length: 8 }, (_, n) => ({
+    path: `/behind/${n + 1}`,
+    volume: 'BEHIND',
+    position: BigInt(n + 1),
+  }));
+  await addTaped(app.ctx, backend, files);
+  spoil((position) => position <= 5n);
+  const id = await makeRequest(app, { ...alice, patterns: '/behind/' });
+  await waitForHold('BEHIND');
+  await resume(app, 'VOLUME', 'BEHIND');
+  await waitThroughPauses(app, clock, id, 'PARTIAL');
+  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 3, filesFailed: 5 });
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('one bad file that is asked for again and again does not take its volume out of service', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/again/1', volume: 'AGAIN' }]);
+  spoil(() => true);
+  const id = await makeRequest(app, { ...alice, files: ['/again/1'] });
+  for (let round = 0; round < 4; round++) {
+    await waitThroughPauses(app, clock, id, 'PARTIAL');
+    await retry(app, { id });
+  }
+  await waitThroughPauses(app, clock, id, 'PARTIAL');
+  expect(countReads()).toBe(15);
+  expect(await readSuspensions(app)).toEqual([]);
+});
 
 test('bad files are counted from mount to mount', async () => {
   spoil((position) => position <= 3n);

@@ -23,7 +23,7 @@ import { visitVolume } from './visit.js';
 
 const PAGE = 100;
 
-/** @returns whether there was anything to do */
+/** @returns whether anything was read; a drive that is wanted for recalls, be it in a while only, reads nothing here */
 export async function verifyNext(
   ctx: Context,
   backend: TapeBackend,
@@ -33,11 +33,12 @@ export async function verifyNext(
   const volume = await findUnconfirmed(ctx);
   if (!volume) return false;
   const { volumeId } = volume;
-  const hasVisited = await visitVolume(ctx, lease, { volumeId, stop }, async () => {
-    await verifyVolume(ctx, backend, lease, { volume, stop });
+  let hasRead = false;
+  await visitVolume(ctx, lease, { volumeId, stop }, async () => {
+    hasRead = await verifyVolume(ctx, backend, lease, { volume, stop });
     return true;
   });
-  return hasVisited !== undefined;
+  return hasRead;
 }
 
 async function verifyVolume(
@@ -45,26 +46,28 @@ async function verifyVolume(
   backend: TapeBackend,
   lease: HeldLease,
   { volume, stop }: { volume: UnconfirmedVolume; stop: AbortSignal },
-): Promise<void> {
+): Promise<boolean> {
   let mounted: MountedVolume | undefined;
+  let hasRead = false;
   try {
     for (let after = -1n; ; ) {
       const copies = await readUnconfirmed(ctx, { volumeId: volume.volumeId, after, limit: PAGE });
       for (const copy of copies) {
         if (stop.aborted || (await hasReadyRecalls(ctx, lease.driveId)) || (await isSuspended(ctx, lease.driveName)))
-          return;
+          return hasRead;
+        hasRead = true;
         let failure: VerificationFailure | undefined;
         try {
           mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
           await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
         } catch (error) {
-          if (lease.signal.aborted) return;
+          if (lease.signal.aborted) return hasRead;
           failure = failureOf(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
-        if (!mounted) return; // each file would fail alike: the next mount may not
+        if (!mounted) return hasRead; // each file would fail alike: the next mount may not
       }
-      if (copies.length < PAGE) return;
+      if (copies.length < PAGE) return hasRead;
       after = copies.at(-1)?.position ?? after;
     }
   } finally {

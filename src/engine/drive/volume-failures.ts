@@ -41,7 +41,8 @@ export interface MountFailure {
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
-  private readonly badFiles = new Map<string, number>();
+  /** Files that failed one after another, each once. */
+  private readonly badFiles = new Map<string, Set<bigint>>();
   /** Of volumes of which nothing could start: until when they are left alone, by the process's own clock. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
@@ -136,15 +137,17 @@ export class VolumeFailures {
 
   /**
    * Only a file's first try counts: where some bad files lie among many good ones, the good ones are read by the time
-   * that the bad ones are all tried again, one after the other.
+   * that the bad ones are all tried again, one after the other. Of those that failed before their volume was put back into
+   * service none counts again: they are what is bad, else nothing behind them would ever be read.
    */
   private noteRead(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
     if (outcome.kind === 'restored') this.badFiles.delete(volume);
-    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA' || recall.attempts > 0) return undefined;
-    const count = (this.badFiles.get(volume) ?? 0) + 1;
-    this.badFiles.set(volume, count);
-    if (count < MAX_BAD_FILES) return undefined;
+    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA') return undefined;
+    if (recall.attempts + recall.earlierTries > 0) return undefined;
+    const bad = (this.badFiles.get(volume) ?? new Set()).add(recall.fileId);
+    this.badFiles.set(volume, bad);
+    if (bad.size < MAX_BAD_FILES) return undefined;
     this.badFiles.delete(volume);
-    return `${count} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
+    return `${bad.size} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
   }
 }

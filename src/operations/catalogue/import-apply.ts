@@ -219,7 +219,7 @@ async function followChanges(tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);
   // what went wrong so far went wrong with other bytes, or elsewhere; a recall that runs follows when it ends
   await tx.query(
-    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, not_before = NULL, error_class = NULL, error = NULL
+    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
           AND NOT ${isSameSource('k', 'f')}`,
   );

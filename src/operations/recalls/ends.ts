@@ -235,6 +235,7 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
   const queued = await tx.query<Reservation>(
     sql`UPDATE recall c SET ${waitingAgain}, not_before = b.not_before,
           attempts = CASE WHEN b.is_other THEN 0 ELSE c.attempts + b.is_try::int END,
+          earlier_tries = CASE WHEN b.is_other THEN 0 ELSE c.earlier_tries END,
           error_class = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error_class, c.error_class) END,
           error = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error, c.error) END
         FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[],

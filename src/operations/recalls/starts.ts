@@ -25,6 +25,8 @@ export interface RunningRecall extends FileAttributes {
   position: bigint;
   checksum: string | null;
   attempts: number;
+  /** Tries before its volume was put back into service, or somebody asked for it again. */
+  earlierTries: number;
   diskId: number;
   mountpoint: string;
 }
@@ -126,7 +128,8 @@ async function lockWaiting(
 ): Promise<WaitingRecall[]> {
   const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts, f.stage,
+    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts,
+          c.earlier_tries AS "earlierTries", f.stage,
           f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
         FROM recall c JOIN tape_file f ON f.id = c.file_id

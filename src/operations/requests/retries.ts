@@ -49,7 +49,8 @@ async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promis
     await settleRequests(ctx, tx, [request.id]);
     const fileIds = failed.map(({ fileId }) => fileId);
     await tx.query(
-      sql`UPDATE recall c SET not_before = NULL, attempts = 0 WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
+      sql`UPDATE recall c SET not_before = NULL, attempts = 0, earlier_tries = earlier_tries + attempts
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
     );
   });
 }
