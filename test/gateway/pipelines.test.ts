@@ -7,6 +7,8 @@ import { addQuota } from '../support/factories.js';
 import { send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { get } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -48,6 +50,32 @@ test('what is sent ahead comes in order, bodies and an answer that ends the conn
   const socket = await connect();
   socket.write(ask('/quota/nobody') + post + ask('/requests/1') + ask('/requests', 'Connection: close\r\n'));
   expect(await readStatuses(socket, 5)).toEqual([404, 200, 200, 200]);
+});
+
+test.each([
+  ['an import that is refused', 'PUT /import HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\npath\n'],
+  ['what asks for it', ask('/quota/alice', 'Connection: close\r\n')],
+])('what is sent behind %s, which ends the connection, is not begun', async (_name, first) => {
+  const wish = JSON.stringify({ quota: 'alice', files: [`/behind/${first.length}`] });
+  const watch = JSON.stringify({ query: 'subscription { stageChanges { path } }' });
+  const post = (path: string, body: string, header = '') =>
+    `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n${header}Content-Length: ${body.length}\r\n\r\n${body}`;
+  const behind = [
+    post('/tape_control/api/v1/requests', wish),
+    post('/graphql', watch, 'Accept: text/event-stream\r\n'),
+    ask('/requests'),
+  ];
+  const before = await dumpTables(app.ctx);
+  for (const next of [...behind, ...behind]) {
+    const socket = await connect();
+    socket.write(first + next);
+    expect(await readStatuses(socket, 2)).toHaveLength(1);
+  }
+  await waitFor('all turns of the caller to be free', async () => {
+    const answers = await Promise.all(Array.from({ length: 3 }, () => get(app, '/quota/alice')));
+    return answers.every(({ status }) => status === 200);
+  });
+  expect([await dumpTables(app.ctx), app.ctx.events.readers]).toEqual([before, 0]);
 });
 
 test('a connection on which very many requests wait is ended, and others are served', async () => {

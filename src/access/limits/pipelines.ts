@@ -13,14 +13,14 @@ interface Waiting {
   res: ServerResponse;
 }
 
-/** A connection on which more than `MOST_WAITING` requests wait is ended. */
+/** A connection on which more than `MOST_WAITING` requests wait is ended. Nothing is begun on one that has ended. */
 export function answerInTurn(answer: RequestListener): RequestListener {
   const lines = new WeakMap<Socket, Waiting[]>();
 
   const begin = (line: Waiting[], { req, res }: Waiting) => {
     res.once('close', () => {
       const { socket } = req;
-      const next = socket.destroyed ? undefined : line.shift();
+      const next = isOver(socket) ? undefined : line.shift();
       if (next) begin(line, next);
       else lines.delete(socket);
       if (line.length === 0) socket.resume();
@@ -28,8 +28,12 @@ export function answerInTurn(answer: RequestListener): RequestListener {
     answer(req, res);
   };
 
+  // an answer that has no connection never ends, and keeps what it has taken: what comes behind one that closes is not begun
+  const isOver = (socket: Socket) => socket.destroyed || socket.writableEnded;
+
   return (req, res) => {
     const { socket } = req;
+    if (isOver(socket)) return;
     const line = lines.get(socket);
     if (!line) {
       const own: Waiting[] = [];
