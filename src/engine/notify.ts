@@ -5,6 +5,7 @@
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
+import { startDeadline } from '../deadline.js';
 import { codeOf, isExhausted, messageOf } from '../errors.js';
 import { composeLate } from '../mail.js';
 import {
@@ -74,10 +75,10 @@ async function send(
     messageId: letter.messageId,
     date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
     headers: { 'Auto-Submitted': 'auto-generated' },
-    signal: AbortSignal.any([abort, AbortSignal.timeout(SEND_SECONDS * 1000)]),
   };
+  const deadline = startDeadline(SEND_SECONDS * 1000, abort);
   try {
-    await transport.sendMail(message);
+    await transport.sendMail({ ...message, signal: deadline.signal });
     return { state: 'SENT' };
   } catch (error) {
     const reason = describeFailure(error, ctx.config.smtpUrl);
@@ -94,6 +95,8 @@ async function send(
       nextTryAt: addSeconds(ctx.now(), pause ?? 0),
       isDeferred: isDeferred(error),
     };
+  } finally {
+    deadline.end();
   }
 }
 

@@ -53,6 +53,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/package-root',
       'src/secrets',
       'src/cancellable',
+      'src/deadline',
     ],
     from: [],
   },
@@ -101,6 +102,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/tape/',
       'src/audit',
       'src/context',
+      'src/deadline',
       'src/errors',
       'src/mail',
       'src/secrets',
@@ -439,6 +441,12 @@ test('the command line loads its commands without what they work with', () => {
 
 test('the environment is read in src/config.ts only', () => {
   expect(files.filter((file) => /process\.env\b/.test(read(file)))).toEqual(['src/config.ts']);
+});
+
+test('a bound on time among other signals is that of src/deadline.ts: of Node.js itself it may never come', () => {
+  const collected = /AbortSignal\.any\([^;]*AbortSignal\.timeout/;
+  expect(files.filter((file) => collected.test(read(file)))).toEqual([]);
+  expect(collected.test('AbortSignal.any([\n  stop,\n  AbortSignal.timeout(1),\n])')).toBe(true);
 });
 
 test('a file goes to RESTORED in one place', () => {

@@ -4,6 +4,7 @@
  */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { startDeadline } from '../../src/deadline.js';
 import { showTokens } from './callers.js';
 import { createRandom } from './random.js';
 import { setUp } from './set-up.js';
@@ -52,22 +53,24 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
   try {
     watchStages(world, watching.signal);
     const done = new AbortController();
-    const peace = AbortSignal.any([done.signal, options.signal, AbortSignal.timeout(options.troubleMs)]);
+    const trouble = startDeadline(options.troubleMs, done.signal, options.signal);
+    const peace = trouble.signal;
     const signals = { peace, watching: watching.signal };
     const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
     const strange = makeStrangeDeeds(world, random.fork(), peace);
     const shown = showTokens(world, random.fork(), peace);
     await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
     done.abort();
+    trouble.end();
     await Promise.all([...traffic, strange, shown]);
     tell(`${describe(world.counts)}; now waiting for peace`);
     left = '; calming down';
     await calmDown(world);
     left = '; the last trees are archived';
-    const bound = AbortSignal.any([options.signal, AbortSignal.timeout(options.settleMs)]);
-    const verdict = await settleAndCheck(world, bound, (work) => {
+    const bound = startDeadline(options.settleMs, options.signal);
+    const verdict = await settleAndCheck(world, bound.signal, (work) => {
       left = `; left to do: ${work}`;
-    });
+    }).finally(bound.end);
     options.signal.throwIfAborted();
     keepFolder = options.keepFolder && verdict.violations.length > 0;
     if (keepFolder) await dump(dir, verdict);

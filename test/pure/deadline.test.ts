@@ -1,0 +1,32 @@
+import { once } from 'node:events';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { expect, test } from 'vitest';
+import { startDeadline } from '../../src/deadline.js';
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+
+/** Whatever nobody holds is gone by then. */
+async function isOver(signal: AbortSignal): Promise<unknown> {
+  const collecting = setInterval(collectGarbage, 5);
+  await once(signal, 'abort').finally(() => clearInterval(collecting));
+  return signal.reason;
+}
+
+test('a deadline is met, whatever is collected as garbage meanwhile', async () => {
+  const never = new AbortController();
+  const { signal } = startDeadline(100, never.signal);
+  expect(await isOver(signal)).toMatchObject({ name: 'TimeoutError', message: 'it took longer than 0.1 s' });
+});
+
+test('what aborts before gives its own reason, and an ended deadline does nothing', async () => {
+  const other = new AbortController();
+  const { signal, end } = startDeadline(100, other.signal);
+  const ended = startDeadline(1, other.signal);
+  ended.end();
+  setTimeout(() => other.abort('given up'), 20);
+  expect(await isOver(signal)).toBe('given up');
+  expect(ended.signal.reason).toBe('given up');
+  end();
+});
