@@ -74,11 +74,11 @@ builder.queryFields((t) => ({
     complexity: pageComplexity,
     args: {
       who: t.arg.string({ description: 'The name of the caller.' }),
-      operation: t.arg.string({ description: 'What was asked for.' }),
+      operation: t.arg.string({ description: 'What was asked for; a name that nothing has is refused.' }),
       objectKind: t.arg({ type: KindType, description: 'What it was about.' }),
       object: t.arg.string({ description: 'Its id or name, whole.' }),
       since: t.arg({ type: 'DateTime', description: 'From this time on.' }),
-      until: t.arg({ type: 'DateTime', description: 'Before this time.' }),
+      until: t.arg({ type: 'DateTime', description: 'Before this time, which is later than `since`.' }),
     },
     totalCount: (_root, args, ctx) => listAudit(ctx, args, readerOf(ctx)).count(),
     resolve: (query, _root, args, ctx) =>

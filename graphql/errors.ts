@@ -103,7 +103,8 @@ export function createErrorMask(log: Logger) {
     const original = error instanceof GraphQLError ? error.originalError : error;
     const place = error instanceof GraphQLError ? { nodes: error.nodes ?? null, path: error.path ?? null } : {};
     if (original instanceof UserError) {
-      return new GraphQLError(original.message, { ...place, extensions: { code: original.code } });
+      const field = original instanceof InvalidInputError ? { field: original.field } : {};
+      return new GraphQLError(original.message, { ...place, extensions: { code: original.code, ...field } });
     }
     if (error instanceof GraphQLError && (!original || original instanceof GraphQLError)) return error;
     logFailure(log, original, 'GraphQL: internal error');

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
 import { parseSize } from '../bytes.js';
 import { messageOf } from '../errors.js';
-import { addSeconds, parseTime } from '../time.js';
+import { addSeconds, parseTime, parseZonedTime } from '../time.js';
 import { CommandError, UsageError } from './failure.js';
 
 /** The id of a request. */
@@ -50,6 +50,26 @@ export function readSize(option: string, text: string): bigint {
   throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
 }
 
+/**
+ * A time, or how long ago it was, such as 10m or 3d.
+ * @param askNow gives the time of the server, whose clock counts; asked for a span only
+ * @returns the text of a time
+ */
+export async function readPast(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
+  const seconds = readSpan(text);
+  if (seconds !== undefined) return addSeconds(await askNow(), -seconds);
+  if (parseZonedTime(text) !== undefined) return text;
+  throw new UsageError(
+    `${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long ago, such as 10m or 3d, not ${JSON.stringify(text)}`,
+  );
+}
+
+/** In seconds; undefined where it is no span. */
+function readSpan(text: string): number | undefined {
+  const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
+  return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
+}
+
 const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
 
 /**
@@ -58,8 +78,8 @@ const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 *
  * @returns the text of a time
  */
 export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
-  const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
-  if (count !== undefined) return addSeconds(await askNow(), Number(count) * (SPAN_SECONDS[unit] ?? 0));
+  const seconds = readSpan(text);
+  if (seconds !== undefined) return addSeconds(await askNow(), seconds);
   if (parseTime(text) !== undefined) return text;
   throw new UsageError(
     `${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not ${JSON.stringify(text)}`,
@@ -95,6 +115,6 @@ export async function readPaths(given: string[]): Promise<string[]> {
       throw new CommandError(`--file ${value}: ${messageOf(error)}`);
     }
   }
-  if (paths.length === 0) throw new CommandError('--file names no path');
+  if (paths.length === 0) throw new UsageError('--file names no path');
   return paths;
 }

@@ -1,8 +1,7 @@
 /** `audit`: who asked for which change, for people, and for what keeps it elsewhere. */
 import type { Command } from 'commander';
-import { parseZonedTime } from '../time.js';
-import { limitHelp, readLimit } from './arguments.js';
-import { ask, askPages, type Page, readUrl } from './client.js';
+import { limitHelp, readLimit, readPast } from './arguments.js';
+import { ask, askNow, askPages, findLast, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
 import { formatTime } from './times.js';
@@ -13,11 +12,11 @@ export function registerAudit(program: Command): void {
     .description('who asked for which change, and what came of it, oldest first')
     .option(...jsonOption)
     .option('--csv', 'print CSV for scripts, with a header')
-    .option('--since <date>', 'from this time on: a UTC date or time')
-    .option('--until <date>', 'before this time')
+    .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 10m or 3d')
+    .option('--until <date>', 'before this time, or that long ago')
     .option('--who <name>', 'of this caller only')
     .option('--operation <name>', 'this only, such as createRequest')
-    .option('--limit <n>', limitHelp('list at most so many', '--json, --csv'))
+    .option('--limit <n>', limitHelp('list the latest so many', '--json, --csv'))
     .action((options: AuditOptions) => listAudit(readUrl(), options));
 }
 
@@ -56,22 +55,32 @@ const LIST = `query ($who: String, $operation: String, $since: DateTime, $until:
   }
 }`;
 
-/** Page by page as it comes, however much there is. */
+const LAST = `query ($who: String, $operation: String, $since: DateTime, $until: DateTime, $last: Int, $before: String) {
+  audit(who: $who, operation: $operation, since: $since, until: $until, last: $last, before: $before) {
+    edges { cursor } pageInfo { hasPreviousPage startCursor }
+  }
+}`;
+
+/** Page by page as it comes, however much there is: all of it, or the latest. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
   if (json && csv) throw new UsageError('give one of --json and --csv');
-  const since = readTime('--since', options.since);
-  const until = readTime('--until', options.until);
+  const since = await readBound(url, '--since', options.since);
+  const until = await readBound(url, '--until', options.until);
   const limit = readLimit({ ...options, json: json || csv });
-  const pages = askPages(Math.max(limit, 1), async (page) => {
-    const answer = await ask<{ audit: Page<AuditNode> }>(url, LIST, { who, operation, since, until, ...page });
-    return answer.audit;
-  });
+  const wanted = { who, operation, since, until };
+  const isAll = limit === Number.POSITIVE_INFINITY;
+  const from = isAll
+    ? null
+    : await findLast(limit, async (page) => (await ask<LastPage>(url, LAST, { ...wanted, ...page })).audit);
+  const pages = askPages(
+    limit,
+    async (page) => (await ask<{ audit: Page<AuditNode> }>(url, LIST, { ...wanted, ...page })).audit,
+    from,
+  );
   if (csv) printText(`${columns.join(',')}\n`);
   const rows: string[][] = [];
-  let isCut = false;
-  for await (const { edges, pageInfo } of pages) {
-    isCut = pageInfo.hasNextPage;
+  for await (const { edges } of pages) {
     for (const { node } of edges) {
       if (json) printJson({ ...node, given: JSON.parse(node.given) });
       else if (csv) printText(`${columns.map((column) => formatCsv(node[column])).join(',')}\n`);
@@ -79,7 +88,11 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
     }
   }
   if (!json && !csv) printTable(['AT', 'WHO', 'FROM', 'WHAT', 'OF', 'RESULT'], rows);
-  if (isCut) noteLine('there is more; --limit shows it');
+  if (from !== null) noteLine('there is more before that; --limit shows it');
+}
+
+interface LastPage {
+  audit: { edges: { cursor: string }[]; pageInfo: { hasPreviousPage: boolean; startCursor: string | null } };
 }
 
 function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditNode): string[] {
@@ -99,7 +112,6 @@ function formatCsv(value: string | number | null): string {
   return /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-function readTime(option: string, text: string | undefined): string | undefined {
-  if (text === undefined || parseZonedTime(text) !== undefined) return text;
-  throw new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), not ${JSON.stringify(text)}`);
+async function readBound(url: string, option: string, text: string | undefined): Promise<string | undefined> {
+  return text === undefined ? undefined : await readPast(option, text, () => askNow(url));
 }

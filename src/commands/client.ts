@@ -6,7 +6,7 @@ import { environment, readServerUrl } from '../config.js';
 import { codeOf } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';
-import { CommandError, ConnectionError, describeNetworkError, NotKnownError } from './failure.js';
+import { CommandError, ConnectionError, describeNetworkError, NotKnownError, UsageError } from './failure.js';
 import { nameOption } from './option-names.js';
 
 /**
@@ -76,7 +76,7 @@ export type Result<Node> = Node & { message?: string; field?: string };
 /**
  * What was expected of a result union.
  * @param ownOptions options of the command, for fields that have another name elsewhere
- * @throws CommandError with the message of a failure
+ * @throws CommandError with the message of a failure; UsageError of one that names a field
  */
 export function unwrapResult<Node extends object>(
   result: Result<Node>,
@@ -84,13 +84,35 @@ export function unwrapResult<Node extends object>(
 ): Node {
   const { message, field } = result;
   if (message === undefined) return result;
-  throw new CommandError(field === undefined ? message : nameOption(message, field, ownOptions));
+  if (field === undefined) throw new CommandError(message);
+  throw new UsageError(nameOption(message, field, ownOptions));
 }
 
 /** A page of a connection. */
 export interface Page<Node> {
   edges: { node: Node }[];
   pageInfo: { hasNextPage: boolean; endCursor: string | null };
+}
+
+/**
+ * After which cursor the last nodes of a list begin; undefined where that is its beginning. What is added meanwhile follows them.
+ * @param askPage asks for the page that goes before a cursor, or the last one, with the cursors of its nodes
+ */
+export async function findLast(
+  count: number,
+  askPage: (page: { last: number; before: string | null }) => Promise<{
+    edges: { cursor: string }[];
+    pageInfo: { hasPreviousPage: boolean; startCursor: string | null };
+  }>,
+): Promise<string | null> {
+  let before: string | null = null;
+  for (let left = count + 1; ; ) {
+    const { edges, pageInfo } = await askPage({ last: Math.min(PAGE_SIZE, left), before });
+    left -= edges.length;
+    if (left <= 0) return edges[0]?.cursor ?? null;
+    if (!pageInfo.hasPreviousPage) return null;
+    before = pageInfo.startCursor;
+  }
 }
 
 /** Which page: the arguments of a connection. */
@@ -102,12 +124,13 @@ export interface PageArguments {
 /** The most that the server gives at once. */
 const PAGE_SIZE = 1000;
 
-/** The pages of a list as they come, until its end or until they hold `limit` nodes. */
+/** The pages of a list as they come, from its beginning or a cursor, until its end or until they hold `limit` nodes. */
 export async function* askPages<OnePage extends Page<unknown>>(
   limit: number,
   askPage: (page: PageArguments) => Promise<OnePage>,
+  from: string | null = null,
 ): AsyncGenerator<OnePage> {
-  let after: string | null = null;
+  let after = from;
   for (let left = limit; ; ) {
     const page: OnePage = await askPage({ first: Math.min(PAGE_SIZE, left), after });
     yield page;
@@ -174,6 +197,7 @@ interface GraphqlError {
 /** What an error of GraphQL means here. */
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
   if (extensions?.code === 'UNAUTHENTICATED') return new NotKnownError(message);
+  if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
   // below the mutation's own field the change is made, and only its answer failed
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);

@@ -44,13 +44,16 @@ const SET = `mutation ($input: SetMemberInput!) { result: setMember(input: $inpu
 const REMOVE = `mutation ($input: RemoveMemberInput!) { result: removeMember(input: $input) { ${FIELDS} ${FAILURE} } }`;
 const LIST = 'query ($user: String!) { quota(user: $user) { members { kind name isManager } } }';
 
+/** What its fields are called here. */
+const ARGUMENTS = { quota: '<user>', name: '<name>' };
+
 const kindOf = ({ group = false }: MemberOptions) => (group ? 'GROUP' : 'USER');
 const describe = ({ kind, name }: Member) => `${kind.toLowerCase()} ${name}`;
 
 async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
   const { result } = await ask<{ result: Result<Member> }>(url, SET, { input });
-  const member = unwrapResult(result);
+  const member = unwrapResult(result, ARGUMENTS);
   if (options.json) printJson(member);
   else printLine(`${describe(member)} is a ${member.isManager ? 'manager' : 'member'} of the quota of ${given.user}`);
 }
@@ -58,7 +61,7 @@ async function setMember(url: string, given: { user: string; name: string }, opt
 async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name };
   const { result } = await ask<{ result: Result<Member> }>(url, REMOVE, { input });
-  const member = unwrapResult(result);
+  const member = unwrapResult(result, ARGUMENTS);
   if (options.json) printJson(member);
   else printLine(`${describe(member)} may use the quota of ${given.user} no longer`);
 }

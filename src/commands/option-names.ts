@@ -9,6 +9,7 @@ const optionNames: Readonly<Record<string, string>> = {
   maxFiles: '--max-files',
   medium: '--medium',
   notes: '--notes',
+  operation: '--operation',
   notifyOnFirstFile: '--notify-first',
   notifyOnLastFile: '--notify-last',
   paths: '--file',
@@ -17,6 +18,8 @@ const optionNames: Readonly<Record<string, string>> = {
   reason: '--reason',
   retention: '--retention',
   size: '--size',
+  since: '--since',
+  until: '--until',
   weight: '--weight',
 };
 

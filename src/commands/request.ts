@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
-import { CommandError, UsageError } from './failure.js';
+import { UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPlaces } from './places.js';
@@ -66,7 +66,7 @@ async function readInput(url: string, options: RequestOptions): Promise<RequestI
   const files = options.file && (await readPaths(options.file));
   const folder = files?.find((path) => path.endsWith('/'));
   if (folder !== undefined) {
-    throw new CommandError(
+    throw new UsageError(
       `--file takes paths of files; --pattern ${JSON.stringify(folder)} takes all that are below it`,
     );
   }

@@ -80,11 +80,17 @@ function readRule({ action, prefix }: Given, { user, group, everybody }: RuleOpt
   return { prefix, action: action.toUpperCase(), kind, name: user ?? group ?? null };
 }
 
+/** What its fields are called here. */
+const argumentsOf = ({ user }: RuleOptions) => ({
+  prefix: '<folder>',
+  name: user === undefined ? '--group' : '--user',
+});
+
 const whoOf = ({ kind, name }: Rule) => (kind === 'EVERYBODY' ? 'everybody' : `${kind.toLowerCase()} ${name}`);
 
 async function setRule(url: string, given: Given, options: RuleOptions): Promise<void> {
   const { result } = await ask<{ result: Result<MetRule> }>(url, SET, { input: readRule(given, options) });
-  const rule = unwrapResult(result);
+  const rule = unwrapResult(result, argumentsOf(options));
   const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
   if (options.json) printJson(rule);
   else printLine(`${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`);
@@ -116,7 +122,7 @@ function quoteForShell(text: string): string {
 
 async function removeRule(url: string, given: Given, options: RuleOptions): Promise<void> {
   const { result } = await ask<{ result: Result<Rule> }>(url, REMOVE, { input: readRule(given, options) });
-  const rule = unwrapResult(result);
+  const rule = unwrapResult(result, argumentsOf(options));
   if (options.json) printJson(rule);
   else
     printLine(

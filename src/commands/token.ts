@@ -77,7 +77,12 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   const input = { name, role: role.toUpperCase(), quotas, isReadOnly, note, expiresAt };
   type Answer = { createToken: Result<{ secret: string; token: TokenNode }> };
   const answer = await ask<Answer>(url, CREATE, { input });
-  const { secret, token } = unwrapResult(answer.createToken, { quotas: '--quota', expiresAt: '--expires' });
+  const { secret, token } = unwrapResult(answer.createToken, {
+    name: '<name>',
+    quotas: '--quota',
+    expiresAt: '--expires',
+    note: '--note',
+  });
   if (options.json) return printJson({ ...token, secret });
   printLine(secret);
   const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;

@@ -1,10 +1,13 @@
 /** Who asked for which change: each one that is made has its row, in the same transaction, and what is refused is counted. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Context } from '../../src/context.js';
 import { removeMember, setMember } from '../../src/operations/access/members.js';
 import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { type Changing, isChanging } from '../../src/operations/audit/audited.js';
+import { findUnknownOperation } from '../../src/operations/audit/names.js';
 import { pruneAudit } from '../../src/operations/audit/prune.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
@@ -24,6 +27,7 @@ import { retryRequest } from '../../src/operations/requests/retries.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
 import { holdFailing, resume, suspend } from '../../src/operations/suspensions.js';
 import { forgetUser } from '../../src/operations/users/forget.js';
+import { packageRoot } from '../../src/package-root.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
@@ -398,4 +402,55 @@ test('operators read it by GraphQL, page by page, of whom and what they ask for'
   expect((await ask(alice, '{ audit { totalCount } }')).errors?.[0]?.extensions?.code).toBe('FORBIDDEN');
   // who reads is not what is audited, but who may not is
   expect((await rowsAfter(before)).at(-1)).toMatchObject({ who: 'alice', operation: 'listAudit', result: 'FORBIDDEN' });
+});
+
+test('a rule is found in the audit by its folder, however that was written', async () => {
+  const before = await newestId();
+  const rule = { action: 'LIST', kind: 'EVERYBODY' } as const;
+  await setPathRule(app.ctx, { ...rule, prefix: '/kept/so/' });
+  await removePathRule(app.ctx, { ...rule, prefix: '/kept/so/' });
+  await expect(removePathRule(app.ctx, { ...rule, prefix: '/kept/so/' })).rejects.toThrow('"/kept/so"');
+  await setPathRule(app.ctx, { ...rule, prefix: '/' });
+  await removePathRule(app.ctx, { ...rule, prefix: '/' });
+  await expect(setPathRule(app.ctx, { ...rule, prefix: '' })).rejects.toThrow(
+    'prefix must not be empty: / is everything',
+  );
+  const rows = (await rowsAfter(before)).map(({ operation, object, result }) => [operation, object, result]);
+  expect(rows).toEqual([
+    ['setPathRule', '/kept/so', 'DONE'],
+    ['removePathRule', '/kept/so', 'DONE'],
+    ['removePathRule', '/kept/so', 'NOT_FOUND'],
+    ['setPathRule', '/', 'DONE'],
+    ['removePathRule', '/', 'DONE'],
+    ['setPathRule', '/', 'INVALID_INPUT'],
+  ]);
+});
+
+test('a name that nothing has, and a time that ends before it begins, are told and not answered with nothing', async () => {
+  const refusalOf = async (args: string) => (await ask(app, `{ audit(${args}) { totalCount } }`)).errors;
+  const told = (message: string, field: string) => [{ message, extensions: { code: 'INVALID_INPUT', field } }];
+  const unknown = (name: string, hint: string) =>
+    told(`operation "${name}" is the name of nothing that is asked for: ${hint}`, 'operation');
+  expect(await refusalOf('operation: "creatRequest"')).toMatchObject(unknown('creatRequest', 'is it createRequest?'));
+  expect(await refusalOf('operation: "PathRule"')).toMatchObject(
+    unknown('PathRule', 'is it listPathRules or setPathRule or removePathRule?'),
+  );
+  const [whole] = (await refusalOf('operation: "nosuch"')) ?? [];
+  expect(whole?.message).toMatch(/asked for: there are archive, cancelRequest, .*, identify, .*, verifyAgain/);
+  expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
+    told('until must be later than where it begins, 2026-02-01T00:00:00, and is 2026-01-01T00:00:00', 'until'),
+  );
+  await askData(app, '{ audit(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }');
+});
+
+test('all that the program writes of has a name that the audit knows', () => {
+  const folder = path.join(packageRoot, 'src');
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(
+    (file) => file.endsWith('.ts') && !file.startsWith('generated'),
+  );
+  const names = files.flatMap((file) => [
+    ...readFileSync(path.join(folder, file), 'utf8').matchAll(/\boperation: '(\w+)'/g),
+  ]);
+  expect(names.length).toBeGreaterThan(20);
+  expect(names.filter(([, name = '']) => findUnknownOperation(name) !== undefined)).toEqual([]);
 });

@@ -91,12 +91,38 @@ test('all of it is exported, page by page, as JSON lines and as CSV', async () =
     .map((line) => JSON.parse(line).given.size);
   expect(sizes).toEqual(Array.from({ length: 1100 }, (_, n) => String(n)));
   const csv = await runCli(['audit', '--who', caller.name, '--csv', '--limit', '2'], { env });
-  const [header, first] = csv.stdout.split('\n');
+  const [header, first, second, ...rest] = csv.stdout.split('\n');
   expect(header).toBe('at,who,way,tokenId,address,operation,objectKind,object,given,result,count');
-  expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",system,,,setQuota,QUOTA,many,"\{""size"": ?""0""\}",DONE,1$/);
-  expect(csv.stderr).toContain('there is more');
+  expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",system,,,setQuota,QUOTA,many,"\{""size"": ?""1098""\}",DONE,1$/);
+  expect([second, rest]).toEqual([expect.stringMatching(/""size"": ?""1099""/), ['']]);
+  expect(csv.stderr).toBe('there is more before that; --limit shows it\n');
+  const table = await runCli(['audit', '--who', caller.name], { env });
+  expect([table.stdout.trim().split('\n').length, table.stderr]).toEqual([1001, csv.stderr]);
+  const whole = await runCli(['audit', '--who', caller.name, '--json', '--limit', '1100'], { env });
+  expect([whole.stdout, whole.stderr]).toEqual([json.stdout, '']);
+  const recent = ['audit', '--who', caller.name, '--csv'];
+  expect((await runCli([...recent, '--since', '10m'], { env })).stdout.split('\n')).toHaveLength(1102);
+  expect((await runCli([...recent, '--until', '1w'], { env })).stdout.split('\n')).toHaveLength(2);
   expect((await runCli(['audit', '--until', '2000-01-01'], { env })).stdout.trim()).toBe(
     'AT  WHO  FROM  WHAT  OF  RESULT',
   );
-  expect((await runCli(['audit', '--since', 'soon'], { env })).code).toBe(2);
+  const wrong = async (...args: string[]) => {
+    const { code, stdout, stderr } = await runCli(['audit', ...args], { env });
+    return [code, stdout, stderr];
+  };
+  expect(await wrong('--since', 'soon')).toEqual([
+    2,
+    '',
+    expect.stringContaining('or how long ago, such as 10m or 3d'),
+  ]);
+  expect(await wrong('--operation', 'setQuotas')).toEqual([
+    2,
+    '',
+    'tapegate: --operation "setQuotas" is the name of nothing that is asked for: is it setQuota?\n',
+  ]);
+  expect(await wrong('--since', '2026-02-01', '--until', '2026-01-01')).toEqual([
+    2,
+    '',
+    expect.stringMatching(/^tapegate: --until must be later than where it begins/),
+  ]);
 });

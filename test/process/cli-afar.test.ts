@@ -137,14 +137,14 @@ test('a token is made, with itself alone on standard output, and is good until i
 
 test('what a token cannot be is told by its options', async () => {
   expect(await run('token', 'create', 'robot', '--role', 'service')).toEqual(
-    refused(1, '--quota must name the users for whom the service acts'),
+    refused(2, '--quota must name the users for whom the service acts'),
   );
   expect(await run('token', 'create', 'ann', '--expires', '2001-01-01')).toMatchObject({
-    code: 1,
+    code: 2,
     stderr: expect.stringContaining('tapegate: --expires must be in the future'),
   });
   expect(await run('token', 'create', 'ann', '--expires', 'soon')).toMatchObject({ code: 2 });
-  expect(await run('token', 'create', 'a:b')).toEqual(refused(1, 'name must be without a colon, not "a:b"'));
+  expect(await run('token', 'create', 'a:b')).toEqual(refused(2, '<name> must be without a colon, not "a:b"'));
 });
 
 test('only an operator operates', async () => {
@@ -272,6 +272,22 @@ test('a restore disk is resized, listed and removed from afar, and what is to to
     ),
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));
+});
+
+test('what a gateway refuses of an argument or an option is told by its name, and ends with 2', async () => {
+  const told = (message: string): Result => ({ code: 2, stdout: '', stderr: `tapegate: ${message}\n` });
+  const set = (...args: string[]) => run('rule', 'set', 'request', ...args);
+  expect(await set('demo', '--user', 'ann')).toEqual(told('<folder> has a path that does not begin with "/": "demo"'));
+  expect(await set('', '--user', 'ann')).toEqual(told('<folder> must not be empty: / is everything'));
+  expect(await set('/demo', '--user', '')).toEqual(told('--user must not be empty'));
+  expect(await set('/demo', '--group', '')).toEqual(told('--group must not be empty'));
+  expect(await run('token', 'create', '')).toEqual(told('<name> must not be empty'));
+  expect(await run('member', 'set', 'ann', '')).toEqual(told('<name> must not be empty'));
+  expect(await run('request', '--quota', 'ann', '--pattern', '/a', '--retention', '2020-01-01')).toMatchObject({
+    code: 2,
+  });
+  // what is wrong with what there is, and not with what was typed
+  expect(await run('request', '--quota', 'nobody', '--pattern', '/a')).toMatchObject({ code: 1 });
 });
 
 test('rule set says what it meets in the catalogue, and warns where that is nothing or looks the same elsewhere', async () => {

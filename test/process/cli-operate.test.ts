@@ -79,7 +79,7 @@ test('what is not there, or in service, is told in one line', async () => {
   expect(await run('hold', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
   expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is neither held nor draining'));
   expect(await run('hold', 'user', 'ann', '--reason', 'a\nb')).toEqual(
-    refused(1, '--reason must not hold control characters: "a\\nb"'),
+    refused(2, '--reason must not hold control characters: "a\\nb"'),
   );
 });
 
@@ -202,7 +202,7 @@ test('priority sets and tells the priority of a request', async () => {
   expect(await run('priority', String(id), '5')).toEqual(done(`request ${id} has priority 5\n`));
   expect(await run('priority', String(id), '--json', '--', '-5')).toEqual(done(`{"requestId":${id},"priority":-5}\n`));
   expect(await run('priority', String(id), '5000')).toEqual(
-    refused(1, 'priority must be a whole number from -1000 to 1000, not 5000'),
+    refused(2, 'priority must be a whole number from -1000 to 1000, not 5000'),
   );
   expect(await run('priority', String(id), 'high')).toEqual(refused(2, 'a priority is a whole number, not "high"'));
   expect(await run('priority', '99999', '1')).toEqual(refused(1, 'there is no request with id 99999'));

@@ -211,7 +211,7 @@ test('a folder that is given to --file is told to be one, with the pattern that 
     `\n            ${folder}\n`,
   );
   expect(await run('request', '--quota', 'ann', '--file', '/ocean/a.nc', '/ocean/')).toEqual(
-    refused(1, '--file takes paths of files; --pattern "/ocean/" takes all that are below it'),
+    refused(2, '--file takes paths of files; --pattern "/ocean/" takes all that are below it'),
   );
 });
 
@@ -230,12 +230,12 @@ test('what a request cannot be is told in one line', async () => {
     ],
     [ann, refused(2, 'give either --pattern or --file')],
     [[...ann, '--pattern', 'a', '--file', '/b'], refused(2, 'give either --pattern or --file')],
-    [[...ann, '--file', 'b'], refused(1, '--file has a path that does not begin with "/": "b"')],
+    [[...ann, '--file', 'b'], refused(2, '--file has a path that does not begin with "/": "b"')],
     [[...ann, '--pattern', ''], refused(2, '--pattern must not be empty')],
-    [[...ann, '--file', '-'], refused(1, '--file names no path')],
+    [[...ann, '--file', '-'], refused(2, '--file names no path')],
     [
       [...ann, '--pattern', 'x', '--label', 'two\nlines'],
-      refused(1, '--label must not hold control characters: "two\\nlines"'),
+      refused(2, '--label must not hold control characters: "two\\nlines"'),
     ],
     [[...ann, '--file', '@/none'], refused(1, "--file @/none: ENOENT: no such file or directory, open '/none'")],
     [[...ann, '--file', `@${latin}`], refused(1, `--file @${latin}: the list is not valid UTF-8`)],
@@ -248,7 +248,7 @@ test('what a request cannot be is told in one line', async () => {
     ],
     [
       [...ann, '--pattern', 'x', '--notify-last', 'nobody'],
-      refused(1, '--notify-last must be an e-mail address, not "nobody"'),
+      refused(2, '--notify-last must be an e-mail address, not "nobody"'),
     ],
   ];
   const before = await app.ctx.db.prisma.request.count();
@@ -274,7 +274,7 @@ test('request takes limits, and a request for more than them is refused', async 
   const stored = await app.ctx.db.prisma.request.findUnique({ where: { id: made.requestId } });
   expect(stored).toMatchObject({ maxFiles: 2, maxBytes: 10n ** 13n, filesTotal: 2 });
   expect(await run(...ocean, '--max-files', '1')).toEqual(
-    refused(1, '--max-files is 1, and the request takes 2 files'),
+    refused(2, '--max-files is 1, and the request takes 2 files'),
   );
   expect(await run(...ocean, '--max-files', '1.5')).toEqual(
     refused(2, '--max-files must be a whole number, not "1.5"'),
@@ -302,13 +302,13 @@ test('release lets single files of a request go, by name, by lists and by a part
     done(`{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesTotal":1,"bytesTotal":500}\n`),
   );
   expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
-    refused(1, `--file has what request ${id} does not hold: "/ocean/a.nc"`),
+    refused(2, `--file has what request ${id} does not hold: "/ocean/a.nc"`),
   );
   for (const args of [[], ['--file', '/x', '--match', 'x']]) {
     expect(await run('release', id, ...args)).toEqual(refused(2, 'give either --file or --match'));
   }
   expect(await run('release', id, '--match', 'nowhere')).toEqual(
-    refused(1, `--match is in no path of request ${id}: "nowhere"`),
+    refused(2, `--match is in no path of request ${id}: "nowhere"`),
   );
   expect(await run('release', '99999', '--match', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
   expect(await run('release', 'one', '--match', 'x')).toMatchObject({ code: 2 });

@@ -22,6 +22,12 @@ const columns = raw('id, prefix, action, kind, name');
 /** What callers may see or do has changed: gateways forget what they knew of it. */
 const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
 
+/** A slash at its end says nothing; of everything nothing is left. */
+const keptFolder = (folder: string): string => folder.replace(/\/$/, '');
+
+/** As rules are listed, and as the audit has it, however it was written. */
+const shownFolder = (folder: string): string => keptFolder(folder) || '/';
+
 /** @throws InvalidInputError */
 function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
   const { action, kind } = input;
@@ -35,7 +41,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
   if ((name === '') !== (kind === 'EVERYBODY')) {
     throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
   }
-  const prefix = input.prefix === '/' ? '' : input.prefix.replace(/\/$/, '');
+  if (input.prefix === '') throw new InvalidInputError('prefix', 'must not be empty: / is everything');
+  const prefix = keptFolder(input.prefix);
   if (prefix !== '') checkPath('prefix', prefix);
   return { prefix, action, kind, name };
 }
@@ -47,7 +54,7 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   const { prefix, ...given } = input;
-  return await audited(ctx, { operation: 'setPathRule', kind: 'RULE', object: prefix, given }, (note) =>
+  return await audited(ctx, { operation: 'setPathRule', kind: 'RULE', object: shownFolder(prefix), given }, (note) =>
     storeRule(ctx, input, note),
   );
 }
@@ -68,7 +75,7 @@ async function storeRule(ctx: Context, input: PathRuleInput, note: Note): Promis
 /** @throws NotFoundError, InvalidInputError */
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   const { prefix, ...given } = input;
-  return await audited(ctx, { operation: 'removePathRule', kind: 'RULE', object: prefix, given }, (note) =>
+  return await audited(ctx, { operation: 'removePathRule', kind: 'RULE', object: shownFolder(prefix), given }, (note) =>
     dropRule(ctx, input, note),
   );
 }
@@ -80,10 +87,10 @@ async function dropRule(ctx: Context, input: PathRuleInput, note: Note): Promise
     sql`WITH removed AS (
           DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
             AND name = ${name} RETURNING ${columns}
-        ), noted AS (${note({ each: sql`SELECT ${input.prefix}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
+        ), noted AS (${note({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
   );
   const [removed] = rows;
-  if (!removed) throw new NotFoundError(`there is no such rule for ${quote(prefix === '' ? '/' : prefix)}`);
+  if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
   return removed;
 }
 

@@ -2,8 +2,11 @@
 import type { AuditKind } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
+import { InvalidInputError } from '../../errors.js';
+import { isBefore } from '../../time.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
+import { findUnknownOperation } from './names.js';
 
 /** What is not given, or empty, leaves nothing out. */
 export interface ListAuditInput {
@@ -17,9 +20,13 @@ export interface ListAuditInput {
   until?: string | null | undefined;
 }
 
-/** In the order in which it was written: counted, or by the page. */
+/**
+ * In the order in which it was written: counted, or by the page.
+ * @throws InvalidInputError where nothing could be found, whatever there is
+ */
 export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSignal) {
   allow(ctx, 'listAudit');
+  checkInput(input);
   const rows = sql`audit a WHERE ${allOf(conditionsOf(input))}`;
   return {
     count: () => countRows(ctx, { rows, reader }),
@@ -29,6 +36,15 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
         return ctx.db.prisma.audit.findMany({ ...query, where, orderBy: { id: 'asc' } });
       }),
   };
+}
+
+/** A table without rows would read as if nobody had done it. */
+function checkInput({ operation, since, until }: ListAuditInput): void {
+  const unknown = operation ? findUnknownOperation(operation) : undefined;
+  if (unknown !== undefined) throw new InvalidInputError('operation', unknown);
+  if (since && until && !isBefore(since, until)) {
+    throw new InvalidInputError('until', `must be later than where it begins, ${since}, and is ${until}`);
+  }
 }
 
 function conditionsOf({ who, operation, objectKind, object, since, until }: ListAuditInput): Sql[] {
