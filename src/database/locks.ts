@@ -63,7 +63,8 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   // quotas
   setQuota: ['quota'],
   removeQuota: ['quota'],
-  forgetUser: ['request', 'quota', 'letter'],
+  forgetTraces: ['request', 'quota', 'letter'],
+  forgetUser: ['request', 'quota'],
   // who comes in
   forgetLatecomers: [],
   createToken: [],

@@ -197,7 +197,7 @@ describe.each(Object.entries(changes))('%s', (operation, { prepare, run }) => {
     await run({ ...app.ctx, caller }, given);
     const rows = await rowsAfter(before);
     // what is one transaction after another says when it begins, too
-    const results = operation === 'repairFindings' ? ['BEGUN', 'DONE'] : ['DONE'];
+    const results = ['repairFindings', 'forgetUser'].includes(operation) ? ['BEGUN', 'DONE'] : ['DONE'];
     expect(rows.map(({ operation: name, result }) => [name, result])).toEqual(results.map((each) => [operation, each]));
     expect(rows[0]).toMatchObject({ who: 'carol', way: 'token', tokenId: 17, address: '192.0.2.7', count: 1 });
     expect(rows[0]?.object === '').toBe(['importRows', 'repairFindings'].includes(operation));

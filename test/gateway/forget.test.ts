@@ -148,6 +148,67 @@ test('what only the user might see stays closed to all others', async () => {
   }
 });
 
+/** By which a row tells whether it was written since. */
+async function readVersions(): Promise<Map<bigint, string>> {
+  const { rows } = await app.ctx.db.pool.query<{ id: bigint; version: string }>(
+    'SELECT id, xmin::text AS version FROM audit ORDER BY id',
+  );
+  return new Map(rows.map(({ id, version }) => [id, version]));
+}
+
+test('a short name, a part of many others, has the rows alone written that have it as a whole', async () => {
+  const { ctx } = app;
+  const asE = { ...ctx, caller: { ...ctx.caller, name: 'e', way: 'token' as const, address: '192.0.2.46' } };
+  await setQuota(ctx, { user: 'e', size: 1n, email: 'e@short.example' });
+  await setMember(ctx, { quota: 'lab', kind: 'USER', name: 'e', isManager: false });
+  await setPathRule(ctx, { prefix: '/e', action: 'LIST', kind: 'USER', name: 'service:e' });
+  await suspend(asE, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: 'see e, everywhere' });
+  await suspend(ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: 'ask e@short.example' });
+  const before = await readVersions();
+  const { auditRows } = await forgetUser(ctx, 'e');
+  const after = await readVersions();
+  expect([...before].filter(([id, version]) => after.get(id) !== version)).toHaveLength(5);
+  expect(auditRows).toBe(5);
+  expect((await readAll()).filter((row) => /"e"|:e"|e@short|192.0.2.46|see e/.test(row))).toEqual([]);
+});
+
+test('an audit of several steps is done to its end', async () => {
+  const { ctx } = app;
+  for (let step = 0; step < 3; step++) {
+    await setQuota(ctx, { user: 'hotblack', size: BigInt(step), email: `hotblack${step}@desiato.example` });
+    await suspend(ctx, {
+      kind: 'VOLUME',
+      name: 'V00001',
+      mode: 'HELD',
+      reason: `hotblack0@desiato.example knows ${step}`,
+    });
+    await ctx.db.pool.query(`SELECT setval('audit_id_seq', nextval('audit_id_seq') + 15000)`);
+  }
+  expect(await forgetUser(ctx, 'hotblack')).toMatchObject({ auditRows: 6 });
+  expect((await readAll()).filter((row) => /hotblack|desiato/.test(row))).toEqual([]);
+});
+
+test('what broke off halfway is done to its end a second time, addresses of before included', async () => {
+  const { ctx } = app;
+  const { pool } = ctx.db;
+  await leaveTraces('gargravarr', 'gargravarr@vortex.example');
+  const rowsOf = async () => (await readAll()).filter((row) => /gargravarr|vortex|192.0.2.44/.test(row));
+  // once where the addresses go, then among the user's own rows, then in the last transaction
+  for (const condition of [`OLD.kind = 'VOLUME'`, `OLD.operation = 'createRequest'`, undefined]) {
+    const table = condition ? 'audit' : 'quota';
+    await pool.query(`CREATE FUNCTION fall() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'it falls'; END $$;
+      CREATE TRIGGER fall BEFORE UPDATE ${condition ? '' : 'OF "user"'} ON ${table} FOR EACH ROW WHEN (${condition ?? 'true'}) EXECUTE FUNCTION fall()`);
+    try {
+      await expect(forgetUser(ctx, 'gargravarr')).rejects.toThrow('it falls');
+    } finally {
+      await pool.query(`DROP TRIGGER fall ON ${table}; DROP FUNCTION fall`);
+    }
+    expect(await rowsOf()).not.toEqual([]);
+  }
+  await forgetUser(ctx, 'gargravarr');
+  expect(await rowsOf()).toEqual([]);
+});
+
 test('a user with live requests is not forgotten, and nothing is changed', async () => {
   await addQuota(app.ctx, 'arthur', 10n ** 9n);
   const id = await createRequest(app.ctx, { quota: 'arthur', pattern: '/a/' });

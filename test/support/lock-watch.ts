@@ -28,7 +28,8 @@ const lockOfAlias: Record<string, Lock> = {
 
 /** Locks of rows that the transaction is known to have already; anywhere else a second lock would be of other rows. */
 const lockedAgain: Record<string, readonly Lock[]> = {
-  forgetUser: ['request', 'quota'], // all of the user's and those with the addresses are locked first
+  forgetTraces: ['request', 'quota'], // all of the user's and those with the addresses are locked first
+  forgetUser: ['request', 'quota'],
   repairForgotten: ['request', 'quota'],
   updateRequest: ['request', 'quota'], // its own, when files join it
   importRows: ['file'], // when the requests are settled

@@ -1,18 +1,21 @@
 /**
  * A user is forgotten: a pseudonym stands in place of the name wherever it was, and the addresses and free texts go. What is left
- * are figures that belong to nobody. All of it is one transaction, so that none is half forgotten.
+ * are figures that belong to nobody. The audit is done in steps, between a first transaction and a last one, after which nothing tells
+ * any more whose the rest was: whoever is killed before is asked a second time, and what is left of the person is found by the name.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { auditRow } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { lockQuotaAlone, lockRequests } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
+import { forgetInAudit, forgetLateInAudit, type Person, readAuditAddresses } from './forget-audit.js';
 
 /** What a process has written and nobody sees yet is there by then. */
 const ON_ITS_WAY_MS = 500;
@@ -29,15 +32,6 @@ export interface ForgetResult {
   auditRows: number;
 }
 
-/** Nobody else's, so that it is in place of one person only. */
-interface Person {
-  user: string;
-  /** By which what it has made is known to be its own. */
-  owners: readonly string[];
-  addresses: readonly string[];
-  pseudonym: string;
-}
-
 /**
  * The pseudonym is drawn, and noted nowhere with the name. Tokens of the user are revoked, and streams that they have opened end.
  * @throws NotFoundError where there is nothing of the user, as there is not after the first time; InUseError with the figures,
@@ -46,14 +40,19 @@ interface Person {
 export async function forgetUser(ctx: Context, given: string): Promise<ForgetResult> {
   // the row of the audit, done or refused, does not bring the name back
   const pseudonym = `${FORGOTTEN}${randomBytes(4).toString('hex')}`;
-  return await audited(ctx, { operation: 'forgetUser', kind: 'USER', object: '' }, async (note) => {
+  const deed = { operation: 'forgetUser', kind: 'USER', object: '' } as const;
+  return await audited(ctx, deed, async (note) => {
     allow(ctx, 'forgetUser');
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     await ctx.refusals.settle(); // what is counted has the name as well
-    const addresses = await readAddresses(ctx, user);
-    const person: Person = { user, owners: ownerNamesOf(user), pseudonym, addresses };
-    const result = await transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, note));
+    const person: Person = { user, owners: ownerNamesOf(user), pseudonym, addresses: await readAddresses(ctx, user) };
+    const begun = auditRow(ctx.now(), ctx.caller, { ...deed, object: pseudonym }, 'BEGUN');
+    const traces = await transaction(ctx.db.pool, 'forgetTraces', (tx) => forgetTraces(ctx, tx, person, begun));
+    const auditRows = await forgetInAudit(ctx, person);
+    const result = await transaction(ctx.db.pool, 'forgetUser', (tx) =>
+      forgetPerson(ctx, tx, person, { traces, auditRows, note }),
+    );
     await forgetLatecomers(ctx, person);
     return result;
   });
@@ -62,27 +61,54 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
 /** What others had counted was perhaps on its way to the database as they were told. */
 async function forgetLatecomers(ctx: Context, person: Person): Promise<void> {
   await sleep(ON_ITS_WAY_MS);
-  await transaction(ctx.db.pool, 'forgetLatecomers', async (tx) => {
-    await forgetUses(tx, person);
-    await forgetInAudit(tx, person);
-  });
+  await transaction(ctx.db.pool, 'forgetLatecomers', (tx) => forgetUses(tx, person));
+  await forgetLateInAudit(ctx, person);
 }
 
-async function forgetPerson(ctx: Context, tx: Transaction, person: Person, note: Note): Promise<ForgetResult> {
+/** What is counted on the way, for the answer. */
+interface Traces {
+  requests: number;
+  letters: number;
+  tokens: number;
+  others: number;
+}
+
+/**
+ * The first part: everything but what tells whose the rest is. From then on nobody asks as the user, or for it.
+ * @param begun the row of the audit, where there is anything
+ */
+async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun: Sql): Promise<Traces> {
+  await lockRequests(tx, ofPerson(person));
+  await lockQuotaAlone(tx, sql`q."user" = ${person.user}`);
+  await refuseLive(ctx, tx, person.user);
+  const requests = await forgetAddresses(tx, person);
+  const letters = await forgetLetters(tx, person);
+  const tokens = await forgetTokens(ctx, tx, person);
+  const closed = await closeQuota(ctx, tx, person);
+  const others =
+    (await forgetRights(tx, person)) + (await forgetSuspensions(tx, person)) + (await forgetUses(tx, person));
+  await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // what others count has the name as well
+  if (requests + letters + tokens + closed + others > 0) await tx.query(begun);
+  return { requests, letters, tokens, others };
+}
+
+/** The last part, when nothing else has the name: whose requests they are. */
+async function forgetPerson(
+  ctx: Context,
+  tx: Transaction,
+  person: Person,
+  { traces, auditRows, note }: { traces: Traces; auditRows: number; note: Note },
+): Promise<ForgetResult> {
   const { user, pseudonym } = person;
+  const { letters, tokens, others } = traces;
   await lockRequests(tx, ofPerson(person));
   await lockQuotaAlone(tx, sql`q."user" = ${user}`);
   await refuseLive(ctx, tx, user);
-  const requests = await forgetRequests(tx, person);
+  const requests = traces.requests + (await forgetRequests(tx, person));
   const quotas = await forgetQuota(ctx, tx, person);
-  const letters = await forgetLetters(tx, person);
-  const tokens = await forgetTokens(ctx, tx, person);
-  const others = (await forgetSuspensions(tx, person)) + (await forgetUses(tx, person));
-  const auditRows = await forgetInAudit(tx, person);
   if (quotas + requests + letters + tokens + others + auditRows === 0) {
     throw new NotFoundError(`there is nothing of user ${quote(user)}`);
   }
-  await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // what others count has the name as well
   await tx.query(note({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
   return { pseudonym, requests, letters, tokens, auditRows };
 }
@@ -103,26 +129,41 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
 
 /** Of the quota, of requests that are charged to it or that the user made, and what the audit has of earlier ones; none that is another's. */
 async function readAddresses(ctx: Context, user: string): Promise<string[]> {
+  const earlier = await readAuditAddresses(ctx, user);
   const { rows } = await ctx.db.pool.query<{ address: string }>(
     sql`SELECT DISTINCT a.address FROM (
           SELECT q.email FROM quota q WHERE q."user" = ${user}
           UNION ALL
-          SELECT unnest(ARRAY[r.notify_on_first_file, r.notify_on_last_file]) FROM request r JOIN quota q ON q.id = r.quota_id
-          WHERE q."user" = ${user} OR r.made_by = ANY(${ownerNamesOf(user)}::text[])
+          SELECT unnest(ARRAY[r.notify_on_first_file, r.notify_on_last_file]) FROM request r WHERE ${ownRequests(user)}
           UNION ALL
-          SELECT jsonb_path_query(o.given, p.path) #>> '{}' FROM audit o
-            CROSS JOIN unnest(ARRAY['$.**.email', '$.**.notifyOnFirstFile', '$.**.notifyOnLastFile']::jsonpath[]) AS p (path)
-          WHERE o.who = ${user} OR (o.object = ${user} AND o.kind IN ('QUOTA', 'USER')) OR o.given->>'quota' = ${user}
+          SELECT unnest(${[...earlier]}::text[])
         ) AS a (address)
         WHERE a.address <> '' AND NOT EXISTS (SELECT FROM quota o WHERE o.email = a.address AND o."user" <> ${user})`,
   );
   return rows.map(({ address }) => address);
 }
 
+const quotaOf = (user: string) => sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+
+/** The requests `r` that are charged to the user, or that the user made. */
+const ownRequests = (user: string) => sql`(${quotaOf(user)} OR r.made_by = ANY(${ownerNamesOf(user)}::text[]))`;
+
 /** The requests `r` that are told of the user, of whichever quota. */
 function ofPerson({ user, owners, addresses }: Person): Sql {
-  return sql`(r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user}) OR r.made_by = ANY(${owners}::text[])
-    OR r.ruled_by = ANY(${owners}::text[]) OR r.notify_on_first_file = ANY(${addresses}::text[]) OR r.notify_on_last_file = ANY(${addresses}::text[]))`;
+  return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
+    OR r.notify_on_first_file = ANY(${addresses}::text[]) OR r.notify_on_last_file = ANY(${addresses}::text[]))`;
+}
+
+/** In requests of others, who go on being told where they are not the same. @returns how many had one */
+async function forgetAddresses(tx: Transaction, { user, addresses }: Person): Promise<number> {
+  const [first, last] = ['first', 'last'].map((which) => raw(`r.notify_on_${which}_file`));
+  const rows = await tx.query(
+    sql`UPDATE request r SET notify_on_first_file = CASE WHEN ${first} = ANY(${addresses}::text[]) THEN NULL ELSE ${first} END,
+          notify_on_last_file = CASE WHEN ${last} = ANY(${addresses}::text[]) THEN NULL ELSE ${last} END
+        WHERE (${first} = ANY(${addresses}::text[]) OR ${last} = ANY(${addresses}::text[])) AND NOT coalesce(${ownRequests(user)}, false)
+        RETURNING r.id`,
+  );
+  return rows.length;
 }
 
 /** Patterns and paths stay, which are the archive's; labels are free text, and those of the user's own requests go. */
@@ -130,7 +171,7 @@ async function forgetRequests(tx: Transaction, person: Person): Promise<number> 
   const { user, owners, pseudonym, addresses } = person;
   const isMaker = sql`r.made_by = ANY(${owners}::text[])`;
   const isRuled = sql`r.ruled_by = ANY(${owners}::text[])`;
-  const own = sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+  const own = quotaOf(user);
   const rows = await tx.query(
     sql`UPDATE request r SET label = CASE WHEN ${own} OR ${isMaker} THEN ${pseudonym} ELSE r.label END,
           made_by = CASE WHEN ${isMaker} THEN ${pseudonym} ELSE r.made_by END,
@@ -143,44 +184,48 @@ async function forgetRequests(tx: Transaction, person: Person): Promise<number> 
   return rows.length;
 }
 
+/** No request is charged to it any more, as with one that was removed. @returns how many were open, one at most */
+async function closeQuota(ctx: Context, tx: Transaction, { user }: Person): Promise<number> {
+  const rows = await tx.query(
+    sql`UPDATE quota q SET size = 0, removed_at = ${ctx.now()} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`,
+  );
+  return rows.length;
+}
+
 /** Its row stays for its requests, as that of a quota which was removed. */
-async function forgetQuota(ctx: Context, tx: Transaction, { user, owners, pseudonym }: Person): Promise<number> {
-  const rows = await tx.query<{ id: number }>(
+async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+  const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
           removed_at = coalesce(q.removed_at, ${ctx.now()}) WHERE q."user" = ${user} RETURNING q.id`,
   );
-  const ids = rows.map(({ id }) => id);
+  return rows.length;
+}
+
+/** Who uses the user's quota, which quotas the user uses, and rules by folders. */
+async function forgetRights(tx: Transaction, { user, owners, pseudonym }: Person): Promise<number> {
   const members = await tx.query(
-    sql`DELETE FROM quota_member m WHERE m.quota_id = ANY(${ids}::int[]) OR (m.kind = 'USER' AND m.name = ${user})
-        RETURNING m.quota_id`,
+    sql`DELETE FROM quota_member m WHERE m.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})
+          OR (m.kind = 'USER' AND m.name = ${user}) RETURNING m.quota_id`,
   );
   // a rule stays: where a folder has none, everybody may
   const rules = await tx.query(
     sql`UPDATE path_rule p SET name = replace(p.name, ${user}, ${pseudonym})
         WHERE p.kind = 'USER' AND p.name = ANY(${owners}::text[]) RETURNING p.id`,
   );
-  return rows.length + members.length + rules.length;
+  return members.length + rules.length;
 }
 
 async function forgetUses(tx: Transaction, { user }: Person): Promise<number> {
   return (await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`)).length;
 }
 
-async function forgetInAudit(tx: Transaction, { user, addresses, pseudonym }: Person): Promise<number> {
-  const [row] = await tx.query<{ count: number }>(
-    sql`SELECT forget_in_audit(${user}, ${addresses}::text[], ${pseudonym}) AS count`,
-  );
-  return row?.count ?? 0;
-}
-
 /** Mail that was not sent by then is not sent any more. */
-async function forgetLetters(tx: Transaction, { pseudonym, addresses }: Person): Promise<number> {
+async function forgetLetters(tx: Transaction, { user, pseudonym, addresses }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
           state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
         WHERE n.recipient = ANY(${addresses}::text[])
-          OR n.request_id IN (SELECT r.id FROM request r JOIN quota q ON q.id = r.quota_id
-            WHERE q."user" = ${pseudonym} OR r.made_by = ${pseudonym})
+          OR n.request_id IN (SELECT r.id FROM request r WHERE ${ownRequests(user)})
         RETURNING n.id`,
   );
   return rows.length;
