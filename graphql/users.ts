@@ -9,7 +9,9 @@ const ForgottenUser = builder.objectRef<ForgetResult>('ForgottenUser').implement
     pseudonym: t.exposeString('pseudonym', { description: 'What stands in place of the name.' }),
     requests: t.exposeInt('requests', { description: 'Requests that were told of the user.' }),
     letters: t.exposeInt('letters', { description: 'Mail to the user; what was not sent yet is not sent any more.' }),
-    tokens: t.exposeInt('tokens', { description: "Tokens that had the name; the user's own are revoked." }),
+    tokens: t.exposeInt('tokens', {
+      description: 'Tokens that had the name; those that are called so are revoked, of whatever role.',
+    }),
     auditRows: t.exposeInt('auditRows', { description: 'Rows of the audit.' }),
   }),
 });

@@ -4,7 +4,14 @@ import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import type { Context } from '../context.js';
-import { createToken, findNoted, findToken, prolongToken, revokeToken } from '../operations/access/tokens.js';
+import {
+  createToken,
+  findNoted,
+  findToken,
+  NOTE_OF_START,
+  prolongToken,
+  revokeToken,
+} from '../operations/access/tokens.js';
 import { addSeconds } from '../time.js';
 import { operatorTokenFile, readOperatorToken } from './operator-token-file.js';
 
@@ -41,7 +48,7 @@ export function keepOperatorToken(ctx: Context, onError: (error: unknown) => voi
 async function leaveOperatorToken(ctx: Context): Promise<void> {
   const { dataDir } = ctx.config;
   const file = operatorTokenFile(dataDir);
-  const note = `made at a start, in ${path.resolve(file)} of ${hostname()}`;
+  const note = `${NOTE_OF_START}${path.resolve(file)} of ${hostname()}`;
   await mkdir(dataDir, { recursive: true });
   // under another name first: a name that somebody else has made is not written to
   const fresh = `${file}.${randomUUID()}`;

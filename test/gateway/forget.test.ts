@@ -2,6 +2,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ensureOperatorToken } from '../../src/access/operator-token.js';
+import { readOperatorToken } from '../../src/access/operator-token-file.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
@@ -110,6 +112,26 @@ test('nothing of the person is left in any row of any table, and the token is go
   expect(rows.at(-1)).toEqual({ operation: 'forgetUser', who: 'system', object: pseudonym });
   const { rows: letters } = await app.ctx.db.pool.query(`SELECT FROM notification WHERE state = 'PENDING'`);
   expect(letters).toHaveLength(0);
+});
+
+test('tokens of the name are good no longer, of whatever role, but for those that starts leave', async () => {
+  const { ctx, dataDir } = app;
+  const roles = ['USER', 'SERVICE', 'VIEWER', 'OPERATOR'] as const;
+  const made = await Promise.all(
+    roles.map((role) => createToken(ctx, { name: 'operator', role, quotas: role === 'SERVICE' ? ['lab'] : [] })),
+  );
+  const other = await createToken(ctx, { name: 'operator2', role: 'OPERATOR' });
+  const config = { ...ctx.config, dataDir };
+  await ensureOperatorToken({ ...ctx, config });
+  const left = await readOperatorToken(dataDir);
+  await forgetUser(ctx, 'operator');
+  const statusOf = async (secret: string) =>
+    (await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } })).status;
+  expect(await Promise.all(made.map(({ secret }) => statusOf(secret)))).toEqual([401, 401, 401, 401]);
+  expect(await statusOf(other.secret)).toBe(200);
+  expect(await statusOf(left?.secret ?? '')).toBe(200);
+  await ensureOperatorToken({ ...ctx, config });
+  expect(await readOperatorToken(dataDir)).toEqual(left);
 });
 
 test('what another process has counted does not bring the name back', async () => {

@@ -183,6 +183,12 @@ export async function findEnded(ctx: Context, ids: readonly number[]): Promise<S
   return new Set(rows.map(({ id }) => id));
 }
 
+/** What the note of an operator's token begins with that a start has made, for the commands of its host. */
+export const NOTE_OF_START = 'made at a start, in ';
+
+/** The token `t` is such a one. */
+export const isOfStart = sql`(t.role = 'OPERATOR' AND starts_with(t.note, ${NOTE_OF_START}))`;
+
 /** Ids of the tokens with a note that are not revoked, oldest first. */
 export async function findNoted(ctx: Context, note: string): Promise<number[]> {
   const { rows } = await ctx.db.pool.query<{ id: number }>(

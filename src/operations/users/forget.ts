@@ -11,6 +11,7 @@ import { lockQuotaAlone, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { isOfStart } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
@@ -231,16 +232,20 @@ async function forgetLetters(tx: Transaction, { user, pseudonym, addresses }: Pe
   return rows.length;
 }
 
-/** A service that acted for the user acts for nobody in its place. */
+/**
+ * Of whatever role: who has left operates nothing under a name by which nobody finds it. What starts have left for commands of their
+ * hosts is nobody's. A service that acted for the user acts for nobody in its place.
+ */
 async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+  const isOwn = sql`(t.name = ${user} AND NOT ${isOfStart})`;
   const rows = await tx.query(
     sql`UPDATE api_token t SET
-          revoked_at = CASE WHEN t.name = ${user} AND t.role IN ('USER', 'SERVICE') THEN coalesce(t.revoked_at, ${ctx.now()}) ELSE t.revoked_at END,
-          note = CASE WHEN t.name = ${user} THEN '' ELSE t.note END,
-          name = CASE WHEN t.name = ${user} THEN ${pseudonym} ELSE t.name END,
+          revoked_at = CASE WHEN ${isOwn} THEN coalesce(t.revoked_at, ${ctx.now()}) ELSE t.revoked_at END,
+          note = CASE WHEN ${isOwn} THEN '' ELSE t.note END,
+          name = CASE WHEN ${isOwn} THEN ${pseudonym} ELSE t.name END,
           quotas = array_replace(t.quotas, ${user}, ${pseudonym}),
           made_by = CASE WHEN t.made_by = ${user} THEN ${pseudonym} ELSE t.made_by END
-        WHERE t.name = ${user} OR t.made_by = ${user} OR ${user} = ANY(t.quotas) RETURNING t.id`,
+        WHERE ${isOwn} OR t.made_by = ${user} OR ${user} = ANY(t.quotas) RETURNING t.id`,
   );
   if (rows.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
   return rows.length;
