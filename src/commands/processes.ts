@@ -103,6 +103,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
     const bounds = parts.gateway ? { statementMs: config.limits.statementSeconds * 1000 } : {};
     const runtime = await openRuntime(config, parts.makes, bounds);
     closers.unshift(() => runtime.close());
+    await warnOfOthers(runtime.ctx);
     await startParts(config, parts, runtime, closers);
     await stopped;
   } finally {
@@ -115,6 +116,14 @@ async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers) await close().catch((error) => errors.push(error));
   if (errors.length > 0) throw errors[0];
+}
+
+/** Who may write there, or above it, may exchange the database, the tapes and the operator's token, or read what is put in their place. */
+async function warnOfOthers({ config, log }: Context): Promise<void> {
+  const { findOpenMount } = await import('../engine/disk/exposure.js');
+  const who = await findOpenMount(config.dataDir, undefined);
+  if (who === undefined) return;
+  log.warn(`DATA_DIR is open to others, who may exchange what is in it (database, tapes, operator's token): ${who}`);
 }
 
 /** Each loads what only it needs: a gateway has no engine, and an engine no GraphQL. */

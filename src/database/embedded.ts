@@ -17,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { findBinaries, findServerUser, isReachable } from './binaries.js';
+import { findCluster, makeFolder, makePartial, refuseForeign } from './cluster-folder.js';
 import { destroy } from './line.js';
 import { PRESENCE_LOCK } from './locks.js';
 import { isServer, readPidFile } from './postmaster.js';
@@ -113,6 +114,7 @@ async function leave(server: Server, presence: pg.Client): Promise<void> {
 
 function prepare(options: EmbeddedOptions): Server {
   const dataDir = path.resolve(options.dataDir);
+  findCluster(dataDir); // first, so that what is in its way is told
   const user = findServerUser(dataDir);
   makeFolder(path.dirname(dataDir)); // whatever the umask is, nobody else may write in it
   // Root may keep its data where the server's user cannot search, and PostgreSQL takes paths of up to 1,023 bytes. The
@@ -136,21 +138,10 @@ function prepare(options: EmbeddedOptions): Server {
     },
     startTimeoutMs: options.startTimeoutMs ?? START_TIMEOUT_MS,
   };
+  refuseForeign(dataDir);
   if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) initialise(server);
   if (isHidden || isLong) server.socket = findShortSocket(server);
   return server;
-}
-
-/** Level by level: where nobody can make a folder though the one above is there, as in /proc, Node's own tries for ever. */
-function makeFolder(dir: string): void {
-  if (fs.existsSync(dir)) return;
-  makeFolder(path.dirname(dir));
-  try {
-    fs.mkdirSync(dir, { mode: 0o755 });
-  } catch (error) {
-    if (codeOf(error) !== 'EEXIST')
-      throw new Error(`${dir} cannot be made (DATA_DIR): ${messageOf(error)}`, { cause: error });
-  }
 }
 
 /** What a process on Linux works in. */
@@ -183,7 +174,7 @@ function makeSocketDir(dataDir: string, user: Server['user']): string {
 
 /** The cluster is made elsewhere and renamed, so that a crash or a race never leaves half of one. */
 function initialise(server: Server): void {
-  const partial = fs.mkdtempSync(`${server.dataDir}.init-`);
+  const partial = makePartial(server.dataDir);
   try {
     if (server.user.uid !== undefined && server.user.gid !== undefined) {
       fs.chownSync(partial, server.user.uid, server.user.gid);

@@ -1,17 +1,17 @@
 /** Whether there is a database to be used. Only who is told to makes one; all others say where they looked. */
-import { statSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { codeOf } from '../errors.js';
+import { findCluster } from './cluster-folder.js';
 import { sql } from './sql.js';
 
 /** No database of Tapegate is where it was looked for. */
 export class NoDatabaseError extends Error {}
 
-/** @param dataDir of the embedded server @throws NoDatabaseError */
+/** @param dataDir of the embedded server @throws NoDatabaseError, or Error where something else is in its place */
 export function requireCluster(dataDir: string): void {
   // the folder comes with all that is in it; what it holds another user may not see, which is told later
-  if (statSync(dataDir, { throwIfNoEntry: false })) return;
+  if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and there is none in ${path.resolve(dataDir)} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere`,
   );

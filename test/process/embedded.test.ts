@@ -342,3 +342,41 @@ test('a server that cannot start is told with the place of its log', async () =>
   );
   expect(readServerLog(dataDir)).toContain('unrecognized configuration parameter "nonsense"');
 });
+
+test('what stands in the way of a database is left alone, and told with what to do', async () => {
+  const foreign = makeDataDir();
+  mkdirSync(path.join(foreign, 'postgres'));
+  writeFileSync(path.join(foreign, 'postgres/notes.txt'), 'mine');
+  const file = path.join(makeDataDir(), 'ann.token');
+  writeFileSync(file, 'secret');
+  const flat = makeDataDir();
+  writeFileSync(path.join(flat, 'postgres'), 'mine');
+  const remedy = 'move it away, or name another folder as DATA_DIR';
+  const wrong: [string, string][] = [
+    [foreign, `${path.join(foreign, 'postgres')} is there already, and is no database: ${remedy}`],
+    [file, `${file} is no folder: ${remedy}`],
+    [path.join(file, 'below'), `there can be no folder ${path.join(file, 'below')} (DATA_DIR): a part of it is a file`],
+    [flat, `${path.join(flat, 'postgres')} is no folder: ${remedy}`],
+  ];
+  for (const [DATA_DIR, message] of wrong) {
+    const env = { DATA_DIR, DEMO: 'off', ENGINE: 'off', PORT: '0' };
+    for (const command of [['start'], ['quota', 'list']]) {
+      expect(await runCli(command, { env })).toEqual({ code: 1, stdout: '', stderr: `tapegate: ${message}\n` });
+    }
+  }
+  expect(readdirSync(foreign)).toEqual(['postgres']);
+  expect(readdirSync(path.join(foreign, 'postgres'))).toEqual(['notes.txt']);
+});
+
+test('a DATA_DIR in which others may write is warned of', async () => {
+  const warned = async (mode: number) => {
+    const DATA_DIR = makeDataDir();
+    chmodSync(DATA_DIR, mode);
+    const server = await startServer('start', { env: { DATA_DIR, DEMO: 'off', ENGINE: 'off', LOG_LEVEL: 'warn' } });
+    return (await stop(server)).stderr.replace(DATA_DIR, 'DATA_DIR');
+  };
+  const says = "DATA_DIR is open to others, who may exchange what is in it (database, tapes, operator's token)";
+  expect(await warned(0o755)).toBe('');
+  expect(await warned(0o777)).toContain(`${says}: everybody may write in DATA_DIR (mode 0777)`);
+  expect(await warned(0o775)).toMatch(/: group \d+ may write in DATA_DIR \(mode 0775\)/);
+});
