@@ -19,7 +19,10 @@ import { packageRoot } from '../../src/package-root.js';
 import { Refusals } from '../../src/refusals.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
 import { call } from '../support/rest.js';
+
+const UPDATE = 'mutation ($input: UpdateRequestInput!) { updateRequest(input: $input) { __typename } }';
 
 let app: TestApp;
 
@@ -114,24 +117,26 @@ test('nothing of the person is left in any row of any table, and the token is go
   expect(letters).toHaveLength(0);
 });
 
-test('tokens of the name are good no longer, of whatever role, but for those that starts leave', async () => {
-  const { ctx, dataDir } = app;
-  const roles = ['USER', 'SERVICE', 'VIEWER', 'OPERATOR'] as const;
-  const made = await Promise.all(
-    roles.map((role) => createToken(ctx, { name: 'operator', role, quotas: role === 'SERVICE' ? ['lab'] : [] })),
-  );
-  const other = await createToken(ctx, { name: 'operator2', role: 'OPERATOR' });
-  const config = { ...ctx.config, dataDir };
-  await ensureOperatorToken({ ...ctx, config });
-  const left = await readOperatorToken(dataDir);
-  await forgetUser(ctx, 'operator');
-  const statusOf = async (secret: string) =>
-    (await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } })).status;
-  expect(await Promise.all(made.map(({ secret }) => statusOf(secret)))).toEqual([401, 401, 401, 401]);
-  expect(await statusOf(other.secret)).toBe(200);
-  expect(await statusOf(left?.secret ?? '')).toBe(200);
-  await ensureOperatorToken({ ...ctx, config });
-  expect(await readOperatorToken(dataDir)).toEqual(left);
+test('what others have said of its requests goes, without the quota being named', async () => {
+  const { ctx } = app;
+  await setQuota(ctx, { user: 'lunkwill', size: 10n ** 9n });
+  const id = await createRequest(ctx, { quota: 'lunkwill', pattern: '/a/' });
+  const asMaker = { ...ctx, caller: { ...ctx.caller, name: 'lunkwill', way: 'token' as const } };
+  const ofLab = await createRequest(asMaker, { quota: 'lab', pattern: '/a/' });
+  for (const request of [id, ofLab]) {
+    await askData(app, UPDATE, {
+      input: { id: request, label: 'for Lunk Will', notifyOnFirstFile: `w${request}@old.example` },
+    });
+    await askData(app, UPDATE, { input: { id: request, label: 'ours', notifyOnFirstFile: null } });
+    await suspend(ctx, { kind: 'VOLUME', name: 'V00001', mode: 'HELD', reason: `as w${request}@old.example asked` });
+    await askData(app, `mutation { cancelRequest(id: ${request}) { __typename } }`);
+  }
+  const other = await createRequest(ctx, { quota: 'lab', pattern: '/a/', label: 'stays' });
+  await cancelRequest(ctx, other);
+  await forgetUser(ctx, 'lunkwill');
+  const rows = await readAll();
+  expect(rows.filter((row) => /unk ?will|old\.example/i.test(row))).toEqual([]);
+  expect(rows.filter((row) => /^audit .*"label": ?"stays"/.test(row))).toHaveLength(1);
 });
 
 test('what another process has counted does not bring the name back', async () => {
@@ -274,4 +279,25 @@ test('every text of the schema says whether it may hold something of a person', 
   );
   expect(texts.length).toBeGreaterThan(40);
   expect(Object.keys(personalData).sort()).toEqual(texts.sort());
+});
+
+// the last one: it takes the app's own token as well
+test('tokens of the name are good no longer, of whatever role, but for those that starts leave', async () => {
+  const { ctx, dataDir } = app;
+  const roles = ['USER', 'SERVICE', 'VIEWER', 'OPERATOR'] as const;
+  const made = await Promise.all(
+    roles.map((role) => createToken(ctx, { name: 'operator', role, quotas: role === 'SERVICE' ? ['lab'] : [] })),
+  );
+  const other = await createToken(ctx, { name: 'operator2', role: 'OPERATOR' });
+  const config = { ...ctx.config, dataDir };
+  await ensureOperatorToken({ ...ctx, config });
+  const left = await readOperatorToken(dataDir);
+  await forgetUser(ctx, 'operator');
+  const statusOf = async (secret: string) =>
+    (await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } })).status;
+  expect(await Promise.all(made.map(({ secret }) => statusOf(secret)))).toEqual([401, 401, 401, 401]);
+  expect(await statusOf(other.secret)).toBe(200);
+  expect(await statusOf(left?.secret ?? '')).toBe(200);
+  await ensureOperatorToken({ ...ctx, config });
+  expect(await readOperatorToken(dataDir)).toEqual(left);
 });

@@ -14,6 +14,8 @@ export interface Person {
   /** Of mail. */
   addresses: readonly string[];
   pseudonym: string;
+  /** Ids of the requests that are charged to the user, or that it made: whoever changed them, and whatever was said of the user then. */
+  requests: readonly string[];
 }
 
 /** Ids of a step: a fraction of a second. */
@@ -22,15 +24,19 @@ const STEP = 10_000n;
 /** What was begun before is written by then, and its row is not older. */
 const LATE_SECONDS = 3600;
 
-/** Mail addresses in what was done by the user, or for it. */
-export async function readAuditAddresses(ctx: Context, user: string): Promise<Set<string>> {
+/** Mail addresses in what was done by the user, or for it, or to its requests. */
+export async function readAuditAddresses(
+  ctx: Context,
+  { user, requests }: Pick<Person, 'user' | 'requests'>,
+): Promise<Set<string>> {
   const addresses = new Set<string>();
   for (const { first, last } of await stepsOf(ctx)) {
     const { rows } = await ctx.db.pool.query<{ address: string | null }>(
       sql`SELECT DISTINCT jsonb_path_query(o.given, p.path) #>> '{}' AS address FROM audit o
             CROSS JOIN unnest(ARRAY['$.**.email', '$.**.notifyOnFirstFile', '$.**.notifyOnLastFile']::jsonpath[]) AS p (path)
           WHERE o.id BETWEEN ${first} AND ${last}
-            AND (o.who = ${user} OR (o.object = ${user} AND o.kind IN ('QUOTA', 'USER')) OR o.given->>'quota' = ${user})`,
+            AND (o.who = ${user} OR (o.object = ${user} AND o.kind IN ('QUOTA', 'USER')) OR o.given->>'quota' = ${user}
+              OR (o.kind = 'REQUEST' AND o.object IN (SELECT unnest(${requests}::text[]))))`,
     );
     for (const { address } of rows) if (address) addresses.add(address);
   }
@@ -56,14 +62,14 @@ interface Step {
 
 async function forgetSteps(
   ctx: Context,
-  { user, addresses, pseudonym }: Person,
+  { user, addresses, pseudonym, requests }: Person,
   steps: readonly Step[],
   isSparingOwn: boolean,
 ): Promise<number> {
   let count = 0;
   for (const { first, last } of steps) {
     const { rows } = await ctx.db.pool.query<{ count: number }>(
-      sql`SELECT forget_in_audit(${user}, ${addresses}::text[], ${pseudonym}, '{}', ${first}, ${last}, ${isSparingOwn}) AS count`,
+      sql`SELECT forget_in_audit(${user}, ${addresses}::text[], ${pseudonym}, ${requests}::text[], ${first}, ${last}, ${isSparingOwn}) AS count`,
     );
     count += rows[0]?.count ?? 0;
   }

@@ -47,7 +47,7 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     await ctx.refusals.settle(); // what is counted has the name as well
-    const person: Person = { user, owners: ownerNamesOf(user), pseudonym, addresses: await readAddresses(ctx, user) };
+    const person = await findPerson(ctx, user, pseudonym);
     const begun = auditRow(ctx.now(), ctx.caller, { ...deed, object: pseudonym }, 'BEGUN');
     const traces = await transaction(ctx.db.pool, 'forgetTraces', (tx) => forgetTraces(ctx, tx, person, begun));
     const auditRows = await forgetInAudit(ctx, person);
@@ -128,9 +128,18 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   throw new InUseError(`user ${quote(user)} has ${live.count} live requests: cancel them first`);
 }
 
+async function findPerson(ctx: Context, user: string, pseudonym: string): Promise<Person> {
+  const { rows } = await ctx.db.pool.query<{ id: string }>(
+    sql`SELECT r.id::text AS id FROM request r WHERE ${ownRequests(user)} ORDER BY r.id`,
+  );
+  const known = { user, owners: ownerNamesOf(user), pseudonym, requests: rows.map(({ id }) => id) };
+  return { ...known, addresses: await readAddresses(ctx, known) };
+}
+
 /** Of the quota, of requests that are charged to it or that the user made, and what the audit has of earlier ones; none that is another's. */
-async function readAddresses(ctx: Context, user: string): Promise<string[]> {
-  const earlier = await readAuditAddresses(ctx, user);
+async function readAddresses(ctx: Context, known: Omit<Person, 'addresses'>): Promise<string[]> {
+  const { user } = known;
+  const earlier = await readAuditAddresses(ctx, known);
   const { rows } = await ctx.db.pool.query<{ address: string }>(
     sql`SELECT DISTINCT a.address FROM (
           SELECT q.email FROM quota q WHERE q."user" = ${user}
