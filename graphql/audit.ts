@@ -3,7 +3,6 @@ import type { AuditKind } from '../src/audit.js';
 import { listAudit } from '../src/operations/audit/lists.js';
 import { builder, pageComplexity } from './builder.js';
 import { isBigInt, readListPage } from './pages.js';
-import { readerOf } from './reader.js';
 
 /** One for each kind that there is. */
 function describe(texts: Record<AuditKind, string>) {
@@ -80,8 +79,8 @@ builder.queryFields((t) => ({
       since: t.arg({ type: 'DateTime', description: 'From this time on.' }),
       until: t.arg({ type: 'DateTime', description: 'Before this time, which is later than `since`.' }),
     },
-    totalCount: (_root, args, ctx) => listAudit(ctx, args, readerOf(ctx)).count(),
+    totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'id', isKey: isBigInt }, listAudit(ctx, args, readerOf(ctx)).page),
+      readListPage(query, { name: 'id', isKey: isBigInt }, listAudit(ctx, args, ctx.reader).page),
   }),
 }));

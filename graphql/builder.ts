@@ -17,10 +17,9 @@ import { may, type Operation, refusal } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
-import type { Answer } from './reader.js';
 
 interface SchemaTypes {
-  Context: Context & { place?: EventPlace; res?: Answer };
+  Context: Context & { place?: EventPlace };
   PrismaTypes: PrismaTypes;
   DefaultFieldNullability: false;
   AuthScopes: { operation: Operation };

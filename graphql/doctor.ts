@@ -15,7 +15,6 @@ import {
 } from '../src/operations/doctor/rows.js';
 import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
 import { badCursor } from './pages.js';
-import { type Answer, readerOf } from './reader.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   description: 'A fault of one thing: what was expected, and what is there.',
@@ -57,11 +56,11 @@ interface Extras {
   rows(): Promise<LookedAt>;
 }
 
-function extrasOf(ctx: Context & { res?: Answer }): Extras {
+function extrasOf(ctx: Context): Extras {
   let rows: Promise<LookedAt> | undefined;
   return {
     rows: () => {
-      rows ??= readLookedAt(ctx, readerOf(ctx));
+      rows ??= readLookedAt(ctx, ctx.reader);
       return rows;
     },
   };
@@ -77,7 +76,7 @@ builder.queryFields((t) => ({
         'it ends after about 20 s. It is read forwards, and a gateway looks for one reader at a time (`UNAVAILABLE`).',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
       resolve: async (_root, args, ctx) => {
-        const page = await listFindings(ctx, readPage(args), readerOf(ctx));
+        const page = await listFindings(ctx, readPage(args), ctx.reader);
         return { ...toConnection(args, page), ...extrasOf(ctx) };
       },
     },
@@ -168,7 +167,7 @@ builder.mutationFields((t) => ({
     },
     resolve: (_root, { first, after }, ctx) => {
       const limit = Math.max(Math.min(limitOf(first), MAX_REPAIRS), 1);
-      return repairFindings(ctx, { limit, after: readPlace(after) }, readerOf(ctx));
+      return repairFindings(ctx, { limit, after: readPlace(after) }, ctx.reader);
     },
   }),
 }));

@@ -9,7 +9,6 @@ import { builder, pageComplexity } from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { isText, readListPage } from './pages.js';
-import { readerOf } from './reader.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
@@ -108,9 +107,9 @@ builder.queryFields((t) => ({
       match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
       stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
     },
-    totalCount: (_root, args, ctx) => listFiles(ctx, args, readerOf(ctx)).count(),
+    totalCount: (_root, args, ctx) => listFiles(ctx, args, ctx.reader).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'path', isKey: isText }, listFiles(ctx, args, readerOf(ctx)).page),
+      readListPage(query, { name: 'path', isKey: isText }, listFiles(ctx, args, ctx.reader).page),
   }),
 }));
 

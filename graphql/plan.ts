@@ -10,7 +10,6 @@ import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { pageOf } from './made-pages.js';
-import { readerOf } from './reader.js';
 import { CreateRequestInput } from './requests.js';
 
 /** Reading the plan looks at the whole queue. */
@@ -268,7 +267,7 @@ builder.queryFields((t) => ({
     complexity: PLAN_COMPLEXITY,
     errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError], union: { name: 'EstimateRequestResult' } },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
-    resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, readerOf(ctx)),
+    resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, ctx.reader),
   }),
 }));
 

@@ -28,7 +28,6 @@ import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
 import { isInt, readListPage } from './pages.js';
-import { readerOf } from './reader.js';
 
 const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -178,9 +177,9 @@ builder.queryFields((t) => ({
         quota: t.arg.string({ description: 'Only of this user; of all unless given.' }),
         states: t.arg({ type: [RequestStateType], description: 'Only at one of these; live ones unless given.' }),
       },
-      totalCount: (_root, args, ctx) => listRequests(ctx, args, readerOf(ctx)).count(),
+      totalCount: (_root, args, ctx) => listRequests(ctx, args, ctx.reader).count(),
       resolve: (query, _root, args, ctx) =>
-        readListPage(query, { name: 'id', isKey: isInt }, listRequests(ctx, args, readerOf(ctx)).page),
+        readListPage(query, { name: 'id', isKey: isInt }, listRequests(ctx, args, ctx.reader).page),
     },
     RequestConnection,
   ),

@@ -136,7 +136,8 @@ class EventStreams implements StreamHandler {
     const operation = stream.reserve(id);
     if (!operation) throw new HttpError(409, 'Operation with ID already exists');
     try {
-      const prepared = await prepareOperation(this.pipeline, { req, res, params });
+      const reader = operation.gone.signal; // and not that of the request, which is answered before it is begun
+      const prepared = await prepareOperation(this.pipeline, { req, res, params, reader });
       if ('errors' in prepared) {
         stream.drop(operation);
         return sendErrors(res, 400, prepared.errors);

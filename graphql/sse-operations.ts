@@ -47,11 +47,12 @@ const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
 /**
  * Parses and checks an operation; nothing of it has run.
+ * @param input.reader aborts when nobody is told any more; unless given, that is so when the response has closed
  * @throws HttpError 405 for a mutation by GET, 413 for a subscription that is too long
  */
 export async function prepareOperation(
   pipeline: Pipeline,
-  input: { req: Request; res: Response; params: Params },
+  { reader, ...input }: { req: Request; res: Response; params: Params; reader?: AbortSignal },
 ): Promise<Prepared> {
   const { req, params } = input;
   const place: EventPlace = { lastEventId: req.get('last-event-id') || undefined };
@@ -76,7 +77,7 @@ export async function prepareOperation(
       document,
       operationName: params.operationName ?? null,
       variableValues: params.variables ?? null,
-      contextValue: await steps.contextFactory(),
+      contextValue: Object.assign(await steps.contextFactory(), reader && { reader }),
     };
     const run = isSubscription ? steps.subscribe : steps.execute;
     return { begin: () => begin(() => run(args), place, pipeline.maskError), isSubscription };

@@ -20,6 +20,8 @@ const HEADERS = {
 export interface Operation {
   /** Empty on a stream that carries this operation alone. */
   readonly id: string;
+  /** Aborts when it is not to be told any more, and has not been told. */
+  readonly gone: AbortController;
   /** What it says; undefined while it is prepared, when there is nothing to stop yet. */
   results?: Results;
 }
@@ -66,7 +68,7 @@ export class EventStream {
   /** Keeps an id for an operation. @returns undefined where another one has it */
   reserve(id: string): Operation | undefined {
     if (this.operations.has(id)) return undefined;
-    const operation = { id };
+    const operation = { id, gone: new AbortController() };
     this.operations.set(id, operation);
     return operation;
   }
@@ -78,7 +80,7 @@ export class EventStream {
 
   /** Ends an operation, whatever has become of it so far, without a word. One that has ended has nothing to end. */
   drop(operation: Operation): void {
-    operation.results?.stop();
+    stop(operation);
     if (this.operations.get(operation.id) === operation) this.operations.delete(operation.id);
     this.wake();
   }
@@ -127,7 +129,7 @@ export class EventStream {
     if (this.isOver) return;
     this.isOver = true;
     clearInterval(this.ping);
-    for (const { results } of this.operations.values()) results?.stop();
+    for (const operation of this.operations.values()) stop(operation);
     this.operations.clear();
     this.wake();
     this.res?.end();
@@ -137,4 +139,9 @@ export class EventStream {
   private wake(): void {
     for (const resolve of this.waiters.splice(0)) resolve();
   }
+}
+
+function stop({ results, gone }: Operation): void {
+  gone.abort(new Error('nobody is told any more'));
+  results?.stop();
 }

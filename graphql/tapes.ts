@@ -7,12 +7,9 @@ import { listDrives, readClaimed } from '../src/operations/recalls/drives.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { isInt, isText, readListPage } from './pages.js';
-import { type Answer, readerOf } from './reader.js';
 
 const claimed = createBatch(readClaimed);
-const figures = createBatch((ctx: Context & { res?: Answer }, ids: number[]) =>
-  readVolumeFiguresOf(ctx, ids, readerOf(ctx)),
-);
+const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf(ctx, ids, ctx.reader));
 
 /** Each of the files on a volume is looked at. */
 const FIGURES_COMPLEXITY = 10;

@@ -4,7 +4,6 @@ import { listVerifications, verifyAgain } from '../src/operations/catalogue/veri
 import { builder, pageComplexity } from './builder.js';
 import { ErrorClassType } from './holds.js';
 import { isBigInt, readListPage } from './pages.js';
-import { readerOf } from './reader.js';
 
 const VerificationType = builder.prismaObject('Verification', {
   description: 'A tape copy that could not be confirmed when it was read back.',
@@ -42,9 +41,9 @@ builder.queryFields((t) => ({
     description: 'Tape copies that could not be confirmed.',
     complexity: pageComplexity,
     args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
-    totalCount: (_root, args, ctx) => listVerifications(ctx, args, readerOf(ctx)).count(),
+    totalCount: (_root, args, ctx) => listVerifications(ctx, args, ctx.reader).count(),
     resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, readerOf(ctx)).page),
+      readListPage(query, { name: 'fileId', isKey: isBigInt }, listVerifications(ctx, args, ctx.reader).page),
   }),
 }));
 

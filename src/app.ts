@@ -11,7 +11,13 @@ import {
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type Request,
+  type RequestHandler,
+  type Response,
+} from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { createAddressHandler } from './access/address.js';
@@ -22,7 +28,9 @@ import { contextOf, createIdentifier, type Identifier } from './access/identify.
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { answerInTurn } from './access/limits/pipelines.js';
+import { keepTurn } from './access/limits/turns.js';
 import { boundRest } from './access/limits/unread.js';
+import { readerOf } from './access/reader.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
@@ -86,7 +94,8 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
 
 /** The context in which a request is served. */
 function serve(ctx: Context, req: IncomingMessage): Context {
-  return { ...contextOf(ctx, req), share: limitKey(req) };
+  const res = (req as Request).res as Response;
+  return { ...contextOf(ctx, req), share: limitKey(req), reader: readerOf(res), keep: () => keepTurn(res) };
 }
 
 /** For what is neither REST nor GraphQL: express's own would show a stack, with the paths of files in it. */

@@ -17,6 +17,10 @@ export interface Context {
   caller: Caller;
   /** As whom it counts where one may have a share only of what is there for all; undefined for the program itself. */
   share?: string | undefined;
+  /** Aborts when the caller has gone without its answer, or is known no longer; undefined for the program itself. */
+  reader?: AbortSignal | undefined;
+  /** What the caller has taken of the gateway is kept until what is returned is called, also where it has gone. */
+  keep?: (() => () => void) | undefined;
   /** The present time, by the database's clock; tests set it. */
   now(): string;
 }

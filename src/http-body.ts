@@ -42,6 +42,8 @@ export interface BodyRoom {
   give(): void;
   /** The body has come, and its pace counts no more. */
   arrived(): void;
+  /** Something is made of it, also where its sender has gone: what it has is kept. @returns what ends that */
+  keep(): () => void;
   /** Aborts, with an HttpError, when the body comes too slowly. */
   signal: AbortSignal;
 }
@@ -66,12 +68,16 @@ export async function readJsonBody(req: IncomingMessage): Promise<unknown> {
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     throw new HttpError(415, `the body must be sent without Content-Encoding, not as ${quote(encoding)}`);
   }
-  const { bytes, integers } = await readBytes(req);
+  const room = rooms.get(req)?.();
+  const { bytes, integers } = await readBytes(req, room);
   sizes.set(req, bytes.length);
+  const leave = room?.keep();
   try {
     return await parseBytes(bytes, integers);
   } catch (error) {
     throw noJson(messageOf(error));
+  } finally {
+    leave?.();
   }
 }
 
@@ -106,8 +112,10 @@ function givenAway(bytes: Buffer): ArrayBuffer {
  * The whole body. One that is refused is read all the same: most clients send all of it before they look for an answer.
  * @throws HttpError
  */
-async function readBytes(req: IncomingMessage): Promise<{ bytes: Buffer; integers: Span[] }> {
-  const room = rooms.get(req)?.();
+async function readBytes(
+  req: IncomingMessage,
+  room: BodyRoom | undefined,
+): Promise<{ bytes: Buffer; integers: Span[] }> {
   const scan = new JsonScan(BOUNDS);
   const chunks: Buffer[] = [];
   let size = 0;

@@ -40,6 +40,13 @@ interface Options {
   doing?: string;
 }
 
+const unwanted = () => new UnavailableError('busy', 'nobody waits for it any more');
+
+/** @throws UnavailableError where nobody waits for it any more */
+export function checkWanted(wanted: AbortSignal | undefined): void {
+  if (wanted?.aborted) throw unwanted();
+}
+
 /** How often it is looked whether a reader has become slow while somebody waits. */
 const LOOK_MS = 500;
 
@@ -58,12 +65,15 @@ export class LongReads {
   /**
    * Waits for a place, in turn; who has its share already lets others pass.
    * @param share as whom the reader counts; undefined for the program itself
-   * @throws UnavailableError when none gets free in time; OverShareError when it is the reader's own that would have to
+   * @param wanted aborts when nobody waits for what is to be done there any more
+   * @throws UnavailableError when none gets free in time, or nobody waits any more; OverShareError when it is the reader's own that
+   *   would have to
    */
-  async enter(share?: string): Promise<LongRead> {
+  async enter(share?: string, wanted?: AbortSignal): Promise<LongRead> {
+    checkWanted(wanted);
     const reader = { share, pace: new ReaderPace(this.options.least), lost: new AbortController() };
     if (this.hasPlace(share)) this.readers.add(reader);
-    else await this.queue(reader);
+    else await this.queue(reader, wanted);
     const leave = () => {
       if (this.readers.delete(reader)) this.admit();
     };
@@ -87,9 +97,15 @@ export class LongReads {
     }
   }
 
-  private queue(reader: Reader): Promise<void> {
+  private queue(reader: Reader, wanted: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
+      const giveUp = () => {
+        leave();
+        reject(unwanted());
+      };
+      wanted?.addEventListener('abort', giveUp);
       const leave = () => {
+        wanted?.removeEventListener('abort', giveUp);
         clearTimeout(timer);
         this.waiting.delete(waiting);
         if (this.waiting.size === 0) clearInterval(this.look);

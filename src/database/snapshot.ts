@@ -7,7 +7,7 @@
 import type pg from 'pg';
 import { codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
-import type { LongRead } from './long-reads.js';
+import { checkWanted, type LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
 
 const PAGE = 2000;
@@ -62,6 +62,8 @@ export interface Asker {
   db: Database;
   /** As whom it counts; undefined for the program itself. */
   share?: string | undefined;
+  /** Aborts when nobody waits for the answer any more. */
+  reader?: AbortSignal | undefined;
 }
 
 export interface List {
@@ -83,13 +85,13 @@ export interface ListPages<Row> extends AsyncIterable<Row[]> {
  * @throws UnavailableError when too many readers are at lists, or the reader itself at too many
  */
 export async function readList<Row extends object, T>(
-  { db, share }: Asker,
+  { db, share, reader }: Asker,
   list: List,
   consume: (pages: ListPages<Row>, count: bigint) => Promise<T>,
 ): Promise<T> {
-  const short = await readShort<Row>({ db, share }, list.rows);
+  const short = await readShort<Row>({ db, share, reader }, list.rows);
   if (short) return await consume(pageOf(short), BigInt(short.length));
-  const place = await db.longReads.enter(share);
+  const place = await db.longReads.enter(share, reader);
   try {
     return await withSnapshot(db.streamPool, async ({ query, stream }) => {
       const [row] = list.count ? await query<{ count: bigint }>(list.count) : [];
@@ -123,10 +125,10 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /** What is found within a second for each statement; undefined where it takes longer. */
 async function readSoon<T>(
-  { db, share }: Asker,
+  { db, share, reader }: Asker,
   work: (snapshot: Snapshot) => Promise<T>,
 ): Promise<{ answer: T } | undefined> {
-  const { leave } = await db.looks.enter(share);
+  const { leave } = await db.looks.enter(share, reader);
   try {
     return await withSnapshot(db.pool, async (snapshot) => {
       await snapshot.query(sql`SELECT set_config('statement_timeout', ${SHORT_MS}, true)`);
@@ -152,20 +154,15 @@ export async function readAtLength<T>(
   work: (snapshot: Snapshot) => Promise<T>,
   reader?: AbortSignal,
 ): Promise<T> {
-  checkReader(reader);
-  const soon = await readSoon({ db, share }, work);
+  const soon = await readSoon({ db, share, reader }, work);
   if (soon) return soon.answer;
-  const { leave } = await db.longReads.enter(share);
+  const { leave } = await db.longReads.enter(share, reader);
   try {
-    checkReader(reader);
+    checkWanted(reader);
     return await forReader(db, work, reader);
   } finally {
     leave();
   }
-}
-
-function checkReader(reader: AbortSignal | undefined): void {
-  if (reader?.aborted) throw new UnavailableError('busy', 'nobody waits for it any more');
 }
 
 /** A statement goes on without anybody who reads its answer, unless it is cancelled. */
@@ -190,7 +187,7 @@ async function forReader<T>(
   try {
     return await snapshot;
   } catch (error) {
-    checkReader(reader);
+    checkWanted(reader);
     throw error;
   } finally {
     reader?.removeEventListener('abort', cancel);

@@ -5,7 +5,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Limits } from '../../config-limits.js';
 import { type BodyRoom, HttpError } from '../../http-body.js';
-import { onceOver } from './turns.js';
+import { keepTurn, onceOver } from './turns.js';
 
 const MB = 1024 * 1024;
 
@@ -56,6 +56,7 @@ export class BodyRooms {
       },
       give,
       arrived: () => this.leave(body),
+      keep: () => keepTurn(res),
       signal: body.lost.signal,
     };
   }

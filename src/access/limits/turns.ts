@@ -51,23 +51,37 @@ export function endTurn(res: ServerResponse): void {
   turns.get(res)?.();
 }
 
-const kept = new WeakMap<ServerResponse, (() => void)[]>();
+interface Kept {
+  /** By so many. */
+  count: number;
+  gives: (() => void)[];
+}
+
+const keeping = new WeakMap<ServerResponse, Kept>();
 
 /** What a request has taken is given back once it is answered, unless it is kept longer. */
 export function onceOver(res: ServerResponse, give: () => void): void {
   res.once('close', () => {
-    const gives = kept.get(res);
-    if (gives) gives.push(give);
+    const kept = keeping.get(res);
+    if (kept) kept.gives.push(give);
     else give();
   });
 }
 
-/** What was asked for is still to be done once the request is answered: what it has taken is kept. @returns what ends that */
+/**
+ * What was asked for is still to be done once the request is answered, or its sender has gone: what it has taken is kept.
+ * @returns what ends that, once
+ */
 export function keepTurn(res: ServerResponse): () => void {
-  const gives: (() => void)[] = [];
-  kept.set(res, gives);
+  const kept = keeping.get(res) ?? { count: 0, gives: [] };
+  keeping.set(res, kept);
+  kept.count++;
+  let isKept = true;
   return () => {
-    kept.delete(res);
-    for (const give of gives.splice(0)) give();
+    if (!isKept) return;
+    isKept = false;
+    if (--kept.count > 0) return;
+    keeping.delete(res);
+    for (const give of kept.gives.splice(0)) give();
   };
 }

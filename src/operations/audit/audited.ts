@@ -36,6 +36,7 @@ export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sq
  * @param deed given as it came: it is cut, and must be free of secrets
  */
 export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
+  const leave = ctx.keep?.(); // what it was given stays in memory for as long
   try {
     return await work(({ each, ...more } = {}) =>
       each
@@ -45,6 +46,8 @@ export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) =>
   } catch (error) {
     if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
     throw error;
+  } finally {
+    leave?.();
   }
 }
 

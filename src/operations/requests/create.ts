@@ -13,12 +13,12 @@ import { allow } from '../policy.js';
 import { charge, findQuota } from '../quotas/charges.js';
 import { addCounts, checkCounts, countIn, countsOf } from '../quotas/counts.js';
 import { asCounted } from '../quotas/recounts.js';
+import { checkAsked, takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { endOverdue } from './ends.js';
 import { holdListed, holdMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
 import { type LimitsInput, readLimits } from './limits.js';
-import { takeTurn } from './turn.js';
 
 /** The REST contract, 4.3: five days after the request is made. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -68,6 +68,7 @@ async function store(
     const least = countsOf(wish, 0);
     checkCounts(ctx, user, addCounts(quota, least), least); // early, before anything is stored only to be taken back
     await lockCatalogue(tx, 'shared');
+    checkAsked(ctx);
     const first = addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first });
     const last = addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last });
     const rules = rulesFor(ctx);

@@ -8,6 +8,7 @@ import { NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
 import { allow, allowChange, isVisibleQuota, type Operation, visibleQuotas } from '../policy.js';
+import { checkAsked } from '../turn.js';
 import type { Limits } from './limits.js';
 
 export interface LockedRequest extends Limits {
@@ -42,6 +43,7 @@ export async function lockOwnRequest(
   id: number,
 ): Promise<LockedRequest> {
   const request = await lockRequest(tx, id, isVisibleQuota(ctx)); // nobody waits for what it may not know of
+  checkAsked(ctx);
   allowChange(ctx, operation, request);
   return request;
 }

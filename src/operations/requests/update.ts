@@ -12,6 +12,7 @@ import { allow } from '../policy.js';
 import { charge, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
 import { checkCounts, countIn, countsOf, countUnknown } from '../quotas/counts.js';
 import { asCounted } from '../quotas/recounts.js';
+import { takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { unpackRequest } from './compaction.js';
 import { endOverdue, endRequests } from './ends.js';
@@ -20,7 +21,6 @@ import { joinAwaitedOf, joinRequest } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
-import { takeTurn } from './turn.js';
 
 /** A limit of null is taken away. */
 export interface UpdateRequestInput extends LimitsInput {

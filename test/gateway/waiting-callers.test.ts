@@ -1,0 +1,121 @@
+/** Callers who wait for an import: what that keeps of the gateway, and what becomes of it when they go. */
+import { afterEach, expect, test } from 'vitest';
+import type { Limits } from '../../src/config-limits.js';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { type Call, request, send } from '../support/http.js';
+import { whileLocked } from '../support/locks.js';
+import { get, makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+
+const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
+
+let app: TestApp;
+afterEach(() => app.close());
+
+async function start(limits: Partial<Limits>): Promise<void> {
+  app = await startApp({ limits });
+  await addQuota(app.ctx, 'alice', 1000n);
+}
+
+const labels = async () =>
+  (await app.ctx.db.pool.query<{ label: string }>('SELECT label FROM request ORDER BY id')).rows.map(
+    ({ label }) => label,
+  );
+
+/** Of the caller who shows nothing, as which the tests ask. */
+const hasTurn = async () => (await get(app, '/quota/alice')).status !== 429;
+
+/** What the gateway has been told by now it has heard of. */
+const heardOf = () => send({ url: app.url }, '/health/live');
+
+type Ask = (path: string, signal: AbortSignal) => Promise<unknown>;
+
+const byRest: Ask = (path, signal) =>
+  send({ url: app.url }, '/tape_control/api/v1/requests', { body: [{ quota: 'alice', files: [path] }], signal });
+
+const MAKE = 'mutation ($path: String!) { createRequest(input: { quota: "alice", files: [$path] }) { __typename } }';
+
+const byGraphql: Ask = (path, signal) =>
+  send({ url: app.url }, '/graphql', {
+    headers: { 'Content-Type': 'application/json' },
+    body: { query: MAKE, variables: { path } },
+    signal,
+  });
+
+/** Each step again where others have all turns just now. */
+const byStream: Ask = async (path, signal) => {
+  const exchange = (call: Call) =>
+    waitFor('a turn for it', async () => {
+      const answer = await request({ url: app.url }, '/graphql/stream', call);
+      return answer.status !== 429 && answer;
+    });
+  const headers = { 'X-GraphQL-Event-Stream-Token': await (await exchange({ method: 'PUT' })).text() };
+  const stream = await exchange({ headers: { ...headers, Accept: 'text/event-stream' }, signal });
+  await exchange({
+    headers: { ...headers, 'Content-Type': 'application/json' },
+    body: { query: MAKE, variables: { path }, extensions: { operationId: 'make' } },
+  });
+  await stream.text();
+};
+
+const ways: [name: string, ask: Ask][] = [
+  ['REST', byRest],
+  ['GraphQL', byGraphql],
+  ['a stream that others share', byStream],
+];
+
+test.each(ways)('what waits for an import is not made once its caller has gone: %s', async (_name, ask) => {
+  await start({ callerRequests: 12 });
+  const leaving = new AbortController();
+  const asked = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+    const all = Array.from({ length: 12 }, (_, n) => ask(`/gone/${n}`, leaving.signal));
+    const ended = Promise.allSettled(all);
+    await waiters(2);
+    await waitFor('all turns to be taken', async () => !(await hasTurn()));
+    leaving.abort();
+    // what has not begun is given up at once, with its turn
+    await waitFor('a turn', hasTurn);
+    return { ended };
+  });
+  expect((await asked.ended).map(({ status }) => status)).toEqual(Array(12).fill('rejected'));
+  await makeRequest(app, { quota: 'alice', files: ['/here'] }); // which comes last where all wait in line
+  await waitFor('all to be over', async () => app.ctx.db.pool.idleCount === app.ctx.db.pool.totalCount);
+  expect(await labels()).toEqual(['/here']);
+});
+
+test.each(ways)('what has begun keeps the turn of its caller, also when that has gone: %s', async (_name, ask) => {
+  await start({ callerRequests: 2 });
+  const leaving = new AbortController();
+  await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+    const all = [ask('/gone/1', leaving.signal), ask('/gone/2', leaving.signal)];
+    const ended = Promise.allSettled(all);
+    await waiters(2);
+    leaving.abort();
+    await ended;
+    for (let n = 0; n < 3; n++) {
+      await heardOf();
+      expect(await hasTurn()).toBe(false);
+    }
+  });
+  await waitFor('a turn', hasTurn);
+  expect(await labels()).toEqual([]);
+});
+
+test('the body of what has begun keeps its room, also when its sender has gone', async () => {
+  await start({ callerBodiesMb: 1 });
+  const leaving = new AbortController();
+  const files = Array.from({ length: 10_000 }, (_, n) => `/large/${'x'.repeat(60)}${n}`);
+  const large = () => ({ body: [{ quota: 'alice', files }], signal: leaving.signal });
+  const path = '/tape_control/api/v1/requests';
+  await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+    const begun = send({ url: app.url }, path, large()).catch(() => undefined);
+    await waiters(1);
+    leaving.abort();
+    await begun;
+    await heardOf();
+    const second = await send({ url: app.url }, path, { ...large(), signal: new AbortController().signal });
+    expect([second.status, second.text]).toEqual([429, expect.stringContaining('more than 1 MB')]);
+  });
+});
