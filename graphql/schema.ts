@@ -21,5 +21,6 @@ import './suspensions.js';
 import './tokens.js';
 import './tries.js';
 import { builder } from './builder.js';
+import { failLate } from './stray-errors.js';
 
-export const schema = builder.toSchema();
+export const schema = failLate(builder.toSchema());

@@ -19,6 +19,7 @@ import { limitOperations } from './operation-limits.js';
 import { schema } from './schema.js';
 import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
 import type { Pipeline } from './sse-operations.js';
+import { hearStrayErrors } from './stray-errors.js';
 import { refuseOptionalSubscription } from './subscription-rule.js';
 
 /** A query of honest size has some hundred tokens; one of millions keeps the parser busy for seconds. */
@@ -58,11 +59,15 @@ export function createGraphqlHandlers(
   const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
   const streamLimits = { ...limitStreams(config), operations: config.limits.streamOperations };
   const streams = createStreamHandler({ prepare, maskError }, ownerOf, streamLimits);
+  const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   return {
     handler: (req, res) => answer(req, res, { prepare, streams, graphiql, yoga: yoga as unknown as RequestHandler }),
     onError: createErrorHandler(log),
-    close: () => streams.close(),
+    close: () => {
+      streams.close();
+      endHearing();
+    },
   };
 }
 

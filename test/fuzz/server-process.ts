@@ -76,7 +76,8 @@ export class ServerProcess {
         server.url = message.url;
         resolve();
       });
-      server.child.once('exit', (code, signal) => {
+      // when all that it said has come as well
+      server.child.once('close', (code, signal) => {
         clearTimeout(timer);
         server.end = `it ended with ${signal ?? code}: ${server.stderr}`;
         for (const { reject: refuse } of server.asked.values()) refuse(new Gone('the server has ended'));
