@@ -29,6 +29,7 @@ export class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
+  /** By the process's own clock, as all that is reckoned here. */
   private askedAt = 0;
   private isAway = false;
   private failure: { error: unknown; until: number } | undefined;
@@ -51,7 +52,7 @@ export class Issuer {
     } catch (error) {
       if (FAULTS_OF_TOKEN.has(codeOf(error) ?? '')) throw error;
       this.tellAway(error);
-      if (!this.isFailing()) this.failure = { error, until: Date.now() + FAILED_MS };
+      if (!this.isFailing()) this.failure = { error, until: performance.now() + FAILED_MS };
       throw new HttpError(503, `the issuer ${this.url} does not say by which keys it signs: try again later`, {
         'Retry-After': String(FAILED_MS / 1000),
       });
@@ -69,7 +70,7 @@ export class Issuer {
   }
 
   private isFailing(): boolean {
-    return this.failure !== undefined && Date.now() < this.failure.until;
+    return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
   /** It is not asked while it has just failed: what was wrong then is said again. */
@@ -90,7 +91,7 @@ export class Issuer {
       const { issuer, jwks_uri: uri } = (await answer.json()) as { issuer?: unknown; jwks_uri?: unknown };
       if (issuer !== this.url) throw new Error(`it calls itself ${JSON.stringify(issuer)}`);
       if (typeof uri !== 'string' || !isTrustworthyUrl(uri)) throw new Error('its keys are at no https:// address');
-      this.askedAt = Date.now();
+      this.askedAt = performance.now();
       return createRemoteJWKSet(new URL(uri), {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
@@ -103,14 +104,14 @@ export class Issuer {
 
   /** Nobody waits for it. */
   private refresh(keys: Keys): void {
-    if (Date.now() < this.askedAt + KEYS_MS) return;
-    this.askedAt = Date.now();
+    if (performance.now() < this.askedAt + KEYS_MS) return;
+    this.askedAt = performance.now();
     keys.reload().then(
       () => {
         this.isAway = false;
       },
       (error) => {
-        this.askedAt = Date.now() - KEYS_MS + PAUSE_MS;
+        this.askedAt = performance.now() - KEYS_MS + PAUSE_MS;
         this.tellAway(error);
       },
     );

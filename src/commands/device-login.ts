@@ -20,22 +20,36 @@ export interface DeviceLogin {
 const ANSWER_MS = 10_000;
 
 /**
- * The provider with which a user of the gateway may log in from here.
- * @param audience what the user says that the token may be for, beside the gateway itself
+ * The provider with which a user of the gateway may log in from here: of several the first that lets a command line do that, unless
+ * the user names one.
+ * @param said.audience what the user says that the token may be for, beside the gateway itself
  * @returns undefined where the gateway names none for the command line
- * @throws CommandError; ConnectionError
+ * @throws CommandError; ConnectionError where none of them is to be had
  */
-export async function findDeviceLogin(url: string, audience: string | undefined): Promise<DeviceLogin | undefined> {
+export async function findDeviceLogin(
+  url: string,
+  { audience, issuer: meant }: { audience?: string | undefined; issuer?: string | undefined } = {},
+): Promise<DeviceLogin | undefined> {
   if (!isTrustworthyUrl(url)) return undefined;
   const told = await readMetadata(url);
   if (!told) return undefined;
   const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: asked } = told;
   if (typeof clientId !== 'string' || typeof asked !== 'string' || !Array.isArray(issuers)) return undefined;
   checkAudience(url, asked, audience);
-  for (const issuer of issuers) {
-    const client = await IssuerClient.open(String(issuer), { clientId, audience: asked });
-    if (client.hasDeviceLogin) return { client, clientId, audience: asked };
+  const named = issuers.map(String);
+  if (meant !== undefined && !named.includes(meant)) {
+    throw new CommandError(`${url} takes no tokens of ${meant}, but of ${named.join(', ')}`);
   }
+  let failure: unknown;
+  for (const issuer of meant === undefined ? named : [meant]) {
+    try {
+      const client = await IssuerClient.open(issuer, { clientId, audience: asked });
+      if (client.hasDeviceLogin) return { client, clientId, audience: asked };
+    } catch (error) {
+      failure ??= error; // another one may be the user's
+    }
+  }
+  if (failure !== undefined) throw failure;
   return undefined;
 }
 

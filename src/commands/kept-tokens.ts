@@ -3,7 +3,7 @@
  * `~/.config`), by the server's URL, for nobody else to read.
  */
 import { randomUUID } from 'node:crypto';
-import { type FileHandle, mkdir, open, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { homedir, hostname } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -177,8 +177,13 @@ async function waitForLock(file: string): Promise<() => void> {
   const deadline = performance.now() + LOCK_MS;
   for (;;) {
     const unlock = takeFileLock({ folders: [folder], prefix: own, isMeant: ({ uid }) => uid === process.geteuid?.() });
-    if (unlock && !(await isLockedElsewhere(file, prefix, own))) return unlock;
-    unlock?.();
+    let isOurs = false;
+    try {
+      isOurs = unlock !== undefined && !(await isLockedElsewhere(file, prefix, own));
+      if (unlock && isOurs) return unlock;
+    } finally {
+      if (!isOurs) unlock?.();
+    }
     if (performance.now() > deadline) {
       throw new CommandError(`another command has ${file} in hand, and does not end: look for ${own}… beside it`);
     }
@@ -188,7 +193,7 @@ async function waitForLock(file: string): Promise<() => void> {
 
 async function isLockedElsewhere(file: string, prefix: string, own: string): Promise<boolean> {
   const folder = path.dirname(file);
-  const now = await readClockOf(folder, `.${path.basename(file)}.now-${process.pid}`);
+  const now = await readClockBeside(file);
   for (const name of await readdir(folder)) {
     if (!name.startsWith(prefix) || name.startsWith(own)) continue;
     const stats = await stat(path.join(folder, name)).catch(() => undefined); // it may just have gone
@@ -198,11 +203,15 @@ async function isLockedElsewhere(file: string, prefix: string, own: string): Pro
   return false;
 }
 
-/** The time of whoever has the files, which may be a server with a clock of its own. */
-async function readClockOf(folder: string, name: string): Promise<number> {
-  const probe = path.join(folder, name);
-  await writeFile(probe, '', { mode: 0o600 });
-  const { mtimeMs } = await stat(probe);
-  await rm(probe, { force: true });
-  return mtimeMs;
+/** The time of whoever has the files, which may be a server with a clock of its own. Processes of several hosts ask at once. */
+async function readClockBeside(file: string): Promise<number> {
+  const probe = `${file}.now-${randomUUID()}`;
+  const handle = await open(probe, 'wx', 0o600);
+  try {
+    await handle.writeFile('\n');
+    return (await handle.stat()).mtimeMs;
+  } finally {
+    await handle.close();
+    await rm(probe, { force: true });
+  }
 }

@@ -15,6 +15,10 @@ export function registerLogin(program: Command): void {
     .option('--token', 'a token that you have: from the terminal, or from standard input')
     .option('--device', "by the server's identity provider, where you log in with any browser")
     .option('--audience <name>', 'what a token of the provider may be for, where that is not the server itself')
+    .option(
+      '--issuer <url>',
+      'of several identity providers the one that knows you; unless given, the first that can be asked',
+    )
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));
   program
@@ -33,13 +37,13 @@ interface LoginOptions {
   token?: boolean;
   device?: boolean;
   audience?: string;
+  issuer?: string;
 }
 
 async function login(url: string, options: LoginOptions): Promise<void> {
-  if (options.token && (options.device || options.audience !== undefined)) {
-    throw new UsageError('give --token, or --device and --audience');
-  }
-  const mayBeDevice = options.device || options.audience !== undefined || (process.stdin.isTTY && !options.token);
+  const isDevice = options.device || options.audience !== undefined || options.issuer !== undefined;
+  if (options.token && isDevice) throw new UsageError('give --token, or --device, --audience and --issuer');
+  const mayBeDevice = isDevice || (process.stdin.isTTY && !options.token);
   const offer = mayBeDevice ? await findOffer(url, options) : undefined;
   if (offer) return await loginByDevice(url, offer);
   const token = await readToken(url);
@@ -61,10 +65,11 @@ async function tellKept(url: string, kept: Kept): Promise<void> {
 type Offer = import('./device-login.js').DeviceLogin;
 
 /** @throws CommandError where it was asked for, and there is none */
-async function findOffer(url: string, { device, audience }: LoginOptions): Promise<Offer | undefined> {
+async function findOffer(url: string, options: LoginOptions): Promise<Offer | undefined> {
+  const { device, audience, issuer } = options;
   const { findDeviceLogin } = await import('./device-login.js');
-  const offer = await findDeviceLogin(url, audience);
-  if (offer || !(device || audience !== undefined)) return offer;
+  const offer = await findDeviceLogin(url, options);
+  if (offer || !(device || audience !== undefined || issuer !== undefined)) return offer;
   throw new CommandError(
     `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`,
   );

@@ -125,6 +125,7 @@ export const locking = {
   /** By who finds out whose letter is the next. */
   turns: sql`FOR UPDATE OF s`,
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
+  freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };
 
 /** @param which a condition on the request `r` @returns their ids, in order */

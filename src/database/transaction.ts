@@ -54,11 +54,8 @@ export const longTransactions: ReadonlySet<string> = new Set([
 ]);
 
 const BEGIN = 'BEGIN';
-/**
- * The bound of its connection becomes that of its waits; and PostgreSQL looks whether there is anybody at the other end, so that a
- * statement of a process that is gone does not keep its locks until it would have ended.
- */
-const BEGIN_LONG = `BEGIN; SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true), set_config('client_connection_check_interval', '10s', true)`;
+/** The bound of its connection becomes that of its waits. */
+const BEGIN_LONG = `BEGIN; SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`;
 
 const DEADLOCK = '40P01';
 const LOCK_NOT_AVAILABLE = '55P03';

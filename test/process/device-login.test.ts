@@ -4,6 +4,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { backendNames } from '../../src/tape/index.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -172,7 +173,9 @@ test('a gateway that names no client of a provider is said to be one', async () 
   await other.close();
   const plain = 'http://tapes.example.org'; // it is not even asked
   expect(await runCli(['login', '--device'], { env: env(plain), cwd: home })).toEqual(refused(1, says(plain)));
-  expect(await run('login', '--device', '--token')).toEqual(refused(2, 'give --token, or --device and --audience'));
+  expect(await run('login', '--device', '--token')).toEqual(
+    refused(2, 'give --token, or --device, --audience and --issuer'),
+  );
   app.ctx.config.access = access;
 });
 
@@ -264,6 +267,26 @@ test('what a process that was killed has left keeps nobody from renewing', async
   utimesSync(elsewhere, 0, 0);
   writeFileSync(path.join(path.dirname(file), 'tokens.json.0-half'), '{');
   expect(await list()).toMatchObject({ code: 0, stderr: '' });
+  expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
+});
+
+/** Has a process take itself for one of another host, where processes have small numbers, as in containers. */
+const ELSEWHERE = `data:text/javascript,${encodeURIComponent(`
+  import os from 'node:os';
+  import { syncBuiltinESMExports } from 'node:module';
+  os.hostname = () => process.env.TEST_HOST;
+  Object.defineProperty(process, 'pid', { value: 1 });
+  syncBuiltinESMExports();
+`)}`;
+
+test('commands on several hosts that share a home keep their tokens, each when the others are done', async () => {
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  const logIn = (host: string) => {
+    const elsewhere = { ...env(), NODE_OPTIONS: `--import=${ELSEWHERE}`, TEST_HOST: host };
+    return runCli(['login', '--token'], { env: elsewhere, cwd: home, stdin: secret });
+  };
+  const ends = await Promise.all(['node1', 'node2', 'node3', 'node4'].map(logIn));
+  expect(ends.map(({ code, stderr }) => [code, stderr])).toEqual(ends.map(() => [0, '']));
   expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
 });
 

@@ -1,4 +1,6 @@
 /** How long a gateway waits for a statement, and what has as long as it takes. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
@@ -6,11 +8,12 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
-import { lock } from '../support/locks.js';
+import { lock, waitForBlocked } from '../support/locks.js';
 import { cancel, made, release, update } from '../support/mutations.js';
-import { cleanUp, makeDataDir, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, startCli, startServer, stop } from '../support/process.js';
 import { errorBody, get, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
+import { waitFor } from '../support/wait.js';
 
 /** What a statement may take: that of the app, whose every statement of a slow table takes longer. */
 const STATEMENT_MS = 500;
@@ -107,5 +110,26 @@ test('STATEMENT_SECONDS says it to a gateway', async () => {
   } finally {
     await unlock();
     await stop(server);
+  }
+});
+
+test('an import that is killed while it waits keeps nobody waiting', async () => {
+  const id = await makeRequest(app, { quota: 'alice', files: ['/killed'] });
+  const file = path.join(makeDataDir(), 'catalogue.csv');
+  writeFileSync(file, 'path,size,stage,volume,position\n/killed,1,T,V00001,1\n');
+  const unlock = await lock(app, `SELECT FROM request WHERE id = ${id} FOR UPDATE`);
+  try {
+    const { child, ended } = startCli(['import', file], { env: { DATABASE_URL: app.databaseUrl } });
+    await waitForBlocked(app, 1);
+    child.kill('SIGKILL');
+    await ended;
+    await waitFor('its statement to end', async () => {
+      const { rowCount } = await app.ctx.db.pool.query(
+        `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+      );
+      return rowCount === 0;
+    });
+  } finally {
+    await unlock();
   }
 });

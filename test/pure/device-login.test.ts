@@ -78,33 +78,54 @@ test('a provider describes itself as OpenID Connect or OAuth 2 has it, and all i
   };
   for (const place of ['openid-configuration', 'oauth-authorization-server']) {
     answerWith({ [GATEWAY]: METADATA, [`https://iam.example.org/.well-known/${place}`]: describe(places) });
-    expect((await findDeviceLogin('https://tapes.example.org', undefined))?.client.issuer).toBe(
-      'https://iam.example.org',
-    );
+    expect((await findDeviceLogin('https://tapes.example.org'))?.client.issuer).toBe('https://iam.example.org');
   }
   const known = 'https://iam.example.org/.well-known/openid-configuration';
   answerWith({ [GATEWAY]: METADATA, [known]: describe({ token_endpoint: places.token_endpoint }) });
-  expect(await findDeviceLogin('https://tapes.example.org', undefined)).toBeUndefined();
+  expect(await findDeviceLogin('https://tapes.example.org')).toBeUndefined();
   for (const [server, says] of [
     [describe({ ...places, token_endpoint: 'http://iam.example.org/token' }), 'a place that is at no https:// address'],
     [{ ...describe(places), issuer: 'https://evil.example.org' }, '"issuer" property does not match'],
   ] as const) {
     answerWith({ [GATEWAY]: METADATA, [known]: server });
-    await expect(findDeviceLogin('https://tapes.example.org', undefined)).rejects.toThrow(says);
+    await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow(says);
   }
   answerWith({ [GATEWAY]: { ...METADATA, authorization_servers: ['http://iam.example.org'] } });
-  await expect(findDeviceLogin('https://tapes.example.org', undefined)).rejects.toThrow('at no https:// address');
+  await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow('at no https:// address');
+});
+
+test('of several providers one that cannot be asked is passed over, and the user may name one', async () => {
+  const places = (host: string) => ({
+    issuer: `https://${host}`,
+    token_endpoint: `https://${host}/token`,
+    device_authorization_endpoint: `https://${host}/device`,
+  });
+  const [away, first, second] = ['away.example.org', 'iam.example.org', 'other.example.org'];
+  answerWith({
+    [GATEWAY]: { ...METADATA, authorization_servers: [away, first, second].map((host) => `https://${host}`) },
+    [`https://${first}/.well-known/openid-configuration`]: places(first ?? ''),
+    [`https://${second}/.well-known/openid-configuration`]: places(second ?? ''),
+  });
+  const find = async (issuer?: string) =>
+    (await findDeviceLogin('https://tapes.example.org', { issuer }))?.client.issuer;
+  expect([await find(), await find(`https://${second}`)]).toEqual([`https://${first}`, `https://${second}`]);
+  await expect(find(`https://${away}`)).rejects.toThrow('does not describe itself');
+  await expect(find('https://no.example.org')).rejects.toThrow(
+    `https://tapes.example.org takes no tokens of https://no.example.org, but of https://${away}, https://${first}, https://${second}`,
+  );
 });
 
 test('a gateway without TLS is not asked, and one that asks for a token for others is told so', async () => {
   const asked = answerWith({ [GATEWAY]: { ...METADATA, tapegate_audience: 'https://others.example.org' } });
-  expect(await findDeviceLogin('http://tapes.example.org', undefined)).toBeUndefined();
+  expect(await findDeviceLogin('http://tapes.example.org')).toBeUndefined();
   expect(asked).toEqual([]);
-  await expect(findDeviceLogin('https://tapes.example.org', undefined)).rejects.toThrow(
+  await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow(
     'asks for a token for "https://others.example.org": where that is right, say it by --audience',
   );
   expect(asked).toEqual([GATEWAY]);
-  await expect(findDeviceLogin('https://tapes.example.org', 'https://others.example.org')).rejects.toThrow(
+  await expect(
+    findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' }),
+  ).rejects.toThrow(
     'does not describe itself', // so that far it is taken
   );
 });

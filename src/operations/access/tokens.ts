@@ -2,6 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { SYSTEM } from '../../caller.js';
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
@@ -165,11 +166,12 @@ export async function prolongToken(ctx: Context, id: number, expiresAt: string):
   );
 }
 
-/** To the hour, so that few requests write. */
+/** To the hour, so that few requests write; whoever comes in does not wait for who has the token in hand. */
 async function noteUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE api_token SET used_at = ${ctx.now()}
-        WHERE id = ${id} AND (used_at IS NULL OR used_at < ${ctx.now()}::timestamp - interval '1 hour')`,
+        WHERE id IN (SELECT t.id FROM api_token t WHERE t.id = ${id}
+          AND (t.used_at IS NULL OR t.used_at < ${ctx.now()}::timestamp - interval '1 hour') ${locking.freeToken})`,
   );
 }
 
