@@ -81,6 +81,7 @@ export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);
   private client: pg.Client | undefined;
+  private name = LISTENER;
   private readonly numbers: EventNumbers;
   /** What is new is read on the connection that listens, for all: those of the pool may all be waiting for locks. */
   private readonly news: EventTable;
@@ -103,7 +104,8 @@ export class EventFeed {
     );
   }
 
-  async open(): Promise<void> {
+  async open(name = LISTENER): Promise<void> {
+    this.name = name;
     await this.listen();
     this.poll = setInterval(() => this.ring(), POLL_MS).unref();
   }
@@ -196,7 +198,7 @@ export class EventFeed {
     this.client = undefined; // what is left of one that broke
     this.numbers.forget();
     this.last ??= await this.newestId();
-    const client = new this.db.Client({ ...this.db.config, application_name: LISTENER });
+    const client = new this.db.Client({ ...this.db.config, application_name: this.name });
     client.on('notification', ({ payload }) => {
       this.emitter.emit(`ring:${payload}`);
       if (payload === 'event') this.ring();

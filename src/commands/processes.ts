@@ -134,7 +134,7 @@ async function startParts(
   closers: (() => Promise<void>)[],
 ): Promise<void> {
   const { ctx } = runtime;
-  await ctx.events.open();
+  await openEvents(ctx, parts);
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;
   if (parts.demo) {
@@ -155,6 +155,19 @@ async function startParts(
   closers.unshift(() => gateway.close());
   closers.unshift(await noteListening(ctx, gateway));
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
+}
+
+/** Whoever is kept out by one gateway comes in by another: an operator who starts it from another shell may not have meant that. */
+async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
+  if (!gateway) return await ctx.events.open();
+  const { findOtherDoors, nameOfDoor } = await import('../operations/access/doors.js');
+  await ctx.events.open(nameOfDoor(ctx));
+  const own = [...ctx.config.access.auth].join(',');
+  for (const auth of await findOtherDoors(ctx)) {
+    ctx.log.warn(
+      `another gateway of this database runs with AUTH=${auth}, and this one with AUTH=${own}: who is kept out by one may come in by the other`,
+    );
+  }
 }
 
 /** For the commands that are run here, as long as this goes on. A folder that cannot be written keeps nobody from being served. */

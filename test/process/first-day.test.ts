@@ -280,3 +280,24 @@ test('a start with an open door says how to close it, as the README shows it', a
   expect([await says({}), await says({ AUTH: 'token' })]).toEqual([true, false]);
   await app.close();
 });
+
+test('a gateway that is open in another way than one that runs on the same database says so', async () => {
+  const app = await startApp();
+  const start = (AUTH?: string) =>
+    startServer('serve', {
+      env: { ...(AUTH && { AUTH }), DATABASE_URL: app.databaseUrl, DATA_DIR: makeDataDir(), LOG_LEVEL: 'warn' },
+    });
+  const closed = await start('token,legacy');
+  const open = await start();
+  const same = await start('legacy,token');
+  const warnings = async (server: Awaited<ReturnType<typeof start>>) =>
+    (await stop(server)).stderr.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line).msg]));
+  const told = (other: string, own: string) =>
+    `another gateway of this database runs with AUTH=${other}, and this one with AUTH=${own}: who is kept out by one may come in by the other`;
+  expect(await warnings(open)).toEqual([told('token,legacy', 'token,open')]);
+  expect(await warnings(same)).toEqual([told('token,open', 'token,legacy')]);
+  expect(await warnings(closed)).toEqual([]);
+  const alone = await start('token');
+  expect(await warnings(alone)).toEqual([]);
+  await app.close();
+});
