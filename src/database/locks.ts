@@ -63,8 +63,8 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   // quotas
   setQuota: ['quota'],
   removeQuota: ['quota'],
-  forgetTraces: ['request', 'quota', 'letter'],
-  forgetUser: ['request', 'quota'],
+  forgetTraces: ['catalogue', 'request', 'quota', 'letter'],
+  forgetUser: ['catalogue', 'request', 'quota'],
   // who comes in
   forgetLatecomers: [],
   createToken: [],

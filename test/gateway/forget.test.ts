@@ -4,6 +4,8 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ensureOperatorToken } from '../../src/access/operator-token.js';
 import { readOperatorToken } from '../../src/access/operator-token-file.js';
+import { lockCatalogue } from '../../src/database/locks.js';
+import { transaction } from '../../src/database/transaction.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
@@ -21,6 +23,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { call } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 const UPDATE = 'mutation ($input: UpdateRequestInput!) { updateRequest(input: $input) { __typename } }';
 
@@ -137,6 +140,56 @@ test('what others have said of its requests goes, without the quota being named'
   const rows = await readAll();
   expect(rows.filter((row) => /unk ?will|old\.example/i.test(row))).toEqual([]);
   expect(rows.filter((row) => /^audit .*"label": ?"stays"/.test(row))).toHaveLength(1);
+});
+
+/** As many as that wait for the catalogue, which an import has. */
+async function awaitWaiting(count: number): Promise<void> {
+  await waitFor(`${count} that wait for the catalogue`, async () => {
+    const { rows } = await app.ctx.db.pool.query<{ count: number }>(
+      `SELECT count(*)::int AS count FROM pg_locks
+       WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+    );
+    return rows[0]?.count === count;
+  });
+}
+
+test('what the user has under way before is not written afterwards: it counts as made', async () => {
+  const { ctx } = app;
+  await setQuota(ctx, { user: 'majikthise', size: 10n ** 9n });
+  const caller = { ...ctx.caller, name: 'majikthise', way: 'proxy' as const, roles: new Set(['user' as const]) };
+  let order: Promise<unknown>[] = [];
+  const { id } = await transaction(ctx.db.pool, 'importRows', async (tx) => {
+    await lockCatalogue(tx, 'alone');
+    const wish = { quota: 'lab', pattern: '/a/', label: 'majikthise 555', notifyOnLastFile: 'majikthise@home.example' };
+    const made = createRequest({ ...ctx, caller }, wish);
+    await awaitWaiting(1);
+    order = [made, forgetUser(ctx, 'majikthise').catch((error) => error)];
+    await awaitWaiting(2);
+    return { id: made };
+  });
+  const [, forgotten] = await Promise.all(order);
+  expect(forgotten).toMatchObject({ code: 'IN_USE' });
+  await cancelRequest(ctx, await id);
+  await forgetUser(ctx, 'majikthise');
+  expect((await readAll()).filter((row) => row.includes('majikthise'))).toEqual([]);
+});
+
+test('what the user asks for meanwhile is refused, and the refusal does not bring the name back', async () => {
+  const { ctx } = app;
+  await setQuota(ctx, { user: 'vroomfondel', size: 10n ** 9n });
+  const caller = { ...ctx.caller, name: 'vroomfondel', way: 'proxy' as const, roles: new Set(['user' as const]) };
+  let order: Promise<unknown>[] = [];
+  await transaction(ctx.db.pool, 'importRows', async (tx) => {
+    await lockCatalogue(tx, 'alone');
+    const forgotten = forgetUser(ctx, 'vroomfondel');
+    await awaitWaiting(1);
+    const wish = { quota: 'vroomfondel', pattern: '/a/', label: 'vroomfondel 555', notifyOnLastFile: 'v@home.example' };
+    order = [forgotten, createRequest({ ...ctx, caller }, wish).catch((error) => error)];
+    await awaitWaiting(2);
+  });
+  const [, refused] = await Promise.all(order);
+  expect(refused).toMatchObject({ code: 'UNKNOWN_USER' });
+  expect((await readAll()).filter((row) => /vroomfondel|v@home/.test(row))).toEqual([]);
 });
 
 test('what another process has counted does not bring the name back', async () => {

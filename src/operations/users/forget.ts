@@ -2,12 +2,13 @@
  * A user is forgotten: a pseudonym stands in place of the name wherever it was, and the addresses and free texts go. What is left
  * are figures that belong to nobody. The audit is done in steps, between a first transaction and a last one, after which nothing tells
  * any more whose the rest was: whoever is killed before is asked a second time, and what is left of the person is found by the name.
+ * Both take the catalogue's lock alone, so that requests which wait for it are made, or refused, before: they may be the user's.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { auditRow } from '../../audit.js';
 import type { Context } from '../../context.js';
-import { lockQuotaAlone, lockRequests } from '../../database/locks.js';
+import { lockCatalogue, lockQuotaAlone, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
@@ -16,6 +17,7 @@ import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
+import { takeTurn } from '../turn.js';
 import { forgetInAudit, forgetLateInAudit, type Person, readAuditAddresses } from './forget-audit.js';
 
 /** What a process has written and nobody sees yet is there by then. */
@@ -49,10 +51,13 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     await ctx.refusals.settle(); // what is counted has the name as well
     const person = await findPerson(ctx, user, pseudonym);
     const begun = auditRow(ctx.now(), ctx.caller, { ...deed, object: pseudonym }, 'BEGUN');
-    const traces = await transaction(ctx.db.pool, 'forgetTraces', (tx) => forgetTraces(ctx, tx, person, begun));
+    const traces = await takeTurn(ctx, () =>
+      transaction(ctx.db.pool, 'forgetTraces', (tx) => forgetTraces(ctx, tx, person, begun)),
+    );
     const auditRows = await forgetInAudit(ctx, person);
-    const result = await transaction(ctx.db.pool, 'forgetUser', (tx) =>
-      forgetPerson(ctx, tx, person, { traces, auditRows, note }),
+    // what has begun is done to its end, whoever still waits for it
+    const result = await takeTurn({ ...ctx, reader: undefined }, () =>
+      transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, { traces, auditRows, note })),
     );
     await forgetLatecomers(ctx, person);
     return result;
@@ -79,6 +84,7 @@ interface Traces {
  * @param begun the row of the audit, where there is anything
  */
 async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun: Sql): Promise<Traces> {
+  await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
   await lockQuotaAlone(tx, sql`q."user" = ${person.user}`);
   await refuseLive(ctx, tx, person.user);
@@ -102,6 +108,7 @@ async function forgetPerson(
 ): Promise<ForgetResult> {
   const { user, pseudonym } = person;
   const { letters, tokens, others } = traces;
+  await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
   await lockQuotaAlone(tx, sql`q."user" = ${user}`);
   await refuseLive(ctx, tx, user);
