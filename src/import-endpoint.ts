@@ -8,7 +8,7 @@ import { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import { answerOf } from '../rest/respond.js';
 import type { Context } from './context.js';
-import { logFailure, quote, UnavailableError, UserError } from './errors.js';
+import { codeOf, logFailure, quote, UnavailableError, UserError } from './errors.js';
 import { HttpError } from './http-body.js';
 import { importRows } from './operations/catalogue/import.js';
 import { ImportError, type ImportResult } from './operations/catalogue/import-incoming.js';
@@ -36,7 +36,7 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
     try {
       answer(res, { status: 200, body: await takeImport(contextOf(req), { req, res, turn, gone: gone.signal }) });
     } catch (error) {
-      if (gone.signal.aborted) return;
+      if (gone.signal.aborted || hasLeft(req, error)) return;
       if (isFailure(error)) logFailure(log, error, 'an import fails');
       answer(res, describeError(error));
     }
@@ -44,6 +44,9 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
     res.end();
   };
 }
+
+/** Its connection has ended in the middle, which is seen here before the answer's end is told. */
+const hasLeft = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
 interface Exchange {
   req: IncomingMessage;

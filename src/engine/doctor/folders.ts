@@ -51,13 +51,19 @@ async function findGoneNotes(ctx: Context, disk: MarkedDisk): Promise<GoneNote[]
   const gone: GoneNote[] = [];
   for (let after = ''; ; ) {
     const notes = await listFolderNotes(ctx, { diskId: disk.diskId, after, limit: PAGE });
-    for (const note of notes) {
-      const found = await findInstead(disk, note);
-      if (found !== undefined) gone.push({ ...note, found });
-    }
+    gone.push(...(await keepGone(disk, notes)));
     if (notes.length < PAGE) return gone;
     after = notes.at(-1)?.path ?? after;
   }
+}
+
+async function keepGone(disk: MarkedDisk, notes: readonly FolderNote[]): Promise<GoneNote[]> {
+  const gone: GoneNote[] = [];
+  for (const note of notes) {
+    const found = await findInstead(disk, note);
+    if (found !== undefined) gone.push({ ...note, found });
+  }
+  return gone;
 }
 
 /** What is in the place of a noted folder, for people; undefined where it is there. */
@@ -91,12 +97,8 @@ async function* tellGone(
     const paths = page.map((note) => note.path);
     const notes = await readFolderNotes(ctx, disk.diskId, paths);
     const used = await findUsedFolders(ctx, disk.diskId, paths);
-    const gone: GoneNote[] = [];
-    for (const note of page) {
-      if (used.has(note.path) || notes.get(note.path)?.version !== note.version) continue;
-      const found = await findInstead(disk, note);
-      if (found !== undefined) gone.push({ ...note, found });
-    }
+    const isStill = (note: GoneNote) => !used.has(note.path) && notes.get(note.path)?.version === note.version;
+    const gone = await keepGone(disk, page.filter(isStill));
     const forgotten = exam.repair ? await forgetFolders(ctx, disk.diskId, gone) : new Set<string>();
     for (const { path: dir, found } of gone) {
       const [thing, expected] = [disk.mountpoint + dir, 'the folder that Tapegate has made'];
