@@ -110,7 +110,7 @@ const commands = {
   'token create': ['--json', '--role', '--quota', '--read-only', '--expires', '--note'],
   'token list': ['--json'],
   'token revoke': ['--json'],
-  login: ['--token', '--device', '--audience'],
+  login: ['--token', '--device', '--audience', '--issuer'],
   logout: [],
 };
 
@@ -279,7 +279,7 @@ test('control characters, and those that turn the direction of writing, do not r
   expect(ls.stdout).toBe('T   10 bytes  /ctl/\uFFFD]0;title\uFFFD\uFFFD31m\uFFFDgnp.exe\uFFFD\uFFFD\uFFFD\uFFFDend\n');
   expect(JSON.parse(json.stdout).path).toBe(path);
   expect(requests.stdout.split('\n')[1]).toMatch(/ {2}a\uFFFDb$/);
-  expect(failed.code).toBe(1);
+  expect(failed.code).toBe(2);
 });
 
 test('LOG_LEVEL=debug shows where an error comes from, and else no stack is shown', async () => {
