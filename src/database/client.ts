@@ -28,6 +28,8 @@ export interface Database {
   looks: LongReads;
   /** Who may wait in the other pool for the catalogue's lock. */
   takers: LongReads;
+  /** Who may wait there for anything else that somebody has locked. */
+  changers: LongReads;
   /** For signs of life, which must not wait in line behind anything. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
@@ -119,8 +121,15 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   });
   const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
   const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
-  // half of the connections, so that what is no list never waits for lists, nor what makes no request for an import
+  // half of the connections, so that what is no list never waits for lists
   const half = Math.max(Math.ceil(pool.options.max / 2), 1);
+  // a third for each of those who may wait for long, so that what only reads never waits for them
+  const changes = {
+    ...places,
+    places: Math.max(Math.floor(pool.options.max / 3), 1),
+    waitMs: statementMs,
+    doing: 'making',
+  };
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
@@ -131,13 +140,8 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     streamPool,
     longReads: new LongReads({ ...places, places: streamPool.options.max, waitMs: LONG_READ_WAIT_MS }),
     looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
-    takers: new LongReads({
-      ...places,
-      places: half,
-      waitMs: statementMs,
-      what: 'requests',
-      doing: 'making',
-    }),
+    takers: new LongReads({ ...changes, what: 'requests' }),
+    changers: new LongReads({ ...changes, what: 'changes' }),
     vitalPool,
     prisma,
     pulse,

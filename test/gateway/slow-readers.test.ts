@@ -123,7 +123,7 @@ test('one who has many lists looked for leaves connections for all that is no li
 });
 
 test('one who makes and revives many requests during an import leaves connections for everybody else, and gets all of them', async () => {
-  const small = await startApp({ database: { poolSize: 6 } });
+  const small = await startApp({ database: { poolSize: 9 } });
   try {
     await addQuota(small.ctx, 'alice', 1000n);
     const ended = await makeRequest(small, { quota: 'alice', files: ['/a'] });

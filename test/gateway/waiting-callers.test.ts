@@ -1,9 +1,10 @@
-/** Callers who wait for an import: what that keeps of the gateway, and what becomes of it when they go. */
+/** Callers who wait for an import, or for what others have locked: what that keeps of the gateway, and what becomes of it when they go. */
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
+import { ask } from '../support/graphql.js';
 import { type Call, request, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { get, makeRequest } from '../support/rest.js';
@@ -30,14 +31,14 @@ const hasTurn = async () => (await get(app, '/quota/alice')).status !== 429;
 /** What the gateway has been told by now it has heard of. */
 const heardOf = () => send({ url: app.url }, '/health/live');
 
-type Ask = (path: string, signal: AbortSignal) => Promise<unknown>;
+type Make = (path: string, signal: AbortSignal) => Promise<unknown>;
 
-const byRest: Ask = (path, signal) =>
+const byRest: Make = (path, signal) =>
   send({ url: app.url }, '/tape_control/api/v1/requests', { body: [{ quota: 'alice', files: [path] }], signal });
 
 const MAKE = 'mutation ($path: String!) { createRequest(input: { quota: "alice", files: [$path] }) { __typename } }';
 
-const byGraphql: Ask = (path, signal) =>
+const byGraphql: Make = (path, signal) =>
   send({ url: app.url }, '/graphql', {
     headers: { 'Content-Type': 'application/json' },
     body: { query: MAKE, variables: { path } },
@@ -45,7 +46,7 @@ const byGraphql: Ask = (path, signal) =>
   });
 
 /** Each step again where others have all turns just now. */
-const byStream: Ask = async (path, signal) => {
+const byStream: Make = async (path, signal) => {
   const exchange = (call: Call) =>
     waitFor('a turn for it', async () => {
       const answer = await request({ url: app.url }, '/graphql/stream', call);
@@ -60,17 +61,17 @@ const byStream: Ask = async (path, signal) => {
   await stream.text();
 };
 
-const ways: [name: string, ask: Ask][] = [
+const ways: [name: string, make: Make][] = [
   ['REST', byRest],
   ['GraphQL', byGraphql],
   ['a stream that others share', byStream],
 ];
 
-test.each(ways)('what waits for an import is not made once its caller has gone: %s', async (_name, ask) => {
+test.each(ways)('what waits for an import is not made once its caller has gone: %s', async (_name, make) => {
   await start({ callerRequests: 12 });
   const leaving = new AbortController();
   const asked = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
-    const all = Array.from({ length: 12 }, (_, n) => ask(`/gone/${n}`, leaving.signal));
+    const all = Array.from({ length: 12 }, (_, n) => make(`/gone/${n}`, leaving.signal));
     const ended = Promise.allSettled(all);
     await waiters(2);
     await waitFor('all turns to be taken', async () => !(await hasTurn()));
@@ -85,11 +86,11 @@ test.each(ways)('what waits for an import is not made once its caller has gone: 
   expect(await labels()).toEqual(['/here']);
 });
 
-test.each(ways)('what has begun keeps the turn of its caller, also when that has gone: %s', async (_name, ask) => {
+test.each(ways)('what has begun keeps the turn of its caller, also when that has gone: %s', async (_name, make) => {
   await start({ callerRequests: 2 });
   const leaving = new AbortController();
   await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
-    const all = [ask('/gone/1', leaving.signal), ask('/gone/2', leaving.signal)];
+    const all = [make('/gone/1', leaving.signal), make('/gone/2', leaving.signal)];
     const ended = Promise.allSettled(all);
     await waiters(2);
     leaving.abort();
@@ -119,3 +120,32 @@ test('the body of what has begun keeps its room, also when its sender has gone',
     expect([second.status, second.text]).toEqual([429, expect.stringContaining('more than 1 MB')]);
   });
 });
+
+/** What changes a request of alice, and her quota. */
+const changes: [name: string, mutation: (id: number | undefined) => string, type: string][] = [
+  ['cancelRequest', (id) => `cancelRequest(id: ${id})`, 'Request'],
+  ['updateRequest', (id) => `updateRequest(input: { id: ${id}, label: "other" })`, 'Request'],
+  ['releaseFiles', (id) => `releaseFiles(input: { id: ${id}, match: "/" })`, 'Request'],
+  ['retryRequest', (id) => `retryRequest(input: { id: ${id} })`, 'Request'],
+  ['setPriority', (id) => `setPriority(id: ${id}, priority: 7)`, 'Request'],
+  ['setQuota', () => 'setQuota(input: { user: "alice", size: 1000 })', 'Quota'],
+];
+
+test.each(changes)(
+  'who makes many changes of what somebody has locked keeps no reader waiting: %s',
+  async (_name, mutation, type) => {
+    await start({});
+    const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
+    const ids = await Promise.all(Array.from({ length: 24 }, (_, n) => make(n)));
+    const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR UPDATE', async (waiters) => {
+      const all = Promise.all(ids.map((id) => ask(app, `mutation { result: ${mutation(id)} { __typename } }`)));
+      await waiters(2);
+      for (const path of ['/requests', '/quota/alice', `/requests/${ids[0]}`]) {
+        expect((await get(app, path)).status).toBe(200);
+      }
+      expect(app.ctx.db.pool.waitingCount).toBe(0);
+      return { all };
+    });
+    expect(await asked.all).toEqual(ids.map(() => ({ data: { result: { __typename: type } } })));
+  },
+);

@@ -8,6 +8,7 @@ import type { Context } from '../../context.js';
 import type { Sql } from '../../database/sql.js';
 import { UserError } from '../../errors.js';
 import { type Operation, policy } from '../policy.js';
+import { takeTurn } from '../turn.js';
 
 /** What the right to change something is asked for, and changes nothing. */
 const reading = ['estimateRequest', 'listTokens', 'listAudit', 'listFindings'] as const satisfies readonly Operation[];
@@ -32,17 +33,31 @@ export function isChanging(operation: Operation): operation is Changing {
 export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Runs an operation. Everything that may refuse it, `allow` first, is within `work`, which runs the statement of `note` once.
+ * Their parts have turns of their own; an import has one, of a gateway's. Tokens lock what nobody else does, and those that are stolen
+ * are not to wait for anything.
+ */
+const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
+  'createRequest',
+  'updateRequest',
+  'importRows',
+  'forgetUser',
+  'createToken',
+  'revokeToken',
+]);
+
+/**
+ * Runs an operation, in its turn. Everything that may refuse it, `allow` first, is within `work`, which runs the statement of `note` once.
  * @param deed given as it came: it is cut, and must be free of secrets
  */
 export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
   const leave = ctx.keep?.(); // what it was given stays in memory for as long
+  const note: Note = ({ each, ...more } = {}) =>
+    each
+      ? auditRowOfEach(ctx.now(), ctx.caller, { ...deed, ...more }, each)
+      : auditRow(ctx.now(), ctx.caller, { ...deed, ...more });
   try {
-    return await work(({ each, ...more } = {}) =>
-      each
-        ? auditRowOfEach(ctx.now(), ctx.caller, { ...deed, ...more }, each)
-        : auditRow(ctx.now(), ctx.caller, { ...deed, ...more }),
-    );
+    if (inTheirOwnTurns.has(deed.operation)) return await work(note);
+    return await takeTurn(ctx, 'rows', () => work(note));
   } catch (error) {
     if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
     throw error;

@@ -8,6 +8,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { LimitReachedError } from '../../errors.js';
 import { secondsBetween } from '../../time.js';
+import { takeTurn } from '../turn.js';
 import { countsOfQuota } from './counts.js';
 
 /** To count a million requests takes long, and whoever is refused asks again and again. */
@@ -38,7 +39,8 @@ export async function asCounted<T>(ctx: Context, work: () => Promise<T>): Promis
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof LimitReachedError) || !(await mendCountsOf(ctx, error.user))) throw error;
+    if (!(error instanceof LimitReachedError) || !(await takeTurn(ctx, 'rows', () => mendCountsOf(ctx, error.user))))
+      throw error;
     return await work();
   }
 }

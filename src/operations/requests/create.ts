@@ -55,7 +55,7 @@ async function create(ctx: Context, input: CreateRequestInput, note: Note): Prom
   allow(ctx, 'createRequest', user);
   checkWishSize(ctx, wish);
   await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
-  return await takeTurn(ctx, () => store(ctx, { ...checked, now }, note));
+  return await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now }, note));
 }
 
 async function store(

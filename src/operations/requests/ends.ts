@@ -8,6 +8,7 @@ import { audited } from '../audit/audited.js';
 import { isLive, isWaiting } from '../conditions.js';
 import { type Charge, refund } from '../quotas/charges.js';
 import { unknownPathsOf } from '../quotas/counts.js';
+import { takeTurn } from '../turn.js';
 import { lockOwnRequest } from './rows.js';
 
 /**
@@ -43,9 +44,11 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`);
   if (rowCount === 0) return;
-  await transaction(ctx.db.pool, 'endOverdue', async (tx) => {
-    await endRequests(ctx, tx, which, 'EXPIRED');
-  });
+  await takeTurn(ctx, 'rows', () =>
+    transaction(ctx.db.pool, 'endOverdue', async (tx) => {
+      await endRequests(ctx, tx, which, 'EXPIRED');
+    }),
+  );
 }
 
 /**

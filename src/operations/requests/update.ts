@@ -57,8 +57,8 @@ async function update(ctx: Context, input: UpdateRequestInput, note: Note): Prom
   // only then may files join: others need not wait for an import
   const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
   // a request may end just now, after it was looked at
-  if (!joins && (await tryUpdate(ctx, input, { given, joins, note }))) return;
-  await takeTurn(ctx, () => tryUpdate(ctx, input, { given, joins: true, note }));
+  if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, note })))) return;
+  await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, note }));
 }
 
 /** Without a lock: has the request ended, or should it have? */

@@ -51,12 +51,12 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     await ctx.refusals.settle(); // what is counted has the name as well
     const person = await findPerson(ctx, user, pseudonym);
     const begun = auditRow(ctx.now(), ctx.caller, { ...deed, object: pseudonym }, 'BEGUN');
-    const traces = await takeTurn(ctx, () =>
+    const traces = await takeTurn(ctx, 'catalogue', () =>
       transaction(ctx.db.pool, 'forgetTraces', (tx) => forgetTraces(ctx, tx, person, begun)),
     );
     const auditRows = await forgetInAudit(ctx, person);
     // what has begun is done to its end, whoever still waits for it
-    const result = await takeTurn({ ...ctx, reader: undefined }, () =>
+    const result = await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
       transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, { traces, auditRows, note })),
     );
     await forgetLatecomers(ctx, person);
