@@ -3,7 +3,7 @@ import { ForbiddenError, InUseError, InvalidInputError, UnknownUserError } from 
 import type { Request } from '../src/generated/prisma/client.js';
 import { visibleQuotas } from '../src/operations/policy.js';
 import { getQuota, listQuotasByPage, setQuota } from '../src/operations/quotas/quotas.js';
-import { removeQuota } from '../src/operations/quotas/remove.js';
+import { type RemovedQuota, removeQuota } from '../src/operations/quotas/remove.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
 import { readUsedOf } from '../src/operations/quotas/used.js';
 import { countRequestsOf } from '../src/operations/requests/figures.js';
@@ -97,13 +97,19 @@ const SetQuotaInput = builder.inputType('SetQuotaInput', {
   }),
 });
 
-const RemovedQuota = builder.objectRef<{ user: string; tokens: number }>('RemovedQuota').implement({
+const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').implement({
   description: 'A quota that is no more. The requests that it had are history.',
   fields: (t) => ({
     user: t.exposeString('user', { description: 'Whose it was.' }),
     tokens: t.exposeInt('tokens', {
       description:
         'How many were revoked, of the user and of services that acted for nobody else, or act for the user no longer.',
+    }),
+    memberOf: t.exposeStringList('memberOf', {
+      description: 'The users of the quotas that the user was a member or a manager of, and is no longer.',
+    }),
+    ruledFolders: t.exposeStringList('ruledFolders', {
+      description: 'The folders of the rules that name the user. They stay, and hold for whoever has the name next.',
     }),
   }),
 });
@@ -120,7 +126,7 @@ builder.mutationFields((t) => ({
   }),
   removeQuota: t.field({
     authScopes: { operation: 'removeQuota' },
-    type: RemovedQuota,
+    type: RemovedQuotaType,
     description: 'Takes the quota of a user away who has no live requests.',
     errors: {
       types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError],

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
+import type { RemovedQuota } from '../operations/quotas/remove.js';
 import { readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { CommandError, UsageError } from './failure.js';
@@ -164,7 +165,9 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
   );
 }
 
-const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) { ... on RemovedQuota { user tokens } ${FAILURE} } }`;
+const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) {
+  ... on RemovedQuota { user tokens memberOf ruledFolders } ${FAILURE}
+} }`;
 
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
@@ -173,14 +176,18 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
       return await quotas.removeQuota(ctx, user);
     },
     afar: async (url) => {
-      const answer = await ask<{ removeQuota: Result<{ user: string; tokens: number }> }>(url, REMOVE, { user });
+      const answer = await ask<{ removeQuota: Result<RemovedQuota> }>(url, REMOVE, { user });
       return unwrapOperated(answer.removeQuota);
     },
   });
-  const { user: removed, tokens } = quota;
-  if (options.json) return printJson({ user: removed, tokens });
+  const { user: removed, tokens, memberOf, ruledFolders } = quota;
+  if (options.json) return printJson({ user: removed, tokens, memberOf, ruledFolders });
   printLine(`the quota of ${removed} is removed; the requests that it had are history`);
   if (tokens > 0) printLine(`tokens that were revoked, or are not for ${removed} any more: ${tokens}`);
+  if (memberOf.length > 0) printLine(`${removed} is no member any more of the quotas of: ${memberOf.join(', ')}`);
+  if (ruledFolders.length > 0) {
+    printLine(`rules still name ${removed}, whoever that is next, for: ${ruledFolders.join(', ')}`);
+  }
 }
 
 function readNode(node: QuotaNode): QuotaRow {

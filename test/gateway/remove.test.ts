@@ -1,5 +1,7 @@
 /** Quotas and restore disks are removed while others use them. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setMember } from '../../src/operations/access/members.js';
+import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
@@ -12,6 +14,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Edges, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
+import { call } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -99,6 +102,30 @@ test('no token is good for whoever has the name of a removed quota next', async 
   await waitFor('the tokens to be good no longer', async () => (await sees()).own === 401);
   expect(await sees()).toEqual({ ...before, own: 401, alone: 401, shared: ['finn'] });
   expect(await askData(app, remove)).toEqual({ removeQuota: { user: 'erin', tokens: 0 } });
+});
+
+test('whoever has the name of a removed quota next is no member of others, and rules that name it are told', async () => {
+  for (const user of ['gwen', 'dora']) await addQuota(app.ctx, user, 10_000n);
+  const member = { quota: 'dora', kind: 'USER', name: 'gwen', isManager: true } as const;
+  await setMember(app.ctx, member);
+  await setMember(app.ctx, { ...member, kind: 'GROUP', isManager: false });
+  await setMember(app.ctx, { ...member, quota: 'gwen', name: 'dora' });
+  await setPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'gwen' });
+  await setPathRule(app.ctx, { prefix: '/groups', action: 'LIST', kind: 'GROUP', name: 'gwen' });
+  const ask = async () => {
+    const { secret } = await createToken(app.ctx, { name: 'gwen', role: 'USER' });
+    const body = { quota: 'dora', files: '/race/known' };
+    return (await call(app, 'POST', '/requests', { headers: { Authorization: `Bearer ${secret}` }, body })).status;
+  };
+  expect(await ask()).toBe(200);
+  const remove = 'mutation { removeQuota(user: "gwen") { ... on RemovedQuota { user memberOf ruledFolders } } }';
+  expect(await askData(app, remove)).toEqual({
+    removeQuota: { user: 'gwen', memberOf: ['dora'], ruledFolders: ['/secret'] },
+  });
+  await addQuota(app.ctx, 'gwen', 10_000n);
+  expect(await ask()).toBe(403);
+  const members = 'SELECT kind, name FROM quota_member';
+  expect((await app.ctx.db.pool.query(members)).rows).toEqual([{ kind: 'GROUP', name: 'gwen' }]);
 });
 
 test('a disk is forgotten once', async () => {

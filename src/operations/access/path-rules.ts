@@ -26,7 +26,7 @@ const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
 const keptFolder = (folder: string): string => folder.replace(/\/$/, '');
 
 /** As rules are listed, and as the audit has it, however it was written. */
-const shownFolder = (folder: string): string => keptFolder(folder) || '/';
+export const shownFolder = (folder: string): string => keptFolder(folder) || '/';
 
 /** @throws InvalidInputError */
 function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {

@@ -4,18 +4,30 @@ import { lockQuotaAlone } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, quote } from '../../errors.js';
+import { shownFolder } from '../access/path-rules.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { findQuota, type QuotaRow } from './charges.js';
 
+export interface RemovedQuota {
+  user: string;
+  /** How many are good for less. */
+  tokens: number;
+  /** The users of the quotas that it was a member or a manager of, and is no longer. */
+  memberOf: string[];
+  /** Those with rules that name the user, for whoever has the name next: they stay. */
+  ruledFolders: string[];
+}
+
 /**
  * Takes a user's allowance away: it is in no list any more, and no request is charged to it, until `setQuota` makes it
- * anew; nobody is a member of it any more, and no token stands for it. Requests that have ended are still told by their ids.
+ * anew; nobody is a member of it any more, its user is a member of no other, and no token stands for it. Requests that have ended are
+ * still told by their ids.
  * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user live
  */
-export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow & { tokens: number }> {
+export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
     allow(ctx, 'removeQuota');
     const user = checkText('user', given);
@@ -34,16 +46,35 @@ export async function removeQuota(ctx: Context, given: string): Promise<QuotaRow
           `the quota of user ${quote(user)} has ${live.count} live requests with ${live.files} files of ${live.bytes} bytes: cancel them first`,
         );
       }
-      // whoever has the quota anew says anew who else uses it
-      await tx.query(
-        sql`WITH gone AS (DELETE FROM quota_member WHERE quota_id = ${quota.id} RETURNING quota_id)
-            SELECT pg_notify('tapegate', 'rights') FROM gone LIMIT 1`,
-      );
-      const tokens = await withdrawTokens(ctx, tx, user);
-      await tx.query(note(tokens > 0 ? { given: { tokens } } : {}));
-      return { ...quota, tokens };
+      const [tokens, memberOf] = [await withdrawTokens(ctx, tx, user), await withdrawMembers(tx, quota)];
+      const withdrawn = { ...(tokens > 0 ? { tokens } : {}), ...(memberOf.length > 0 ? { memberOf } : {}) };
+      await tx.query(note({ given: withdrawn }));
+      return { user, tokens, memberOf, ruledFolders: await findRuled(tx, user) };
     });
   });
+}
+
+/**
+ * Whoever has the quota anew says anew who else uses it; and it may be another person of that name, who is no member of what the
+ * first one was.
+ * @returns the users of the quotas that the user was a member or a manager of
+ */
+async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
+  const gone = await tx.query<{ id: number; user: string }>(
+    sql`DELETE FROM quota_member m USING quota q
+        WHERE q.id = m.quota_id AND (m.quota_id = ${id} OR (m.kind = 'USER' AND m.name = ${user})) RETURNING q.id, q."user"`,
+  );
+  if (gone.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'rights')`);
+  return gone.flatMap((quota) => (quota.id === id ? [] : quota.user)).sort();
+}
+
+/** Rules stay: where the only one of a folder went, everybody could see it. @returns the folders of those that name the user */
+async function findRuled(tx: Transaction, user: string): Promise<string[]> {
+  const names = [user, `user:${user}`];
+  const rows = await tx.query<{ prefix: string }>(
+    sql`SELECT DISTINCT p.prefix FROM path_rule p WHERE p.kind = 'USER' AND p.name = ANY(${names}::text[]) ORDER BY p.prefix`,
+  );
+  return rows.map(({ prefix }) => shownFolder(prefix));
 }
 
 /**
