@@ -12,6 +12,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
+import { whileLocked } from '../support/locks.js';
 import { cancel, create, made, release, retry, update } from '../support/mutations.js';
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
@@ -228,23 +229,49 @@ test('what a program from before has not counted is counted anew by an engine', 
   expect(await mendCounts(app.ctx)).toBe(0);
 });
 
-test('who is counted wrongly is counted anew before anything is refused, and is not looked at again for a minute', async () => {
-  let now = '2026-11-20T10:00:00';
-  await start({ openRequests: 2, standingPatterns: 1, awaitedPaths: 9 }, { now: () => now });
+test('who is counted wrongly is counted anew before anything is refused', async () => {
+  await start({ openRequests: 2, standingPatterns: 1, awaitedPaths: 9 });
   const miscount = (columns: string) => app.ctx.db.pool.query(`UPDATE quota SET ${columns} WHERE "user" = 'alice'`);
   await miscount('standing_patterns = 1');
   const pattern = await made(app, { quota: 'alice', pattern: '/a' });
   expect(await readCounts()).toEqual([1, 0, 1]);
   await cancel(app, pattern);
+  // each time: a program from before may go on
   await miscount('open_requests = 2');
-  const message = 'user "alice" would have 3 open requests, and may have 2 at once (OPEN_REQUESTS)';
-  expect(await update(app, { id: pattern, retention: later })).toMatchObject({ __typename: 'LimitReached', message });
-  now = '2026-11-20T10:01:00';
   expect(await update(app, { id: pattern, retention: later })).toMatchObject({ __typename: 'Request' });
   await miscount('awaited_paths = 9');
-  now = '2026-11-20T10:02:00';
   await made(app, { quota: 'alice', files: ['/b'] });
   expect(await readCounts()).toEqual([2, 1, 1]);
+});
+
+test('of many at once who are counted wrongly nobody is refused', async () => {
+  await start({ standingPatterns: 20 });
+  for (const round of ['first', 'second']) {
+    await app.ctx.db.pool.query(`UPDATE quota SET standing_patterns = 100 WHERE "user" = 'alice'`);
+    const ends = await whileLocked(app, `SELECT FROM quota FOR UPDATE`, async (waiters) => {
+      const asked = Promise.all(
+        Array.from({ length: 6 }, (_, n) => post(app, { quota: 'alice', patterns: `/${round}/${n}` })),
+      );
+      await waiters(1); // one counts anew
+      return { asked };
+    });
+    expect((await ends.asked).map(({ status }) => status)).toEqual(Array(6).fill(200));
+  }
+  expect(await readCounts()).toEqual([12, 0, 12]);
+});
+
+test('who is counted rightly and refused is not looked at again for a minute', async () => {
+  let now = '2026-11-20T10:00:00';
+  await start({ openRequests: 1 }, { now: () => now });
+  const { __typename } = await create(app, { quota: 'alice', files: ['/a'] });
+  const message = 'user "alice" would have 2 open requests, and may have 1 at once (OPEN_REQUESTS)';
+  const refused = { __typename: 'LimitReached', message };
+  const again = () => create(app, { quota: 'alice', files: ['/b'] });
+  expect([__typename, await again()]).toEqual(['Request', expect.objectContaining(refused)]);
+  await app.ctx.db.pool.query(`UPDATE quota SET open_requests = 1; UPDATE request SET state = 'CANCELLED'`);
+  expect(await again()).toMatchObject(refused);
+  now = '2026-11-20T10:01:00';
+  expect(await again()).toMatchObject({ __typename: 'Request' });
 });
 
 test('a quota that was removed and is there again has the counts of what lives', async () => {
