@@ -32,14 +32,15 @@ export function createAddressHandler(proxies: AddressRanges): RequestHandler {
 }
 
 /**
- * The last address of the chain that no listed proxy has: what stands before it, the client may have made up. Where a listed proxy
- * tells none, nobody knows it: the proxy's own is not the client's.
+ * The last address of the chain that no listed proxy has: what stands before it, the client may have made up. Where all of them are
+ * listed, the first is the client's: whoever asks through a proxy on its own host, say. Where a listed proxy tells none, or none that
+ * can be read, nobody knows it: the proxy's own is not the client's.
  */
 function findOrigin(req: IncomingMessage, isProxy: (address: string) => boolean): Origin {
   let address = peerOf(req);
   const isProxied = address !== undefined && isProxy(address);
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
-  while (address !== undefined && isProxy(address)) address = readAddress(chain.pop() ?? '');
+  while (address !== undefined && isProxy(address) && chain.length > 0) address = readAddress(chain.pop() ?? '');
   return { address, isProxied };
 }
 

@@ -135,6 +135,19 @@ describe('of the endpoints', () => {
     await near.close();
   });
 
+  test('a script on the host of a proxy that asks through it comes from there', async () => {
+    const LEGACY = 'GET /quota/{user} from 127.0.0.1 10.1.0.0/16';
+    const near = await startWith({ AUTH: 'token,legacy', PROXY_ADDRESSES: '127.0.0.1,10.0.0.0/8', LEGACY });
+    await addQuota(near.ctx, 'alice', 1000n);
+    const ask = async (chain: string) => {
+      const headers = { Host: 'localhost', 'X-Forwarded-For': chain };
+      return (await sendAsIs(near, '/tape_control/api/v1/quota/alice', { headers })).status;
+    };
+    expect([await ask('127.0.0.1'), await ask('10.1.0.7'), await ask('127.0.0.1, 10.2.0.5')]).toEqual([200, 200, 200]);
+    expect([await ask('10.2.0.7'), await ask('10.2.0.7, 127.0.0.1')]).toEqual([401, 401]);
+    await near.close();
+  });
+
   test('nothing else is, and a token that is not known is not passed over', async () => {
     const { status } = await sendAsIs(app, '/graphql?query={drives{totalCount}}', { headers: { Host: 'localhost' } });
     expect(status).toBe(401);

@@ -26,7 +26,13 @@ test.each<[peer: string, forwarded: string | undefined, address: string | undefi
   ['127.0.0.1', '203.0.113.9:4711', '203.0.113.9', true],
   ['2001:DB8::1', '[2001:4860::8]:443, 10.0.0.1', '2001:4860::8', true],
   ['127.0.0.1', '::ffff:203.0.113.9', '203.0.113.9', true],
-  ['127.0.0.1', '10.0.0.1', undefined, true],
+  ['127.0.0.1', '', undefined, true],
+  ['127.0.0.1', '10.0.0.1', '10.0.0.1', true],
+  ['127.0.0.1', '127.0.0.1', '127.0.0.1', true],
+  ['127.0.0.1', '127.0.0.1, 10.0.0.5', '127.0.0.1', true],
+  ['10.0.0.5', '10.7.7.7, 10.0.0.6, 127.0.0.1', '10.7.7.7', true],
+  ['127.0.0.1', 'nonsense, 10.0.0.1', undefined, true],
+  ['127.0.0.1', ', 10.0.0.1', undefined, true],
 ])('from %s with %j it comes from %s', (peer, forwarded, address, proxied) => {
   expect(find(peer, forwarded)).toEqual([address, proxied]);
 });
