@@ -8,9 +8,9 @@ import {
   createToken,
   findNoted,
   findToken,
-  NOTE_OF_START,
   prolongToken,
   revokeToken,
+  START_NAME,
 } from '../operations/access/tokens.js';
 import { addSeconds } from '../time.js';
 import { operatorTokenFile, readOperatorToken } from './operator-token-file.js';
@@ -48,14 +48,14 @@ export function keepOperatorToken(ctx: Context, onError: (error: unknown) => voi
 async function leaveOperatorToken(ctx: Context): Promise<void> {
   const { dataDir } = ctx.config;
   const file = operatorTokenFile(dataDir);
-  const note = `${NOTE_OF_START}${path.resolve(file)} of ${hostname()}`;
+  const note = `made at a start, in ${path.resolve(file)} of ${hostname()}`;
   await mkdir(dataDir, { recursive: true });
   // under another name first: a name that somebody else has made is not written to
   const fresh = `${file}.${randomUUID()}`;
   const handle = await open(fresh, 'wx', 0o600);
   try {
     await handle.write(' '.repeat(ROOM_BYTES)); // a token that nobody can keep is not made
-    const made = await createToken(ctx, { name: 'operator', role: 'OPERATOR', note, expiresAt: endOf(ctx) });
+    const made = await createToken(ctx, { name: START_NAME, role: 'OPERATOR', note, expiresAt: endOf(ctx) });
     await keep(handle, { secret: made.secret, fresh, file }).catch(async (error) => {
       await revokeToken(ctx, made.token.id);
       throw error;

@@ -225,7 +225,7 @@ const operators: BadInput[] = [
     /has 1 live requests/,
     `mutation { removeQuota(user: "alice") { ${FAILED} } }`,
   ),
-  ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001)].map((u) =>
+  ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001), 'operator', 'system', 'anybody'].map((u) =>
     ask(`forgetUser ${JSON.stringify(u).slice(0, 20)}`, /^user must /, FORGET, { u }),
   ),
   ask('forgetUser of nobody', /^there is nothing of user "nobody at all"$/, FORGET, { u: 'nobody at all' }),

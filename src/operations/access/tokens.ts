@@ -65,14 +65,18 @@ async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: 
 /** What callers are called whom nobody has named. */
 const RESERVED: readonly string[] = ['anybody', SYSTEM.name];
 
+/** Of the tokens that starts leave for the commands of their host. */
+export const START_NAME = 'operator';
+
+export const isReserved = (name: string): boolean => RESERVED.includes(name);
+
 /** They are read with each of its requests. */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
-  if (RESERVED.includes(name))
-    throw new InvalidInputError('name', `must be none that Tapegate uses itself: ${quote(name)}`);
+  if (isReserved(name)) throw new InvalidInputError('name', `must be none that Tapegate uses itself: ${quote(name)}`);
   if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
   if (!Object.hasOwn(TokenRole, input.role)) {
     throw new InvalidInputError(
@@ -184,12 +188,6 @@ export async function findEnded(ctx: Context, ids: readonly number[]): Promise<S
   );
   return new Set(rows.map(({ id }) => id));
 }
-
-/** What the note of an operator's token begins with that a start has made, for the commands of its host. */
-export const NOTE_OF_START = 'made at a start, in ';
-
-/** The token `t` is such a one. */
-export const isOfStart = sql`(t.role = 'OPERATOR' AND starts_with(t.note, ${NOTE_OF_START}))`;
 
 /** Ids of the tokens with a note that are not revoked, oldest first. */
 export async function findNoted(ctx: Context, note: string): Promise<number[]> {

@@ -12,7 +12,7 @@ import { lockCatalogue, lockQuotaAlone, lockRequests } from '../../database/lock
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
-import { isOfStart } from '../access/tokens.js';
+import { isReserved, START_NAME } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
@@ -48,6 +48,12 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     allow(ctx, 'forgetUser');
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
+    if (isReserved(user) || user === START_NAME) {
+      throw new InvalidInputError(
+        'user',
+        `must be somebody, and ${quote(user)} is what Tapegate calls nobody in person`,
+      );
+    }
     await ctx.refusals.settle(); // what is counted has the name as well
     const person = await findPerson(ctx, user, pseudonym);
     const begun = auditRow(ctx.now(), ctx.caller, { ...deed, object: pseudonym }, 'BEGUN');
@@ -249,11 +255,10 @@ async function forgetLetters(tx: Transaction, { user, pseudonym, addresses }: Pe
 }
 
 /**
- * Of whatever role: who has left operates nothing under a name by which nobody finds it. What starts have left for commands of their
- * hosts is nobody's. A service that acted for the user acts for nobody in its place.
+ * Of whatever role: who has left operates nothing under a name by which nobody finds it. A service that acted for the user acts for nobody in its place.
  */
 async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
-  const isOwn = sql`(t.name = ${user} AND NOT ${isOfStart})`;
+  const isOwn = sql`t.name = ${user}`;
   const rows = await tx.query(
     sql`UPDATE api_token t SET
           revoked_at = CASE WHEN ${isOwn} THEN coalesce(t.revoked_at, ${ctx.now()}) ELSE t.revoked_at END,
