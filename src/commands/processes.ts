@@ -186,9 +186,9 @@ async function leaveOperatorToken(ctx: Context): Promise<() => void> {
 async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Promise<void>> {
   if (!ctx.config.access.auth.has('token')) return async () => {};
   const { noteGateway } = await import('../access/gateway-file.js');
-  const { protocol, port } = new URL(url);
+  const { protocol, hostname, port } = new URL(url);
   const number = Number(port || (protocol === 'https:' ? 443 : 80));
-  return await noteGateway(ctx.config.dataDir, number).catch((error) => {
+  return await noteGateway(ctx.config.dataDir, { host: hostname, port: number }).catch((error) => {
     ctx.log.warn(
       `commands here need a token, since DATA_DIR does not say where this gateway listens: ${messageOf(error)}`,
     );

@@ -1,7 +1,7 @@
 /** To whom commands show the operator's token of a host. */
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { hostname } from 'node:os';
@@ -98,7 +98,7 @@ test('what else of ours listens where a gateway did, such as a tunnel to another
   const ask = () => runCli(['token', 'list', '--json'], { env });
   expect(await ask()).toMatchObject({ code: 0, stdout: expect.stringContaining('operator') });
   const at = Number(new URL(gateway.url).port);
-  const note = path.join(dataDir, `gateway-${hostname()}-${at}.json`);
+  const note = path.join(dataDir, `gateway-${hostname()}-127.0.0.1-${at}.json`);
   const noted = readFileSync(note);
   await stop(gateway);
   writeFileSync(note, noted, { mode: 0o600 }); // as after a kill
@@ -106,6 +106,31 @@ test('what else of ours listens where a gateway did, such as a tunnel to another
   await ask();
   expect(running.stdout()).toContain('asked with nothing');
   running.child.kill('SIGKILL');
+});
+
+test('gateways of one folder on the same port of two addresses are both known, and each until it ends', async () => {
+  const app = await startApp();
+  const dataDir = path.join(dir, 'data');
+  const serve = (host: string, port: string) =>
+    startServer('serve', {
+      env: { DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token', HOST: host, PORT: port },
+    });
+  const first = await serve('127.0.0.1', '0');
+  const { port } = new URL(first.url);
+  const second = await serve('::1', port);
+  const codeAt = async (name: string) => {
+    const env = { TAPEGATE_URL: `http://${name}:${port}`, DATA_DIR: dataDir, HOME: dir };
+    return (await runCli(['token', 'list', '--json'], { env })).code;
+  };
+  expect(await Promise.all(['127.0.0.1', '[::1]', 'localhost'].map(codeAt))).toEqual([0, 0, 0]);
+  await stop(second);
+  expect(await codeAt('127.0.0.1')).toBe(0);
+  // the host is called otherwise by now
+  const note = readdirSync(dataDir).find((name) => name.endsWith(`-${port}.json`)) ?? '';
+  renameSync(path.join(dataDir, note), path.join(dataDir, note.replace(hostname(), 'before')));
+  expect(await codeAt('127.0.0.1')).toBe(0);
+  await stop(first);
+  await app.close();
 });
 
 test('what is no file is not waited for', async () => {
