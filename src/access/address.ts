@@ -78,7 +78,7 @@ const FORWARDED = [
 ];
 
 /** What only some proxies do: nginx, unless it is told otherwise, says nothing of its client but asks like this. */
-const OLD_HOP = 'HTTP/1.0 with Connection: close';
+const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1';
 
 /** By which a request shows that it came through a proxy, listed or not: a header, mostly. */
 export function findForwarded(req: IncomingMessage): string | undefined {

@@ -47,7 +47,10 @@ async function speak(head: string): Promise<[status: number, body: string]> {
 
 test('so did what asks as nginx does, which says nothing of its client', async () => {
   const [status, body] = await speak('HTTP/1.0\r\nHost: localhost\r\nConnection: close');
-  expect([status, JSON.parse(body)]).toEqual([401, refusal('HTTP/1.0 with Connection: close')]);
+  expect([status, JSON.parse(body)]).toEqual([
+    401,
+    refusal('HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1'),
+  ]);
 });
 
 test('programs of this host that speak HTTP/1.0, or close, are served', async () => {
