@@ -4,6 +4,7 @@
  */
 import type { Caller, Way } from './caller.js';
 import { type Sql, sql } from './database/sql.js';
+import { codeOf, messageOf } from './errors.js';
 
 /** What a change may be about. NONE: the service as a whole, or nobody knows. */
 export type AuditKind =
@@ -39,24 +40,52 @@ export type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 
 
 /** The statement that writes a row. @param count refusals that it stands for */
 export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {
-  const object = sql`SELECT ${plain(String(deed.object))}::text`;
-  return insertRows(now, asker, deed, { objects: object, result, count });
+  return insertRows(now, asker, deed, { objects: objectOf(deed), result: sql`${result}::text`, count });
 }
 
-/** The same with a row for each object that a query gives: of what a part of the same statement has changed. */
-export function auditRowOfEach(now: string, asker: Asker, deed: Omit<Deed, 'object'>, objects: Sql): Sql {
-  return insertRows(now, asker, deed, { objects, result: 'DONE', count: 1 });
+/**
+ * That of a change, in its transaction. It fails where the caller's token is good no longer, unless it is told to pass over that, so
+ * that nothing is changed then (`isUnnoted`).
+ * @param each a query that gives the objects of a row each: what a part of the same statement has changed
+ */
+export function auditRowOfChange(
+  now: string,
+  asker: Asker,
+  deed: Deed,
+  { each, passesOverToken }: { each?: Sql | undefined; passesOverToken: boolean },
+): Sql {
+  const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
+    AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
+  // a row has a result, or is none
+  const result =
+    asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
+  return insertRows(now, asker, deed, { objects: each ?? objectOf(deed), result, count: 1 });
 }
+
+/** The same of a statement that is no operation's own. */
+export function auditRowOfEach(now: string, asker: Asker, deed: Omit<Deed, 'object'>, objects: Sql): Sql {
+  return auditRowOfChange(now, asker, { ...deed, object: '' }, { each: objects, passesOverToken: false });
+}
+
+const NOT_NULL = '23502';
+
+/** Did a change fail since the token by which it was asked for is good no longer? */
+export function isUnnoted(error: unknown): boolean {
+  if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // as Prisma tells it
+}
+
+const objectOf = ({ object }: Deed) => sql`SELECT ${plain(String(object))}::text`;
 
 function insertRows(
   now: string,
   { name, way, tokenId, address }: Asker,
   { operation, kind, given = {} }: Omit<Deed, 'object'>,
-  { objects, result, count }: { objects: Sql; result: AuditResult; count: number },
+  { objects, result, count }: { objects: Sql; result: Sql; count: number },
 ): Sql {
   return sql`INSERT INTO audit (at, who, way, token_id, address, operation, kind, object, given, result, count)
     SELECT ${now}::timestamp, ${plain(name)}::text, ${way}::text, ${tokenId ?? null}::int, ${address ?? null}::text, ${operation}::text,
-      ${kind}::text, o.object, ${formatGiven(given)}::jsonb, ${result}::text, ${count}::int FROM (${objects}) o (object)`;
+      ${kind}::text, o.object, ${formatGiven(given)}::jsonb, ${result}, ${count}::int FROM (${objects}) o (object)`;
 }
 
 const MAX_TEXT = 250;

@@ -192,16 +192,36 @@ test('every operation that changes something is tried here', () => {
 describe.each(Object.entries(changes))('%s', (operation, { prepare, run }) => {
   test('what is done has one row, which says who asked', async () => {
     const given = (await prepare?.()) as never;
+    const { token } = await createToken(app.ctx, { name: 'carol', role: 'OPERATOR' });
     const before = await newestId();
-    const caller = { ...app.ctx.caller, name: 'carol', way: 'token' as const, tokenId: 17, address: '192.0.2.7' };
+    const caller = { ...app.ctx.caller, name: 'carol', way: 'token' as const, tokenId: token.id, address: '192.0.2.7' };
     await run({ ...app.ctx, caller }, given);
     const rows = await rowsAfter(before);
     // what is one transaction after another says when it begins, too
     const results = ['repairFindings', 'forgetUser'].includes(operation) ? ['BEGUN', 'DONE'] : ['DONE'];
     expect(rows.map(({ operation: name, result }) => [name, result])).toEqual(results.map((each) => [operation, each]));
-    expect(rows[0]).toMatchObject({ who: 'carol', way: 'token', tokenId: 17, address: '192.0.2.7', count: 1 });
+    expect(rows[0]).toMatchObject({ who: 'carol', way: 'token', tokenId: token.id, address: '192.0.2.7', count: 1 });
     expect(rows[0]?.object === '').toBe(['importRows', 'repairFindings'].includes(operation));
   });
+
+  test.skipIf(['revokeToken', 'removeQuota', 'forgetUser', 'repairFindings'].includes(operation))(
+    'by a token that was revoked meanwhile it is not done, and refused',
+    async () => {
+      const given = (await prepare?.()) as never;
+      const { token } = await createToken(app.ctx, { name: 'carol', role: 'OPERATOR' });
+      await revokeToken(app.ctx, token.id);
+      const before = await dumpTables(app.ctx);
+      const caller = {
+        ...app.ctx.caller,
+        name: 'carol',
+        way: 'token' as const,
+        tokenId: token.id,
+        address: '192.0.2.7',
+      };
+      await expect(run({ ...app.ctx, caller }, given)).rejects.toThrow('by a token that is good no longer');
+      expect(await dumpTables(app.ctx)).toEqual(before);
+    },
+  );
 
   test('what cannot be audited is not done', async () => {
     const given = (await prepare?.()) as never;

@@ -1,5 +1,6 @@
 /** Callers that are known no longer: what they read ends with them, wherever it goes on. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { removeMember, setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
@@ -9,6 +10,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request, send } from '../support/http.js';
+import { whileLocked } from '../support/locks.js';
 import { call } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
 import { PROGRESS, type Progress, postOperation, take, waitForReaders } from '../support/streams.js';
@@ -178,4 +180,60 @@ test('what looks like a token and is none is not looked for', async () => {
     { isFeedToo: true },
   );
   expect(statements.filter(({ text }) => text.includes('api_token'))).toEqual([]);
+});
+
+const bearer = (secret: string) => ({ Authorization: `Bearer ${secret}` });
+const requests = async () => (await app.ctx.db.pool.query('SELECT id, state, label FROM request ORDER BY id')).rows;
+
+test('what waits for an import on behalf of a token that is revoked is not made', async () => {
+  const { token, secret } = await makeToken();
+  const before = await requests();
+  const importing = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
+  await whileLocked(app, importing, async (waiters) => {
+    const body = { quota: 'alice', files: ['/stolen'] };
+    const asked = Array.from({ length: 12 }, () => call(app, 'POST', '/requests', { headers: bearer(secret), body }));
+    const ended = Promise.allSettled(asked);
+    await waiters(2);
+    await revokeToken(app.ctx, token.id);
+    expect((await ended).map(({ status }) => status)).toEqual(asked.map(() => 'rejected'));
+  });
+  await createRequest(app.ctx, { quota: 'alice', files: ['/own'] });
+  await waitFor('all to be over', async () => app.ctx.db.pool.idleCount === app.ctx.db.pool.totalCount);
+  expect((await requests()).map(({ label }) => label)).toEqual([...before.map(({ label }) => label), '/own']);
+});
+
+test.each([
+  ['REST', { path: '/tape_control/api/v1/requests', body: () => [{ quota: 'alice', files: ['/stolen'] }] }],
+  ['GraphQL', { path: '/graphql', body: () => ({ query: `mutation { cancelRequest(id: ${id}) { __typename } }` }) }],
+])('what has begun is taken back where its token is revoked before its end: %s', async (_name, { path, body }) => {
+  const { token, secret } = await makeToken();
+  const before = await requests();
+  const asked = await whileLocked(app, 'SELECT FROM quota q FOR UPDATE', async (waiters) => {
+    const headers = { ...bearer(secret), 'Content-Type': 'application/json' };
+    const answer = send({ url: app.url }, path, { headers, body: body() });
+    const ended = answer.then(
+      ({ text }) => text,
+      () => 'cut off',
+    );
+    await waiters(1);
+    await revokeToken(app.ctx, token.id);
+    return { ended };
+  });
+  expect(await asked.ended).toMatch(/cut off|by a token that is good no longer/);
+  await waitFor('it to be over', async () => app.ctx.db.pool.idleCount === app.ctx.db.pool.totalCount);
+  expect(await requests()).toEqual(before);
+  await app.ctx.refusals.settle();
+  const { rows } = await app.ctx.db.pool.query('SELECT result FROM audit WHERE token_id = $1', [token.id]);
+  expect(rows).toEqual([{ result: 'FORBIDDEN' }]);
+});
+
+test('an operator may revoke the very token that it shows', async () => {
+  const { token, secret } = await createToken(app.ctx, { name: 'operator', role: 'OPERATOR' });
+  const body = { query: `mutation { revokeToken(id: ${token.id}) { __typename } }` };
+  const headers = { ...bearer(secret), 'Content-Type': 'application/json' };
+  await send({ url: app.url }, '/graphql', { headers, body }).catch(() => undefined); // its answer may be cut off by that
+  const { rows } = await app.ctx.db.pool.query('SELECT FROM api_token WHERE id = $1 AND revoked_at IS NOT NULL', [
+    token.id,
+  ]);
+  expect(rows).toHaveLength(1);
 });

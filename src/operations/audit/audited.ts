@@ -1,12 +1,14 @@
 /**
  * Whatever changes something for a caller is audited: the row that says it is done is written in the transaction of the change,
- * so that it is there if and only if the change is, wherever a process dies. What is refused is noted beside, since its transaction
+ * so that it is there if and only if the change is, wherever a process dies; and only where the caller is still known then, however long
+ * the change has waited. What is refused is noted beside, since its transaction
  * is taken back.
  */
-import { auditRow, auditRowOfEach, type Deed } from '../../audit.js';
+import { auditRow, auditRowOfChange, type Deed, isUnnoted } from '../../audit.js';
 import type { Context } from '../../context.js';
 import type { Sql } from '../../database/sql.js';
-import { UserError } from '../../errors.js';
+import { ForbiddenError, UserError } from '../../errors.js';
+import { isBefore } from '../../time.js';
 import { type Operation, policy } from '../policy.js';
 import { takeTurn } from '../turn.js';
 
@@ -45,26 +47,40 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'revokeToken',
 ]);
 
+/** They may end the very token by which they are asked for. */
+const ending: ReadonlySet<string> = new Set<Changing>(['revokeToken', 'removeQuota', 'forgetUser']);
+
 /**
  * Runs an operation, in its turn. Everything that may refuse it, `allow` first, is within `work`, which runs the statement of `note` once.
  * @param deed given as it came: it is cut, and must be free of secrets
  */
 export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
   const leave = ctx.keep?.(); // what it was given stays in memory for as long
-  const note: Note = ({ each, ...more } = {}) =>
-    each
-      ? auditRowOfEach(ctx.now(), ctx.caller, { ...deed, ...more }, each)
-      : auditRow(ctx.now(), ctx.caller, { ...deed, ...more });
+  const note: Note = ({ each, ...more } = {}) => {
+    checkKnown(ctx);
+    const passesOverToken = ending.has(deed.operation);
+    return auditRowOfChange(ctx.now(), ctx.caller, { ...deed, ...more }, { each, passesOverToken });
+  };
   try {
     if (inTheirOwnTurns.has(deed.operation)) return await work(note);
     return await takeTurn(ctx, 'rows', () => work(note));
-  } catch (error) {
+  } catch (caught) {
+    const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
     if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
     throw error;
   } finally {
     leave?.();
   }
 }
+
+/** Of whoever is known by a token of Tapegate's own the database knows better. */
+function checkKnown(ctx: Context): void {
+  const { tokenId, expiresAt } = ctx.caller;
+  if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw knownNoLonger(ctx);
+}
+
+const knownNoLonger = ({ caller }: Context) =>
+  new ForbiddenError(caller.name, 'change anything by a token that is good no longer');
 
 /** @param code of the error that the caller is told */
 export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
