@@ -12,6 +12,7 @@ import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType } from './accept.js';
 import { limitCounts, limitIntrospection } from './cost-rules.js';
+import { DocumentCache, noCache } from './document-cache.js';
 import { createErrorMask } from './errors.js';
 import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, type Params, readParams } from './http.js';
@@ -48,6 +49,7 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
+    parserAndValidationCache: { documentCache: new DocumentCache(), errorCache: noCache },
     maxRequestBodySize: false, // our own limit has been kept
     maskedErrors: { maskError },
     plugins: [
