@@ -30,6 +30,16 @@ const startWith = async (settings: Record<string, string>) =>
   await startApp({ config: { access: readConfig(settings, backendNames).access }, now: () => at(offset) });
 
 /** So many seconds from now. */
+/** All clocks of the process go forward: that by which keys are exchanged is the host's, pauses go by one that nobody sets. */
+function later(ms: number): void {
+  aheadMs += ms;
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + ms });
+  vi.spyOn(performance, 'now').mockImplementation(() => elapsed() + aheadMs);
+}
+
+const elapsed = performance.now.bind(performance);
+let aheadMs = 0;
+
 const at = (seconds: number) => new Date(Date.now() + seconds * 1000).toISOString().slice(0, 19);
 const epoch = (seconds: number) => secondsOf(at(seconds));
 
@@ -47,6 +57,8 @@ afterAll(async () => {
 });
 afterEach(() => {
   vi.useRealTimers();
+  vi.restoreAllMocks();
+  aheadMs = 0;
   offset = 0;
   provider.isAway = false;
 });
@@ -210,7 +222,7 @@ test('keys may be exchanged: the new one counts, and the old one no longer', asy
   expect(await sees(old, 'scripts')).toEqual([200]);
   await provider.rotate('second');
   const fresh = await provider.issue();
-  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 31_000 });
+  later(31_000);
   const asked = provider.asked.length;
   expect(await sees(fresh, 'scripts')).toEqual([200]);
   await expectRefused(await provider.sign(hour, { kid: 'first' }), 'the token is not signed by a key of its issuer');
@@ -222,14 +234,14 @@ test('keys may be exchanged: the new one counts, and the old one no longer', asy
 test('while an issuer is away its known keys go on, and for others it is 503', async () => {
   expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
   provider.isAway = true;
-  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 700_000 });
+  later(700_000);
   expect(await sees(await provider.sign({ ...hour, jti: '1' }), 'alice')).toEqual([200]);
   const { status, headers, body } = await get('/quota/alice', await provider.sign(hour, { kid: 'third' }));
   const message = `the issuer ${provider.url} does not say by which keys it signs: try again later`;
   expect([status, headers.get('retry-after'), body]).toEqual([503, '5', errorBody(message)]);
   provider.isAway = false;
   await provider.rotate('third');
-  vi.setSystemTime(Date.now() + 5001);
+  later(5001);
   expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
 });
 
@@ -240,7 +252,7 @@ test('an issuer that is away from the beginning is asked again', async () => {
   const path = '/tape_control/api/v1/requests';
   expect((await send(late, path, { headers })).status).toBe(503);
   provider.isAway = false;
-  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 5001 });
+  later(5001);
   expect((await send(late, path, { headers })).status).toBe(200);
   await late.close();
 });
@@ -259,7 +271,6 @@ test('an issuer that fails is left in peace, whoever shows tokens of it', async 
   const discovery = '/.well-known/openid-configuration';
   provider.isAway = true;
   expect(await askedFor()).toEqual([discovery]);
-  const later = (ms: number) => vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + ms });
   later(5001);
   expect(await askedFor()).toEqual([discovery]);
   // it says where its keys are, and not which
