@@ -4,7 +4,7 @@
  * second half of the rest. While somebody waits, readers that take next to nothing lose their places: each holds a snapshot, and
  * a few of them would keep all others from long lists for as long as they like.
  *
- * Whoever makes requests has places of the same kind, which nobody loses: an import may keep them for as long as it takes.
+ * Whoever changes something has places of the same kind, which nobody loses: what others have locked, they may keep for long.
  */
 import { OverShareError, UnavailableError } from '../errors.js';
 import { type LeastPace, ReaderPace } from './reader-pace.js';
