@@ -126,6 +126,11 @@ builder.prismaObjectFields('Request', (t) => ({
     select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
   }),
+  hasMoreLeftOut: t.boolean({
+    description: 'Was more left out of it than these counts and awaited paths tell? It joins when there is room.',
+    select: { leftOutSize: true },
+    resolve: ({ leftOutSize }) => leftOutSize !== null && leftOutSize > 0, // of none it is not known whether it may have them
+  }),
   filesAtPrimaryPlace: t.int({
     description: 'Of the files that are there, those at their primary place: no restore disk has them.',
     select: { id: true },

@@ -66,8 +66,9 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   MAIL_RATE, USER_MAIL_RATE                  letters within a minute, in all and of a user; the rest waits
   REQUEST_PATHS, REQUEST_FILES, PATTERN_LENGTH
                                              how many paths a request may name, and files have; how short a pattern may be
-  OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS
-                                             what a user may have at once: requests, those by a pattern, unknown paths
+  OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS, LEFT_OUT_PATHS
+                                             what a user may have at once: requests, those by a pattern, unknown paths, and
+                                             paths noted as left out
   STATEMENT_SECONDS                          how long a question to the database may take
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have

@@ -1,9 +1,9 @@
 /** What changes costs what has changed, and not what there is. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';

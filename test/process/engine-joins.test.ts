@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readRestored, readStage } from '../support/engine-watch.js';

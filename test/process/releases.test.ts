@@ -1,7 +1,7 @@
 /** The early release of single files, with an engine at work. What races with what: release-races.test.ts. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';

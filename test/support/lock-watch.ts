@@ -32,6 +32,7 @@ const lockedAgain: Record<string, readonly Lock[]> = {
   forgetUser: ['request', 'quota'],
   repairForgotten: ['request', 'quota'],
   updateRequest: ['request', 'quota'], // its own, when files join it
+  joinAwaited: ['request'], // the one whose files are searched for by its pattern
   importRows: ['file'], // when the requests are settled
   returnOrphans: ['request', 'file'], // when they are settled: the one case in which the files may be others
   returnMissing: ['request', 'file'],

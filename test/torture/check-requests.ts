@@ -60,11 +60,29 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
     report('join-missed', `request ${request.id} has no room for ${first.path}, which is within its limits`);
   }
   if (request.pattern === '') return;
+  if (request.leftOutSize !== null) {
+    checkLeftOut(facts, index, { ...request, size: request.leftOutSize }, report);
+    return;
+  }
   for (const { path } of facts.files) {
     if (path.includes(request.pattern) && !known.has(path)) {
       report('join-missed', `request ${request.id} matches ${path} and neither holds nor awaits it`);
     }
   }
+}
+
+/** What was left out without being noted is looked for when there is room, and nothing that is noted goes before it. */
+function checkLeftOut(facts: Facts, index: Index, request: RequestFact & { size: bigint }, report: Report): void {
+  const quota = facts.quotas.find(({ user }) => user === request.user);
+  const goesBefore = facts.awaited.some(({ requestId, reason }) => {
+    const other = index.requests.get(requestId);
+    return reason === 'QUOTA_FULL' && other?.user === request.user && isLive(other);
+  });
+  if (!quota || goesBefore || quota.used + request.size > quota.size || !isWithinLimits(request, request)) return;
+  report(
+    'join-missed',
+    `request ${request.id} was left out of files of ${request.size} bytes, for which there is room`,
+  );
 }
 
 function checkForm({ id, form, hasRows, hasBundles }: RequestFact, report: Report): void {
@@ -87,7 +105,10 @@ function checkHeld(facts: Facts, report: Report): void {
   for (const key of lost) report('hold-lost', `a file moved for a request that does not have it: ${key}`);
 }
 
-function isWithinLimits({ filesTotal, bytesTotal, maxFiles, maxBytes }: RequestFact, file: FileFact): boolean {
+function isWithinLimits(
+  { filesTotal, bytesTotal, maxFiles, maxBytes }: RequestFact,
+  file: Pick<FileFact, 'size'>,
+): boolean {
   return (maxFiles === null || filesTotal < maxFiles) && (maxBytes === null || bytesTotal + file.size <= maxBytes);
 }
 

@@ -264,6 +264,11 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     'a pattern matches a file that its request does not hold',
     ({ run }) => run(setComplete(`pattern = '/s/'`)),
   ],
+  [
+    'join-missed',
+    'a pattern was left out of something, and nobody looks whether there is room',
+    ({ run }) => run(setComplete(`pattern = '/s/', left_out_size = 1`)),
+  ],
   ['join-missed', 'a path is left out although the request has no limit', ({ run }) => run(leaveOut('LIMIT'))],
   [
     'join-missed',

@@ -42,6 +42,8 @@ export interface RequestFact {
   isReleased: boolean;
   maxFiles: number | null;
   maxBytes: bigint | null;
+  /** Of a file that was left out of it and is not noted, where there is any. */
+  leftOutSize: bigint | null;
   /** What it says that its files are kept in, and what they are kept in. */
   form: RequestForm;
   hasRows: boolean;
@@ -201,7 +203,7 @@ async function readStored(query: Query): Promise<Stored> {
          r.tapestore_request_end AS end, r.first_files_on_disk AS "firstFiles", r.last_files_on_disk AS "lastFiles",
          r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
          r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.is_released AS "isReleased",
-         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.form,
+         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.left_out_size AS "leftOutSize", r.form,
          EXISTS (SELECT FROM hold h WHERE h.request_id = r.id)
            OR EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id) AS "hasRows",
          EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r.id)

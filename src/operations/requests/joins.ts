@@ -4,13 +4,14 @@
  * (lockCatalogue in database/locks.ts), so that no file slips in between. The files of a new request are in first-files.ts.
  */
 import type { Context } from '../../context.js';
-import { lockCatalogue, lockQuotas, lockRequests } from '../../database/locks.js';
+import { lockQuotas, lockRequests } from '../../database/locks.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
-import { type Transaction, transaction } from '../../database/transaction.js';
+import type { Transaction } from '../../database/transaction.js';
 import { isAllowedIn } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { likeSubstring } from '../match.js';
 import { settleHolds } from './holds.js';
+import { leaveUnnoted, markPassedOver } from './left-out.js';
 import { mostFiles } from './limits.js';
 import { findMatched } from './matches.js';
 
@@ -21,7 +22,7 @@ import { findMatched } from './matches.js';
  * @param files a query that gives the ids of the files
  * @param options only the requests `r` of `which`, when it is given
  */
-async function joinFiles(
+export async function joinFiles(
   ctx: Context,
   tx: Transaction,
   files: Sql,
@@ -45,18 +46,21 @@ export async function findJoining(
   const isStanding = sql`${isLive} AND r.retention > ${ctx.now()} AND ${which ?? sql`true`}`;
   const isOpen = sql`${isStanding} AND ${isAllowedIn('REQUEST')}`;
   const isMatched = isNew && which === undefined;
-  if (isMatched) await findMatched(tx, files, isStanding);
+  if (isMatched) await findMatched(ctx, tx, files, isStanding);
+  const isOver = isMatched ? sql`m.is_over` : sql`false`;
+  const isAllowed = isAllowedIn('REQUEST');
+  // where it passes over what the request may not have, it has to be looked what it may
   const byPattern = sql`
     UNION ALL
-    SELECT r.id, r.quota_id, f.id, f.path, f.size, NULL, true, false, false
+    SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
     FROM ${isMatched ? matched : sql`request r JOIN tape_file f ON f.id IN (${files}) AND strpos(f.path, r.pattern) > 0`}
-    WHERE r.pattern <> '' AND ${isOpen}
+    WHERE r.pattern <> '' AND ${isStanding} AND (${isOver} OR (${isAllowed}
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
-      AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
+      AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)))`;
   await tx.query(
     sql`CREATE TEMP TABLE joining ON COMMIT DROP AS
         SELECT r.id AS request_id, r.quota_id, f.id AS file_id, f.path, f.size, a.ordinal,
-          false AS is_matched, false AS is_beyond, false AS is_taken
+          false AS is_matched, false AS is_beyond, false AS is_taken, false AS is_over
         FROM awaited_path a JOIN tape_file f ON f.path = a.path JOIN request r ON r.id = a.request_id
         WHERE ${isOpen} AND f.id IN (${files}) ${isNew ? byPattern : empty}`,
   );
@@ -81,6 +85,7 @@ export async function storeJoining(
 }
 
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
+  await markPassedOver(tx);
   await tx.query(sql`ANALYZE joining`);
   // whoever had them locked before may have ended them, let the same files join, or released the paths
   await tx.query(
@@ -92,6 +97,7 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await countMet(tx);
   await leaveOutBeyond(ctx, tx);
   await takeWhatFits(tx);
+  await leaveUnnoted(ctx, tx);
   await storeTaken(tx);
   const grown = await tx.query<{ id: number }>(
     sql`UPDATE request r SET files_total = r.files_total + t.files, bytes_total = r.bytes_total + t.bytes
@@ -217,39 +223,5 @@ export async function joinRequest(
     isNew: true,
     which: sql`r.id = ${request.id}`,
     isSettled: false,
-  });
-}
-
-/**
- * Quotas in which something may join that was left out, or is left out for another reason now: of each live request, the
- * first path that waits for the quota, and the first that waits for the limit. (What the catalogue did not know joins with
- * the import that brings it.)
- */
-const movable = (ctx: Context) => sql`
-  WITH first AS MATERIALIZED (
-    SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= ${mostFiles(ctx)} OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
-    FROM request r CROSS JOIN (VALUES ('LIMIT'::"AwaitedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
-      SELECT a.path, a.reason FROM awaited_path a WHERE a.request_id = r.id AND a.reason = k.reason ORDER BY a.path LIMIT 1
-    ) a JOIN tape_file f ON f.path = a.path
-    WHERE ${isLive}
-  ), next AS (
-    SELECT DISTINCT ON (quota_id) quota_id, size FROM first
-    WHERE reason = 'QUOTA_FULL' AND NOT is_beyond ORDER BY quota_id, id
-  )
-  SELECT quota_id FROM first WHERE reason = 'LIMIT' AND NOT is_beyond
-  UNION SELECT n.quota_id FROM next n JOIN quota q ON q.id = n.quota_id WHERE q.used + n.size <= q.size
-  UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
-    WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
-
-/** Lets files join that were refused for a full quota or a limit, where there is room again; else it writes nothing. */
-export async function joinAwaited(ctx: Context): Promise<void> {
-  const { rows } = await ctx.db.pool.query<{ quota_id: number }>(movable(ctx));
-  if (rows.length === 0) return;
-  const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
-  await transaction(ctx.db.pool, 'joinAwaited', async (tx) => {
-    await lockCatalogue(tx, 'shared');
-    const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id
-      WHERE ${isLive} AND ${which}`;
-    await joinFiles(ctx, tx, awaited, { isNew: false, which });
   });
 }

@@ -1,8 +1,11 @@
 /** Which standing patterns take which new files, found outside the database: it would search each path for each pattern. */
 import { setImmediate as breathe } from 'node:timers/promises';
+import type { Context } from '../../context.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { type Pattern, PatternSet } from './pattern-set.js';
+import { Rooms, type Standing } from './left-out.js';
+import { mostFiles } from './limits.js';
+import { PatternSet } from './pattern-set.js';
 
 /** Patterns that are looked for together: some tens of megabytes at most. */
 const GROUP = 20_000;
@@ -14,25 +17,29 @@ const BATCH = 10_000;
 const BREATH_MS = 20;
 
 /**
- * Makes the temporary table `matched`, of requests and the files that their patterns are in.
+ * Makes the temporary table `matched`, of requests and the files that their patterns are in: those that may join, as many more as may be
+ * noted as left out, and of each request that has more than that one which `is_over`.
  * @param files a query that gives the ids of the files
  * @param isStanding a condition on the request `r`
  */
-export async function findMatched(tx: Transaction, files: Sql, isStanding: Sql): Promise<void> {
-  await tx.query(sql`CREATE TEMP TABLE matched (request_id int, file_id bigint) ON COMMIT DROP`);
+export async function findMatched(ctx: Context, tx: Transaction, files: Sql, isStanding: Sql): Promise<void> {
+  await tx.query(sql`CREATE TEMP TABLE matched (request_id int, file_id bigint, is_over boolean) ON COMMIT DROP`);
+  const rooms = new Rooms(ctx, tx);
   for (let after = 0; ; ) {
-    const patterns = await tx.query<Pattern>(
-      sql`SELECT r.id, r.pattern FROM request r WHERE r.pattern <> '' AND ${isStanding} AND r.id > ${after}
-          ORDER BY r.id LIMIT ${GROUP}`,
+    const patterns = await tx.query<Standing>(
+      sql`SELECT r.id, r.pattern, r.quota_id AS "quotaId", (q.size - q.used)::float8 AS room,
+            (${mostFiles(ctx)} - r.files_total)::float8 AS files, coalesce(r.max_bytes - r.bytes_total, 'infinity'::float8) AS bytes
+          FROM request r JOIN quota q ON q.id = r.quota_id
+          WHERE r.pattern <> '' AND r.left_out_size IS NULL AND ${isStanding} AND r.id > ${after} ORDER BY r.id LIMIT ${GROUP}`,
     );
-    if (patterns.length > 0) await matchFiles(tx, files, await buildSet(patterns));
+    if (patterns.length > 0) await matchFiles(tx, files, patterns, rooms);
     if (patterns.length < GROUP) break;
     after = patterns.at(-1)?.id ?? after;
   }
   await tx.query(sql`ANALYZE matched`);
 }
 
-async function buildSet(patterns: readonly Pattern[]): Promise<PatternSet> {
+async function buildSet(patterns: Iterable<Standing>): Promise<PatternSet> {
   const [set, breath] = [new PatternSet(), createBreath()];
   for (const pattern of patterns) {
     set.add(pattern);
@@ -51,28 +58,70 @@ function createBreath(): () => Promise<void> {
   };
 }
 
-async function matchFiles(tx: Transaction, files: Sql, patterns: PatternSet): Promise<void> {
-  const found: { requestIds: number[]; fileIds: bigint[] } = { requestIds: [], fileIds: [] };
-  const store = async () => {
-    const [requestIds, fileIds] = [found.requestIds.splice(0), found.fileIds.splice(0)];
-    await tx.query(sql`INSERT INTO matched SELECT * FROM unnest(${requestIds}::int[], ${fileIds}::bigint[])`);
-  };
+async function matchFiles(tx: Transaction, files: Sql, patterns: readonly Standing[], rooms: Rooms): Promise<void> {
+  const standing = new Map(patterns.map((pattern) => [pattern.id, pattern]));
+  const found = new Found(tx);
+  // in order of the paths, as they join
   await tx.query(
-    sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path FROM tape_file f WHERE f.id IN (${files})`,
+    sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM tape_file f WHERE f.id IN (${files}) ORDER BY f.path`,
   );
+  let set = await buildSet(standing.values());
   const breath = createBreath();
-  for (let isMore = true; isMore; ) {
-    const page = await tx.query<{ id: bigint; path: string }>(sql`FETCH ${raw(String(PAGE))} FROM new_path`);
-    for (const matches of patterns.find(page.map(({ path }) => path))) {
+  for (let isMore = true; isMore && standing.size > 0; ) {
+    const page = await tx.query<NewFile>(sql`FETCH ${raw(String(PAGE))} FROM new_path`);
+    const before = standing.size;
+    for (const matches of set.find(page.map(({ path }) => path))) {
       for (const { id, path } of matches) {
-        found.requestIds.push(id);
-        found.fileIds.push((page[path] as { id: bigint }).id);
+        const pattern = standing.get(id);
+        const file = page[path] as NewFile;
+        if (!pattern) continue;
+        let takes = rooms.take(pattern, file.size);
+        if (takes === undefined) {
+          await rooms.look(pattern);
+          takes = rooms.take(pattern, file.size);
+        }
+        if (!takes) standing.delete(id);
+        found.add(id, file.id, !takes);
       }
-      if (found.fileIds.length >= BATCH) await store();
+      if (found.isLarge) await found.store();
       await breath();
     }
+    if (standing.size < before) set = await buildSet(standing.values());
     isMore = page.length === PAGE;
   }
-  if (found.fileIds.length > 0) await store();
+  await found.store();
   await tx.query(sql`CLOSE new_path`);
+}
+
+interface NewFile {
+  id: bigint;
+  path: string;
+  size: number;
+}
+
+/** Matches, stored many at a time. */
+class Found {
+  private readonly tx: Transaction;
+  private rows: { requestId: number; fileId: bigint; isOver: boolean }[] = [];
+
+  constructor(tx: Transaction) {
+    this.tx = tx;
+  }
+
+  get isLarge(): boolean {
+    return this.rows.length >= BATCH;
+  }
+
+  add(requestId: number, fileId: bigint, isOver: boolean): void {
+    this.rows.push({ requestId, fileId, isOver });
+  }
+
+  async store(): Promise<void> {
+    const rows = this.rows.splice(0);
+    if (rows.length === 0) return;
+    const columns = [rows.map((row) => row.requestId), rows.map((row) => row.fileId), rows.map((row) => row.isOver)];
+    await this.tx.query(
+      sql`INSERT INTO matched SELECT * FROM unnest(${columns[0]}::int[], ${columns[1]}::bigint[], ${columns[2]}::boolean[])`,
+    );
+  }
 }

@@ -179,7 +179,7 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
   await charge(tx, quota, held.bytes);
   await tx.query(
     sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
-          first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL,
+          first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL, left_out_size = NULL,
           files_total = ${held.files}, files_on_disk = 0, files_failed = 0,
           bytes_total = ${held.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
   );

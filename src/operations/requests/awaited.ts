@@ -1,0 +1,89 @@
+/**
+ * What was left out of standing requests joins when there is room again: paths that are noted, and then what is not (left-out.ts).
+ */
+import type { Context } from '../../context.js';
+import { lockCatalogue, lockRequests } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { isAllowedIn } from '../access/paths.js';
+import { isLive } from '../conditions.js';
+import { likeSubstring } from '../match.js';
+import { joinFiles } from './joins.js';
+import { mostFiles } from './limits.js';
+
+/**
+ * Quotas in which something may join that was left out, or is left out for another reason now: of each live request, the
+ * first path that waits for the quota, and the first that waits for the limit. (What the catalogue did not know joins with
+ * the import that brings it.)
+ */
+const movable = (ctx: Context) => sql`
+  WITH first AS MATERIALIZED (
+    SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= ${mostFiles(ctx)} OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
+    FROM request r CROSS JOIN (VALUES ('LIMIT'::"AwaitedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
+      SELECT a.path, a.reason FROM awaited_path a WHERE a.request_id = r.id AND a.reason = k.reason ORDER BY a.path LIMIT 1
+    ) a JOIN tape_file f ON f.path = a.path
+    WHERE ${isLive}
+  ), next AS (
+    SELECT DISTINCT ON (quota_id) quota_id, size FROM first
+    WHERE reason = 'QUOTA_FULL' AND NOT is_beyond ORDER BY quota_id, id
+  )
+  SELECT quota_id FROM first WHERE reason = 'LIMIT' AND NOT is_beyond
+  UNION SELECT n.quota_id FROM next n JOIN quota q ON q.id = n.quota_id WHERE q.used + n.size <= q.size
+  UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
+    WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
+
+/** Lets files join that were refused for a full quota or a limit, where there is room again; else it writes nothing. */
+export async function joinAwaited(ctx: Context): Promise<void> {
+  await joinNoted(ctx);
+  const { rows } = await ctx.db.pool.query<{ id: number; pattern: string }>(searchable(ctx));
+  for (const request of rows) await transaction(ctx.db.pool, 'joinAwaited', (tx) => joinUnnoted(ctx, tx, request));
+}
+
+/** Standing requests with room for what was left out of them without being noted, of quotas where nothing that is noted goes before it. */
+const searchable = (ctx: Context) => sql`
+  SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
+  WHERE r.left_out_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.left_out_size <= q.size
+    AND r.files_total < ${mostFiles(ctx)} AND (r.bytes_total + r.left_out_size <= r.max_bytes) IS NOT FALSE
+    AND NOT EXISTS (SELECT FROM request r JOIN awaited_path a ON a.request_id = r.id AND a.reason = 'QUOTA_FULL'
+      WHERE r.quota_id = q.id AND ${isLive})
+  ORDER BY r.id`;
+
+/** Files that are looked for together. */
+const SEARCHED = 10_000;
+
+async function joinUnnoted(
+  ctx: Context,
+  tx: Transaction,
+  { id, pattern }: { id: number; pattern: string },
+): Promise<void> {
+  await lockCatalogue(tx, 'shared');
+  await lockRequests(tx, sql`r.id = ${id}`);
+  await tx.query(
+    sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
+        SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM tape_file f JOIN request r ON r.id = ${id}
+        WHERE f.path LIKE ${likeSubstring(pattern)} AND ${isAllowedIn('REQUEST')}
+          AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
+          AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)
+        ORDER BY f.path LIMIT ${SEARCHED + 1}`,
+  );
+  // before they join: what stays out then, and is not noted, says so again
+  await tx.query(
+    sql`UPDATE request r SET left_out_size = (SELECT size FROM matching WHERE n > ${SEARCHED}) WHERE r.id = ${id}`,
+  );
+  await joinFiles(ctx, tx, sql`SELECT id FROM matching WHERE n <= ${SEARCHED}`, {
+    isNew: true,
+    which: sql`r.id = ${id}`,
+  });
+}
+
+async function joinNoted(ctx: Context): Promise<void> {
+  const { rows } = await ctx.db.pool.query<{ quota_id: number }>(movable(ctx));
+  if (rows.length === 0) return;
+  const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
+  await transaction(ctx.db.pool, 'joinAwaited', async (tx) => {
+    await lockCatalogue(tx, 'shared');
+    const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id
+      WHERE ${isLive} AND ${which}`;
+    await joinFiles(ctx, tx, awaited, { isNew: false, which });
+  });
+}

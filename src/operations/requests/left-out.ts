@@ -1,0 +1,103 @@
+/**
+ * How much is noted of what patterns are left out of. A user may have thousands of patterns, and an import thousands of files that are in
+ * all of them: to note each that finds no room would be millions of rows, while nobody else makes a request. So of a user's requests
+ * so many paths are noted (`LEFT_OUT_PATHS`), and of a request from which more was left out there is only one file's size (`left_out_size`).
+ * Imports pass such a request over; when there is room for a file of that size it is searched for by its pattern (awaited.ts).
+ */
+import type { Context } from '../../context.js';
+import { type Sql, sql } from '../../database/sql.js';
+import type { Transaction } from '../../database/transaction.js';
+import { isLive } from '../conditions.js';
+import type { Pattern } from './pattern-set.js';
+
+/** A pattern with what its request may still take: numbers of files and of bytes, Infinity where nothing bounds it. */
+export interface Standing extends Pattern {
+  quotaId: number;
+  /** Bytes of the quota. */
+  room: number;
+  files: number;
+  bytes: number;
+}
+
+/** Of the quota `q`: paths of its live requests that are noted as left out; nobody counts further than to the bound. */
+const notedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
+  SELECT FROM request r JOIN awaited_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
+  WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.leftOutPaths}::int) noted)`;
+
+/** How many paths of the quota `q` may be noted beside those that are. */
+const freePaths = (ctx: Context): Sql => sql`(${ctx.config.limits.leftOutPaths}::int - ${notedPaths(ctx)})`;
+
+interface Quota {
+  /** Bytes; once something did not fit, nothing that follows does. */
+  room: number;
+  /** Paths that may be noted; undefined while nobody had to know. */
+  paths: number | undefined;
+}
+
+/**
+ * What becomes of the matches of an import, told in order of the paths, so that no more are stored than may join or be noted. What really
+ * joins is found out afterwards, under the locks.
+ */
+export class Rooms {
+  private readonly quotas = new Map<number, Quota>();
+  private readonly ctx: Context;
+  private readonly tx: Transaction;
+
+  constructor(ctx: Context, tx: Transaction) {
+    this.ctx = ctx;
+    this.tx = tx;
+  }
+
+  /** @returns whether the match is worth to be stored; undefined where `look` has to be called first */
+  take(standing: Standing, size: number): boolean | undefined {
+    const quota = this.quotas.get(standing.quotaId) ?? { room: standing.room, paths: undefined };
+    this.quotas.set(standing.quotaId, quota);
+    const isWithin = standing.files >= 1 && standing.bytes >= size;
+    // what has no bytes is bounded by no quota
+    if (isWithin && size > 0 && quota.room >= size) {
+      quota.room -= size;
+      standing.files -= 1;
+      standing.bytes -= size;
+      return true;
+    }
+    if (quota.paths === undefined) return undefined;
+    if (isWithin && size > 0) quota.room = -1;
+    if (quota.paths <= 0) return false;
+    quota.paths -= 1;
+    return true;
+  }
+
+  async look({ quotaId }: Standing): Promise<void> {
+    const [row] = await this.tx.query<{ paths: number }>(
+      sql`SELECT ${freePaths(this.ctx)} AS paths FROM quota q WHERE q.id = ${quotaId}`,
+    );
+    const quota = this.quotas.get(quotaId);
+    if (quota) quota.paths = row?.paths ?? 0;
+  }
+}
+
+/** Of requests that were passed over from some file on. They are locked. */
+export async function markPassedOver(tx: Transaction): Promise<void> {
+  await tx.query(
+    sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
+        UPDATE request r SET left_out_size = o.size FROM over o WHERE o.request_id = r.id AND ${isLive}`,
+  );
+}
+
+/** What stays out of `joining` and is not to be noted leaves it, in order of the requests and their paths. They are locked. */
+export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void> {
+  await tx.query(
+    sql`WITH free AS MATERIALIZED (
+       SELECT q.id, ${freePaths(ctx)} AS paths FROM quota q
+       WHERE q.id IN (SELECT quota_id FROM joining WHERE is_matched AND NOT is_taken)
+     ), ranked AS (
+       SELECT request_id, file_id, quota_id, row_number() OVER (PARTITION BY quota_id ORDER BY request_id, path) AS n
+       FROM joining WHERE is_matched AND NOT is_taken
+     ), over AS (
+       DELETE FROM joining j USING ranked t JOIN free e ON e.id = t.quota_id
+       WHERE t.n > e.paths AND j.request_id = t.request_id AND j.file_id = t.file_id RETURNING j.request_id, j.path, j.size
+     )
+     UPDATE request r SET left_out_size = o.size
+     FROM (SELECT DISTINCT ON (request_id) request_id, size FROM over ORDER BY request_id, path) o WHERE o.request_id = r.id`,
+  );
+}

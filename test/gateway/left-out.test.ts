@@ -1,0 +1,141 @@
+/** What standing patterns are left out of: so much is noted, and the rest joins all the same when there is room. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { observeTransactions } from '../../src/database/transaction.js';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { setPathRule } from '../../src/operations/access/path-rules.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { joinAwaited } from '../../src/operations/requests/awaited.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota, buildRow } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+
+const NOTED = 5;
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp({ limits: { leftOutPaths: NOTED } });
+});
+afterAll(() => app.close());
+
+async function add(folder: string, names: readonly string[], size = 10n): Promise<void> {
+  await importRows(
+    app.ctx,
+    names.map((name) => buildRow({ path: `/${folder}/${name}`, size })),
+  );
+}
+
+/** Of the live requests of a user, all together. */
+async function look(user: string) {
+  const { rows } = await app.ctx.db.pool.query<{ held: number; noted: number; more: number; used: bigint }>(
+    `SELECT (SELECT count(*)::int FROM hold h JOIN request r ON r.id = h.request_id WHERE r.quota_id = q.id) AS held,
+       (SELECT count(*)::int FROM awaited_path a JOIN request r ON r.id = a.request_id WHERE r.quota_id = q.id) AS noted,
+       (SELECT count(*)::int FROM request r WHERE r.quota_id = q.id AND r.left_out_size IS NOT NULL) AS more, q.used
+     FROM quota q WHERE q."user" = $1`,
+    [user],
+  );
+  return rows[0];
+}
+
+const names = (count: number, prefix = 'f') => Array.from({ length: count }, (_, n) => `${prefix}${100 + n}`);
+
+/** Until nothing joins any more. */
+async function joinAll(): Promise<number> {
+  const begun: string[] = [];
+  const stop = observeTransactions({ onBegin: ({ name }) => begun.push(name), onStatement: () => {} });
+  try {
+    for (let before = -1; before !== begun.length; ) {
+      before = begun.length;
+      await joinAwaited(app.ctx);
+    }
+  } finally {
+    stop();
+  }
+  return begun.filter((name) => name === 'joinAwaited').length;
+}
+
+test('many patterns without room cost an import so many rows, and get all of it when there is room', async () => {
+  await addQuota(app.ctx, 'zed', 0n);
+  const requests = 20;
+  for (let n = 0; n < requests; n++) await createRequest(app.ctx, { quota: 'zed', pattern: '/next/' });
+  await add('next', names(30));
+  expect(await look('zed')).toEqual({ held: 0, noted: NOTED, more: requests, used: 0n });
+  await add('next', names(10, 'g'));
+  expect(await look('zed')).toEqual({ held: 0, noted: NOTED, more: requests, used: 0n });
+  expect(await joinAll()).toBe(0);
+  await addQuota(app.ctx, 'zed', 125n);
+  await joinAll();
+  expect(await look('zed')).toMatchObject({ held: 12, used: 120n });
+  expect(await joinAll()).toBe(0);
+  await addQuota(app.ctx, 'zed', 100_000n);
+  await joinAll();
+  expect(await look('zed')).toEqual({ held: requests * 40, noted: 0, more: 0, used: 10n * 40n * 20n });
+  const faults: string[] = [];
+  await examine(app.ctx, { repair: false, checksums: false, adopt: false }, ({ kind }) => faults.push(kind));
+  expect(faults.filter((kind) => kind.startsWith('quota') || kind.startsWith('request'))).toEqual([]);
+});
+
+test('what is beyond a limit is noted so far, said, and joins when the limit allows it', async () => {
+  await addQuota(app.ctx, 'lim', 100_000n);
+  const id = await createRequest(app.ctx, { quota: 'lim', pattern: '/lim/', maxFiles: 2 });
+  const tell = async () =>
+    (await askData<{ request: object }>(app, `{ request(id: ${id}) { filesTotal filesOverLimit hasMoreLeftOut } }`))
+      .request;
+  await add('lim', names(3));
+  expect(await tell()).toEqual({ filesTotal: 2, filesOverLimit: 1, hasMoreLeftOut: false });
+  await add('lim', names(20, 'g'));
+  expect(await tell()).toEqual({ filesTotal: 2, filesOverLimit: NOTED, hasMoreLeftOut: true });
+  expect(await joinAll()).toBe(0);
+  await updateRequest(app.ctx, { id, maxFiles: 10 });
+  await joinAll();
+  expect(await tell()).toMatchObject({ filesTotal: 10, hasMoreLeftOut: true });
+  await updateRequest(app.ctx, { id, maxFiles: null });
+  await joinAll();
+  expect(await tell()).toEqual({ filesTotal: 23, filesOverLimit: 0, hasMoreLeftOut: false });
+});
+
+test('files without bytes join as far as they are noted, and the others after them', async () => {
+  await addQuota(app.ctx, 'empty', 0n);
+  await createRequest(app.ctx, { quota: 'empty', pattern: '/empty/' });
+  await add('empty', names(20), 0n);
+  await joinAll();
+  expect(await look('empty')).toEqual({ held: 20, noted: 0, more: 0, used: 0n });
+});
+
+test('a request that is revived takes what it was left out of', async () => {
+  await addQuota(app.ctx, 'back', 0n);
+  const id = await createRequest(app.ctx, { quota: 'back', pattern: '/back/' });
+  await add('back', names(20));
+  expect(await look('back')).toMatchObject({ held: 0, noted: NOTED, more: 1 });
+  await cancelRequest(app.ctx, id);
+  await addQuota(app.ctx, 'back', 1000n);
+  await updateRequest(app.ctx, { id, retention: '2100-01-01' });
+  expect(await look('back')).toEqual({ held: 20, noted: 0, more: 0, used: 200n });
+});
+
+test('others are compared with an import as before', async () => {
+  await addQuota(app.ctx, 'full', 0n);
+  await addQuota(app.ctx, 'free', 1000n);
+  for (const quota of ['full', 'free', 'full']) await createRequest(app.ctx, { quota, pattern: '/both/' });
+  await add('both', names(20));
+  expect(await look('free')).toEqual({ held: 20, noted: 0, more: 0, used: 200n });
+  expect(await look('full')).toMatchObject({ held: 0, noted: NOTED });
+});
+
+test('files that a request may not have are not said to be left out of it', async () => {
+  await addQuota(app.ctx, 'shut', 0n);
+  await setPathRule(app.ctx, { prefix: '/shut/hidden', action: 'REQUEST', kind: 'USER', name: 'another' });
+  const caller = { ...app.ctx.caller, name: 'shut', way: 'token' as const, roles: new Set(['user' as const]) };
+  const id = await createRequest({ ...app.ctx, caller }, { quota: 'shut', pattern: '/shut/' });
+  await add('shut/hidden', names(20));
+  const tell = async () =>
+    (await askData<{ request: object }>(app, `{ request(id: ${id}) { filesRefused hasMoreLeftOut } }`)).request;
+  expect(await tell()).toEqual({ filesRefused: 0, hasMoreLeftOut: false });
+  await joinAll();
+  expect(await look('shut')).toMatchObject({ held: 0, noted: 0, more: 0 });
+  await add('shut', names(20));
+  expect(await tell()).toEqual({ filesRefused: NOTED, hasMoreLeftOut: true });
+});
