@@ -1,6 +1,6 @@
 /** Real processes of the compiled program, and the PostgreSQL servers that they start. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { existsSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { isReachable } from '../../src/database/binaries.js';
 import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
@@ -133,6 +133,7 @@ export async function kill(running: Running): Promise<void> {
 /** The embedded server of a DATA_DIR, if it runs. */
 export function serverPid(dataDir: string): number | undefined {
   const cluster = path.join(dataDir, 'postgres');
+  if (!statSync(cluster, { throwIfNoEntry: false })?.isDirectory()) return undefined; // a test may have put something else there
   const pid = readPidFile(cluster)?.pid;
   return pid !== undefined && isServer(pid, cluster) ? pid : undefined;
 }
