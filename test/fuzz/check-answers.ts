@@ -30,7 +30,8 @@ export function checkAnswer(input: HttpInput, answer: Answer): Finding {
   if (type.startsWith('text/event-stream')) return checkForm(() => checkEventStream(text));
   if (!isWhole) return undefined;
   return checkForm(() => {
-    if (input.door === 'rest') return checkRest(input, answer);
+    // what is too long to be read is answered before anybody knows what it asks for
+    if (input.door === 'rest' || answer.status === 431) return checkRest(input, answer);
     if (input.door === 'graphql') return checkGraphql(input, answer);
     if (input.door === 'upload') return checkImport(answer);
     return checkAny(answer);
