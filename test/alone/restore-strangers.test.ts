@@ -205,9 +205,12 @@ test.runIf(onlyAsRoot)(
     ]);
     const { rows } = await app.ctx.db.pool.query(`SELECT id FROM tape_file WHERE path = '/names/second'`);
     const planted: string[] = [];
-    backend.onRead = async (_volume, _position, bytes) => {
-      const [part] = readdirSync(folderOf).filter((name) => name.endsWith('.part'));
-      if (part && planted.length === 0) {
+    backend.onRead = async (_volume, position, bytes) => {
+      if (position === 1n && planted.length === 0) {
+        // a partial file is opened while its first bytes are read
+        const part = await waitFor('the first partial file', async () =>
+          readdirSync(folderOf).find((name) => name.endsWith('.part')),
+        );
         planted.push(path.join(folderOf, part.replace(/^\.tapegate-\d+/, `.tapegate-${rows[0].id}`)));
         asStranger("fs.writeFileSync(args[0], 'my own')", ...planted);
       }
