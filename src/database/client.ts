@@ -69,11 +69,6 @@ const STANDSTILL_MS = 60_000;
  * as long as a statement.
  */
 const STATEMENT_MS = 300_000;
-/**
- * While a statement runs or waits, PostgreSQL looks whether anybody is there to be answered: locks of a process that was killed are
- * not kept until its statement would have ended, which may be never.
- */
-const LOOK_OUT = '-c client_connection_check_interval=10s';
 /** A wait for a free connection, or for a new one. */
 const CONNECT_MS = 30_000;
 /** An idle connection whose other end is gone is found out in this time and ten seconds. */
@@ -89,15 +84,6 @@ const LONG_READ_WAIT_MS = 5000;
 /** Of a reader of a long list while others wait; at 256 kB/s, a line as slow as any, ten million files are read in some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** Options of the site's own stay. */
-function withLookOut({ connectionString, options, ...config }: pg.ClientConfig): pg.ClientConfig {
-  const join = (own: string | null | undefined) => [own, LOOK_OUT].filter(Boolean).join(' ');
-  if (connectionString === undefined) return { ...config, options: join(options) };
-  const url = new URL(connectionString);
-  url.searchParams.set('options', join(url.searchParams.get('options')));
-  return { ...config, connectionString: url.href };
-}
-
 /**
  * Opens the way to a database; connections are made when they are needed, and `pulse.start` says whether there is one.
  * Of a database that is lost, every query and every wait for one fails with an `UnavailableError`.
@@ -106,7 +92,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const [line, clock] = [new Line(), new DatabaseClock()];
   const { statementMs = STATEMENT_MS } = options;
   const exact: pg.ClientConfig = {
-    ...withLookOut(config),
+    ...config,
     types: exactTypes,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,

@@ -28,6 +28,12 @@ function wholeOrText(text: string): bigint | string {
   return /^-?\d+$/.test(text) ? BigInt(text) : text;
 }
 
+/**
+ * While a statement runs or waits, PostgreSQL looks whether anybody is there to be answered: locks of a process that was killed are
+ * not kept until its statement would have ended, which may be never.
+ */
+const LOOK_OUT = '-c client_connection_check_interval=10s';
+
 export class Line {
   private readonly clients = new Set<pg.Client>();
   private isCut = false;
@@ -39,6 +45,13 @@ export class Line {
     const line = this;
     /** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
     this.Client = class extends pg.Client {
+      constructor(config?: string | pg.ClientConfig) {
+        super(config);
+        // in what was read of a URL, which may be written in ways that do not bear to be written anew; options of the site's own stay
+        const { connectionParameters } = this as unknown as { connectionParameters: { options?: string } };
+        connectionParameters.options = [connectionParameters.options, LOOK_OUT].filter(Boolean).join(' ');
+      }
+
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
       override connect(callback?: any): any {
         if (line.isCut) return callback ? void process.nextTick(callback, away()) : Promise.reject(away());
