@@ -30,6 +30,8 @@ export interface Database {
   takers: LongReads;
   /** Who may wait there for anything else that somebody has locked. */
   changers: LongReads;
+  /** Who changes there what nobody keeps locked. */
+  keepers: LongReads;
   /** For signs of life, which must not wait in line behind anything. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
@@ -109,13 +111,9 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // half of the connections, so that what is no list never waits for lists
   const half = Math.max(Math.ceil(pool.options.max / 2), 1);
-  // a third for each of those who may wait for long, so that what only reads never waits for them
-  const changes = {
-    ...places,
-    places: Math.max(Math.floor(pool.options.max / 3), 1),
-    waitMs: statementMs,
-    doing: 'making',
-  };
+  // a third for each of those who may wait for long, a fifth for those who do not, so that what only reads never waits for them
+  const partOfPool = (parts: number) => Math.max(Math.floor(pool.options.max / parts), 1);
+  const changes = { ...places, waitMs: statementMs, doing: 'making' };
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
@@ -126,8 +124,9 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     streamPool,
     longReads: new LongReads({ ...places, places: streamPool.options.max, waitMs: LONG_READ_WAIT_MS }),
     looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
-    takers: new LongReads({ ...changes, what: 'requests' }),
-    changers: new LongReads({ ...changes, what: 'changes' }),
+    takers: new LongReads({ ...changes, places: partOfPool(3), what: 'requests' }),
+    changers: new LongReads({ ...changes, places: partOfPool(3), what: 'changes' }),
+    keepers: new LongReads({ ...changes, places: partOfPool(5), what: 'changes' }),
     vitalPool,
     prisma,
     pulse,

@@ -1,22 +1,31 @@
 /**
  * Whoever changes something may have to wait: for the catalogue while an import has it, for rows that somebody else has locked. It keeps
- * a connection meanwhile, so what waits on behalf of callers has a share of these, and so has each caller of that.
+ * a connection meanwhile, so what waits on behalf of callers has a share of these, and so has each caller of that. What is done with rows
+ * that nobody keeps locked has a share of its own: to take something out of service must be possible whoever else waits.
  */
 import type { Context } from '../context.js';
+import type { Database } from '../database/client.js';
 import { checkWanted } from '../database/long-reads.js';
+
+export type WaitsFor = 'catalogue' | 'rows' | 'nobody';
+
+const places = { catalogue: 'takers', rows: 'changers', nobody: 'keepers' } as const satisfies Record<
+  WaitsFor,
+  keyof Database
+>;
 
 /**
  * Does what may have to wait, in its turn. What has not begun when its caller goes is given up. Turns are not taken within each other.
- * @param waitsFor the catalogue for as long as an import goes on, or only what others have locked
+ * @param waitsFor the catalogue for as long as an import goes on, only what others have locked, or nobody for long
  * @throws UnavailableError, and OverShareError where the caller itself has too many at once; and what the work throws
  */
 export async function takeTurn<T>(
   { db, share, reader }: Context,
-  waitsFor: 'catalogue' | 'rows',
+  waitsFor: WaitsFor,
   work: () => Promise<T>,
 ): Promise<T> {
   if (share === undefined) return await work(); // the program itself, which answers nobody by the same connections
-  const { leave } = await db[waitsFor === 'catalogue' ? 'takers' : 'changers'].enter(share, reader);
+  const { leave } = await db[places[waitsFor]].enter(share, reader);
   try {
     return await work();
   } finally {

@@ -1,7 +1,9 @@
 /** Callers who wait for an import, or for what others have locked: what that keeps of the gateway, and what becomes of it when they go. */
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
+import type { DatabaseOptions } from '../../src/database/client.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask } from '../support/graphql.js';
@@ -15,8 +17,8 @@ const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisory
 let app: TestApp;
 afterEach(() => app.close());
 
-async function start(limits: Partial<Limits>): Promise<void> {
-  app = await startApp({ limits });
+async function start(limits: Partial<Limits>, database: Partial<DatabaseOptions> = {}): Promise<void> {
+  app = await startApp({ limits, database });
   await addQuota(app.ctx, 'alice', 1000n);
 }
 
@@ -129,6 +131,11 @@ const changes: [name: string, mutation: (id: number | undefined) => string, type
   ['retryRequest', (id) => `retryRequest(input: { id: ${id} })`, 'Request'],
   ['setPriority', (id) => `setPriority(id: ${id}, priority: 7)`, 'Request'],
   ['setQuota', () => 'setQuota(input: { user: "alice", size: 1000 })', 'Quota'],
+  [
+    'setMember',
+    (id) => `setMember(input: { quota: "alice", kind: USER, name: "member-${id}", isManager: false })`,
+    'QuotaMember',
+  ],
 ];
 
 test.each(changes)(
@@ -149,3 +156,44 @@ test.each(changes)(
     expect(await asked.all).toEqual(ids.map(() => ({ data: { result: { __typename: type } } })));
   },
 );
+
+const BACK_END = 'kind: BACKEND, name: "directory"';
+const RULE = 'prefix: "/closed", action: REQUEST, kind: EVERYBODY';
+const MEMBER = 'quota: "alice", kind: USER, name: "bob"';
+
+/** What nobody keeps locked. */
+const deeds: [mutation: string, type: string][] = [
+  [`suspend(input: { ${BACK_END}, mode: HELD, reason: "fire" })`, 'Suspension'],
+  [`resume(input: { ${BACK_END} })`, 'Suspension'],
+  ['suspend(input: { kind: USER, name: "alice", mode: HELD })', 'Suspension'],
+  ['suspend(input: { kind: VOLUME, name: "V1", mode: HELD })', 'Suspension'],
+  ['suspend(input: { kind: DISK, name: "/mnt/a", mode: HELD })', 'Suspension'],
+  [`setPathRule(input: { ${RULE} })`, 'PathRule'],
+  [`removePathRule(input: { ${RULE} })`, 'PathRule'],
+  [`setMember(input: { ${MEMBER}, isManager: true })`, 'QuotaMember'],
+  [`removeMember(input: { ${MEMBER} })`, 'QuotaMember'],
+  ['resizeDisk(input: { mountpoint: "/mnt/a", size: 2 })', 'RestoreDisk'],
+  ['removeDisk(mountpoint: "/mnt/a")', 'RemovedDisk'],
+];
+
+test('what is to be stopped is stopped, also while those who wait for rows have all of their places', async () => {
+  await start({}, { poolSize: 5 }); // one of them for those who wait for rows
+  await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 1n });
+  await app.ctx.db.pool.query(`INSERT INTO volume (name) VALUES ('V1')`);
+  const [first, second] = [
+    await makeRequest(app, { quota: 'alice', files: ['/1'] }),
+    await makeRequest(app, { quota: 'alice', files: ['/2'] }),
+  ];
+  const cancel = (id: number) => ask(app, `mutation { result: cancelRequest(id: ${id}) { __typename } }`);
+  const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR NO KEY UPDATE', async (waiters) => {
+    const both = Promise.all([cancel(first), cancel(second)]);
+    await waiters(1);
+    for (const [mutation, type] of deeds) {
+      const answer = await ask(app, `mutation { result: ${mutation} { __typename } }`);
+      expect(answer).toEqual({ data: { result: { __typename: type } } });
+    }
+    return { both };
+  });
+  const done = { data: { result: { __typename: 'Request' } } };
+  expect(await asked.both).toEqual([done, done]);
+});

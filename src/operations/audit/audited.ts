@@ -47,6 +47,23 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'revokeToken',
 ]);
 
+/**
+ * They lock what nobody else does for long: neither an import, nor a request that is made, holds any of it to its commit. Whatever an
+ * operator takes out of service, closes or gives to others, waits for no user.
+ */
+const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
+  'suspend',
+  'resume',
+  'setPathRule',
+  'removePathRule',
+  'setMember',
+  'removeMember',
+  'setMedium',
+  'setDisk',
+  'resizeDisk',
+  'forgetDisk',
+]);
+
 /** They may end the very token by which they are asked for. */
 const ending: ReadonlySet<string> = new Set<Changing>(['revokeToken', 'removeQuota', 'forgetUser']);
 
@@ -63,7 +80,8 @@ export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) =>
   };
   try {
     if (inTheirOwnTurns.has(deed.operation)) return await work(note);
-    return await takeTurn(ctx, 'rows', () => work(note));
+    const waitsFor = waitingForNobody.has(deed.operation) ? 'nobody' : 'rows';
+    return await takeTurn(ctx, waitsFor, () => work(note));
   } catch (caught) {
     const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
     if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
