@@ -26,13 +26,18 @@ interface Waiting {
   reject(error: Error): void;
 }
 
+/** What it has parsed stays on its heap for as long as it lives: a hundred megabytes and more of a list of files. */
+const IDLE_MS = 2000;
+
 let thread: Worker | undefined;
+let idle: NodeJS.Timeout | undefined;
 let last = 0;
 const waiting = new Map<number, Waiting>();
 
 /** @param bytes are given away. @throws SyntaxError where they are no JSON in UTF-8 */
 export async function parseInThread(bytes: ArrayBuffer): Promise<unknown> {
   thread ??= startThread();
+  clearTimeout(idle);
   const id = ++last;
   const parsed = new Promise<unknown>((resolve, reject) => waiting.set(id, { resolve, reject }));
   thread.postMessage({ id, bytes }, [bytes]);
@@ -46,6 +51,7 @@ function startThread(): Worker {
     waiting.delete(id);
     if (problem === undefined) asked?.resolve(value);
     else asked?.reject(new SyntaxError(problem));
+    if (waiting.size === 0) idle = setTimeout(end, IDLE_MS).unref();
   });
   // one that has run out of memory, say: the next body has a new one
   worker.on('error', (error) => {
@@ -55,4 +61,9 @@ function startThread(): Worker {
   });
   worker.unref(); // a listener of messages makes the process wait for it again
   return worker;
+}
+
+function end(): void {
+  void thread?.terminate();
+  thread = undefined;
 }

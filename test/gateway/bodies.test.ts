@@ -1,5 +1,6 @@
 /** Bodies that cost more than they say, and what they may take. */
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -69,6 +70,19 @@ test('a large body that is no JSON is refused with what is wrong, and the next o
   }
   expect((await post(app, `[{"quota":"nobody","label":${long}}]`)).status).toBe(400);
 });
+
+const threads = () => readdirSync('/proc/self/task').length;
+
+test.runIf(process.platform === 'linux')(
+  'what a large body has left on the heap of its thread goes with that',
+  async () => {
+    const long = `"${'z'.repeat(2_000_000)}"`;
+    expect((await post(app, `[{"quota":"nobody","label":${long}}]`)).status).toBe(400);
+    const before = threads();
+    await waitFor('the thread to end', async () => threads() < before);
+    expect((await post(app, `[{"quota":"nobody","label":${long}}]`)).status).toBe(400);
+  },
+);
 
 const MB = 1024 * 1024;
 
