@@ -18,7 +18,8 @@ import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
-import { forgetInAudit, forgetLateInAudit, type Person, readAuditAddresses } from './forget-audit.js';
+import { forgetInAudit, forgetLateInAudit, type Person } from './forget-audit.js';
+import { findPerson, othersRequests, ownerNamesOf, ownRequests, quotaOf } from './person.js';
 
 /** What a process has written and nobody sees yet is there by then. */
 const ON_ITS_WAY_MS = 500;
@@ -127,11 +128,6 @@ async function forgetPerson(
   return { pseudonym, requests, letters, tokens, auditRows };
 }
 
-/** As `ownerOf` in src/caller.ts names callers of this name; tokens of a service or an operator of the name are forgotten, too. */
-function ownerNamesOf(user: string): string[] {
-  return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
-}
-
 async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<void> {
   const [live] = await tx.query<{ count: number }>(
     sql`SELECT count(*)::int AS count FROM request r JOIN quota q ON q.id = r.quota_id
@@ -141,49 +137,19 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   throw new InUseError(`user ${quote(user)} has ${live.count} live requests: cancel them first`);
 }
 
-async function findPerson(ctx: Context, user: string, pseudonym: string): Promise<Person> {
-  const { rows } = await ctx.db.pool.query<{ id: string }>(
-    sql`SELECT r.id::text AS id FROM request r WHERE ${ownRequests(user)} ORDER BY r.id`,
-  );
-  const known = { user, owners: ownerNamesOf(user), pseudonym, requests: rows.map(({ id }) => id) };
-  return { ...known, addresses: await readAddresses(ctx, known) };
-}
-
-/** Of the quota, of requests that are charged to it or that the user made, and what the audit has of earlier ones; none that is another's. */
-async function readAddresses(ctx: Context, known: Omit<Person, 'addresses'>): Promise<string[]> {
-  const { user } = known;
-  const earlier = await readAuditAddresses(ctx, known);
-  const { rows } = await ctx.db.pool.query<{ address: string }>(
-    sql`SELECT DISTINCT a.address FROM (
-          SELECT q.email FROM quota q WHERE q."user" = ${user}
-          UNION ALL
-          SELECT unnest(ARRAY[r.notify_on_first_file, r.notify_on_last_file]) FROM request r WHERE ${ownRequests(user)}
-          UNION ALL
-          SELECT unnest(${[...earlier]}::text[])
-        ) AS a (address)
-        WHERE a.address <> '' AND NOT EXISTS (SELECT FROM quota o WHERE o.email = a.address AND o."user" <> ${user})`,
-  );
-  return rows.map(({ address }) => address);
-}
-
-const quotaOf = (user: string) => sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
-
-/** The requests `r` that are charged to the user, or that the user made. */
-const ownRequests = (user: string) => sql`(${quotaOf(user)} OR r.made_by = ANY(${ownerNamesOf(user)}::text[]))`;
-
 /** The requests `r` that are told of the user, of whichever quota. */
-function ofPerson({ user, owners, addresses }: Person): Sql {
+function ofPerson({ user, owners, quotaAddresses }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
-    OR r.notify_on_first_file = ANY(${addresses}::text[]) OR r.notify_on_last_file = ANY(${addresses}::text[]))`;
+    OR r.notify_on_first_file = ANY(${quotaAddresses}::text[]) OR r.notify_on_last_file = ANY(${quotaAddresses}::text[]))`;
 }
 
 /** In requests of others, who go on being told where they are not the same. @returns how many had one */
-async function forgetAddresses(tx: Transaction, { user, addresses }: Person): Promise<number> {
+async function forgetAddresses(tx: Transaction, { user, quotaAddresses }: Person): Promise<number> {
   const [first, last] = ['first', 'last'].map((which) => raw(`r.notify_on_${which}_file`));
   const rows = await tx.query(
-    sql`UPDATE request r SET notify_on_first_file = CASE WHEN ${first} = ANY(${addresses}::text[]) THEN NULL ELSE ${first} END,
-          notify_on_last_file = CASE WHEN ${last} = ANY(${addresses}::text[]) THEN NULL ELSE ${last} END
-        WHERE (${first} = ANY(${addresses}::text[]) OR ${last} = ANY(${addresses}::text[])) AND NOT coalesce(${ownRequests(user)}, false)
+    sql`UPDATE request r SET notify_on_first_file = CASE WHEN ${first} = ANY(${quotaAddresses}::text[]) THEN NULL ELSE ${first} END,
+          notify_on_last_file = CASE WHEN ${last} = ANY(${quotaAddresses}::text[]) THEN NULL ELSE ${last} END
+        WHERE (${first} = ANY(${quotaAddresses}::text[]) OR ${last} = ANY(${quotaAddresses}::text[])) AND ${othersRequests(user)}
         RETURNING r.id`,
   );
   return rows.length;
@@ -191,17 +157,18 @@ async function forgetAddresses(tx: Transaction, { user, addresses }: Person): Pr
 
 /** Patterns and paths stay, which are the archive's; labels are free text, and those of the user's own requests go. */
 async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
-  const { user, owners, pseudonym, addresses } = person;
+  const { user, owners, pseudonym, quotaAddresses } = person;
   const isMaker = sql`r.made_by = ANY(${owners}::text[])`;
   const isRuled = sql`r.ruled_by = ANY(${owners}::text[])`;
   const own = quotaOf(user);
+  const isOwn = ownRequests(user);
   const rows = await tx.query(
-    sql`UPDATE request r SET label = CASE WHEN ${own} OR ${isMaker} THEN ${pseudonym} ELSE r.label END,
+    sql`UPDATE request r SET label = CASE WHEN ${isOwn} THEN ${pseudonym} ELSE r.label END,
           made_by = CASE WHEN ${isMaker} THEN ${pseudonym} ELSE r.made_by END,
           ruled_by = CASE WHEN ${isRuled} THEN ${pseudonym} ELSE r.ruled_by END,
           ruled_groups = CASE WHEN (${own} OR ${isRuled}) AND r.ruled_groups IS NOT NULL THEN '{}' ELSE r.ruled_groups END,
-          notify_on_first_file = CASE WHEN ${own} OR r.notify_on_first_file = ANY(${addresses}::text[]) THEN NULL ELSE r.notify_on_first_file END,
-          notify_on_last_file = CASE WHEN ${own} OR r.notify_on_last_file = ANY(${addresses}::text[]) THEN NULL ELSE r.notify_on_last_file END
+          notify_on_first_file = CASE WHEN ${isOwn} OR r.notify_on_first_file = ANY(${quotaAddresses}::text[]) THEN NULL ELSE r.notify_on_first_file END,
+          notify_on_last_file = CASE WHEN ${isOwn} OR r.notify_on_last_file = ANY(${quotaAddresses}::text[]) THEN NULL ELSE r.notify_on_last_file END
         WHERE ${ofPerson(person)} RETURNING r.id`,
   );
   return rows.length;
@@ -243,11 +210,11 @@ async function forgetUses(tx: Transaction, { user }: Person): Promise<number> {
 }
 
 /** Mail that was not sent by then is not sent any more. */
-async function forgetLetters(tx: Transaction, { user, pseudonym, addresses }: Person): Promise<number> {
+async function forgetLetters(tx: Transaction, { user, pseudonym, quotaAddresses }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
           state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
-        WHERE n.recipient = ANY(${addresses}::text[])
+        WHERE n.recipient = ANY(${quotaAddresses}::text[])
           OR n.request_id IN (SELECT r.id FROM request r WHERE ${ownRequests(user)})
         RETURNING n.id`,
   );
