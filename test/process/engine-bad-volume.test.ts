@@ -147,6 +147,86 @@ test('what lies behind bad files is read once their volume is put back into serv
   expect(await readSuspensions(app)).toEqual([]);
 });
 
+const waitForFreeDrives = () =>
+  waitFor(
+    'the drives to be free',
+    async () => (await app.ctx.db.prisma.drive.count({ where: { volumeId: null } })) === 2,
+  );
+
+/** Puts the volume back into service whenever it is held, until the request is over. @returns how often */
+async function resumeUntilOver(volume: string, id: number): Promise<number> {
+  for (let times = 0; ; times++) {
+    const isOver = await waitFor(`request ${id} to be over, or its volume to be held`, async () => {
+      clock.advance(600);
+      await ring(app, 'recall');
+      if ((await viewRequest(app, id)).state === 'PARTIAL') return 'over';
+      return (await readSuspensions(app)).some(({ name }) => name === volume) && 'held';
+    });
+    if (isOver === 'over') return times;
+    await waitForFreeDrives();
+    await resume(app, 'VOLUME', volume);
+  }
+}
+
+test('a volume that is put back before anybody has mended it is held again, and none of its files is given up', async () => {
+  const files = Array.from({ length: 6 }, (_, n) => ({
+    path: `/hasty/${n}`,
+    volume: 'HASTY',
+    position: BigInt(n + 1),
+  }));
+  await addTaped(app.ctx, backend, files);
+  spoil(() => true);
+  const id = await makeRequest(app, { ...alice, patterns: '/hasty/' });
+  for (let round = 0; round < 5; round++) {
+    await waitForHold('HASTY');
+    await waitForFreeDrives();
+    expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
+    await resume(app, 'VOLUME', 'HASTY');
+  }
+  await waitForHold('HASTY');
+  await waitForFreeDrives();
+  Object.assign(backend, hooks);
+  await resume(app, 'VOLUME', 'HASTY');
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
+});
+
+test('what was tried before its volume was mended is read, also behind files that stay bad', async () => {
+  const files = Array.from({ length: 6 }, (_, n) => ({
+    path: `/mended/${n + 1}`,
+    volume: 'MENDED',
+    position: BigInt(n + 1),
+  }));
+  await addTaped(app.ctx, backend, files);
+  spoil(() => true);
+  const id = await makeRequest(app, { ...alice, patterns: '/mended/' });
+  await waitForHold('MENDED');
+  await waitForFreeDrives();
+  let bad = 0;
+  backend.onMount = async () => {
+    bad = 0;
+  };
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position > 3n && bad >= 3) await new Promise(() => {}); // until the hold has stopped it
+    if (position > 3n) return bytes;
+    bad++;
+    throw new TapeError('MEDIA', `no block at ${position}`);
+  };
+  await resume(app, 'VOLUME', 'MENDED');
+  expect(await resumeUntilOver('MENDED', id)).toBeLessThan(3);
+  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 3, filesFailed: 3 });
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('where nothing but bad files is left of a volume they fail for good, though it is held for them at first', async () => {
+  const files = Array.from({ length: 4 }, (_, n) => ({ path: `/only/${n}`, volume: 'ONLY', position: BigInt(n + 1) }));
+  await addTaped(app.ctx, backend, files);
+  spoil(() => true);
+  const id = await makeRequest(app, { ...alice, patterns: '/only/' });
+  expect(await resumeUntilOver('ONLY', id)).toBeGreaterThan(5);
+  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 0, filesFailed: 4 });
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
 test('one bad file that is asked for again and again does not take its volume out of service', async () => {
   await addTaped(app.ctx, backend, [{ path: '/again/1', volume: 'AGAIN' }]);
   spoil(() => true);

@@ -4,9 +4,11 @@
  */
 import type { Context } from '../../context.js';
 import { chargeDriveTime } from '../../operations/quotas/shares.js';
+import { noteDoubt } from '../../operations/recalls/doubts.js';
 import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import type { HeldLease } from './lease.js';
+import type { Verdict } from './volume-failures.js';
 
 /** None of its methods waits or throws; whoever uses it awaits `written`. */
 export class OutcomeWriter {
@@ -27,22 +29,25 @@ export class OutcomeWriter {
   }
 
   /**
-   * @param judge says why the volume is to be held, when it is; what was read of a file that an import has changed since
+   * @param judge says what that means for the volume; what was read of a file that an import has changed since
    *   is told as returned, since it says nothing of what the volume holds now
    */
-  report(
-    outcomes: readonly RecallOutcome[],
-    judge: (outcomes: readonly RecallOutcome[]) => string | undefined = () => undefined,
-  ): void {
+  report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => Verdict): void {
     this.append(async () => {
       const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
-      const holdReason = judge(
+      const verdict = judge?.(
         outcomes.map((outcome) =>
           superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
         ),
       );
-      if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, holdReason);
+      if (verdict) await this.follow(verdict);
     });
+  }
+
+  /** The doubt first: nobody puts the volume back into service without. */
+  private async follow({ holdReason, isDoubtful }: Verdict): Promise<void> {
+    if (isDoubtful !== undefined) await noteDoubt(this.ctx, this.volume, isDoubtful);
+    if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, holdReason);
   }
 
   /** Charges whoever wanted the files with the time that the drive has spent on them. */

@@ -27,6 +27,20 @@ const LIBRARY_SECONDS = { first: 1, most: 30 };
 /** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
 const MAX_BAD_FILES = 3;
 
+/**
+ * Tries of a file, each after its volume was put back into service, from which on it is what is bad, whatever else can be read there:
+ * where nothing but bad files is left of a volume, no other one would ever show that it is sound.
+ */
+const MOST_EARLIER_TRIES = 10;
+
+/** What recalls that have ended say of their volume. */
+export interface Verdict {
+  /** Why it is to be held, when it is. */
+  holdReason: string | undefined;
+  /** One file after another could not be read from it, and nothing since (true), or something was read again (false). */
+  isDoubtful: boolean | undefined;
+}
+
 /** What a mount that failed means for its volume. */
 export interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
@@ -43,6 +57,11 @@ export class VolumeFailures {
   private readonly pauses = new Map<string, string>();
   /** Files that failed one after another, each once. */
   private readonly badFiles = new Map<string, Set<bigint>>();
+  /** Volumes that this engine has held for these: the number of the batch that was read then. */
+  private readonly doubts = new Map<string, number>();
+  /** Volumes of which something was restored since they had been held: what was noted of the doubt. */
+  private readonly trusted = new Map<string, string>();
+  private batches = 0;
   /** Of volumes of which nothing could start: until when they are left alone, by the process's own clock. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
@@ -114,40 +133,60 @@ export class VolumeFailures {
   }
 
   /**
-   * A function that is told how the recalls of a batch end, and says why the volume is to be held, when it is. It judges
+   * A function that is told how the recalls of a batch end, and judges their volume. It judges
    * in the order in which the files were read: a good one is in place later than a bad one after it has failed.
    */
-  followReads(
-    volume: string,
-    batch: readonly RunningRecall[],
-  ): (outcomes: readonly RecallOutcome[]) => string | undefined {
+  followReads(volume: string, batch: readonly RunningRecall[]): (outcomes: readonly RecallOutcome[]) => Verdict {
+    const number = ++this.batches;
     const ended = new Map<bigint, RecallOutcome>();
     let next = 0;
     return (outcomes) => {
-      let reason: string | undefined;
+      const verdict: Verdict = { holdReason: undefined, isDoubtful: undefined };
       for (const outcome of outcomes) ended.set(outcome.fileId, outcome);
       for (; ; next++) {
         const recall = batch[next];
         const outcome = recall && ended.get(recall.fileId);
-        if (!outcome) return reason;
-        reason = this.noteRead(volume, recall, outcome) ?? reason;
+        if (!outcome) return verdict;
+        if (outcome.kind === 'restored' && this.noteRestored(volume, recall, number)) verdict.isDoubtful = false;
+        const holdReason = this.noteBad(volume, recall, outcome);
+        if (holdReason === undefined) continue;
+        this.doubts.set(volume, number);
+        Object.assign(verdict, { holdReason, isDoubtful: true });
       }
     };
   }
 
-  /**
-   * Only a file's first try counts: where some bad files lie among many good ones, the good ones are read by the time
-   * that the bad ones are all tried again, one after the other. Of those that failed before their volume was put back into
-   * service none counts again: they are what is bad, else nothing behind them would ever be read.
-   */
-  private noteRead(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
-    if (outcome.kind === 'restored') this.badFiles.delete(volume);
-    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA') return undefined;
-    if (recall.attempts + recall.earlierTries > 0) return undefined;
+  /** @returns whether that ends a doubt: what was read before it arose does not, however late it is in place */
+  private noteRestored(volume: string, recall: RunningRecall, batch: number): boolean {
+    this.badFiles.delete(volume);
+    const doubtedIn = this.doubts.get(volume);
+    const endsDoubt = doubtedIn === undefined ? recall.doubtedSince !== null : batch >= doubtedIn;
+    if (!endsDoubt) return false;
+    this.doubts.delete(volume);
+    if (recall.doubtedSince !== null) this.trusted.set(volume, recall.doubtedSince);
+    return true;
+  }
+
+  /** @returns why the volume is to be held, when it is */
+  private noteBad(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
+    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA' || !this.mayTell(volume, recall)) return undefined;
     const bad = (this.badFiles.get(volume) ?? new Set()).add(recall.fileId);
     this.badFiles.set(volume, bad);
     if (bad.size < MAX_BAD_FILES) return undefined;
     this.badFiles.delete(volume);
     return `${bad.size} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
+  }
+
+  /**
+   * Whether the volume is judged by the file, when it cannot be read. Only a file's first try counts: where some bad files lie among many
+   * good ones, the good ones are read by the time that the bad ones are all tried again, one after the other. So does the first one
+   * after the volume was put back into service, as long as nothing was restored from it since it was held: whatever was wrong with it may be
+   * wrong still. Once something was, they are what is bad, else nothing behind them would ever be read.
+   */
+  private mayTell(volume: string, { attempts, earlierTries, doubtedSince }: RunningRecall): boolean {
+    if (attempts > 0) return false;
+    if (earlierTries === 0) return true;
+    const isDoubtful = doubtedSince !== null && this.trusted.get(volume) !== doubtedSince;
+    return isDoubtful && earlierTries < MOST_EARLIER_TRIES;
   }
 }

@@ -121,8 +121,8 @@ class Visit {
 
   /** Returns when all is read; `writing` goes on, and ends the batch. */
   private async readBatch(mounted: MountedVolume, batch: Batch): Promise<void> {
-    const findHoldReason = this.options.failures.followReads(this.volume.volume, batch.recalls);
-    const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, findHoldReason);
+    const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
+    const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, judge);
     const readAt = performance.now();
     const work = { batch, report, budget: this.budget, disks: this.options.disks };
     const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);

@@ -6,6 +6,7 @@ import { sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
 import { isLeftAlone, isReadyBy, isServed, needsRoom } from '../conditions.js';
+import { isDoubted } from './doubts.js';
 
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL AND ${needsRoom})`;
 
@@ -62,7 +63,9 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 const PLANNED_FILES = 5000;
 
 /**
- * What waits on a volume, in order of position, each file once, under the user of the request that asked first.
+ * What waits on a volume, in order of position, each file once, under the user of the request that asked first. As long as it is in
+ * doubt whether anything of it can be read, only what was tried least: so that of many bad files none keeps those behind it from being
+ * tried, however often the volume is held for them.
  * @param users only what one of them waits for
  */
 export async function readVolumeQueue(
@@ -73,20 +76,27 @@ export async function readVolumeQueue(
     AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = q.id)`;
   // Recall by recall in the order of the index, so that the cost is that of the files planned, however long the queue is
   // and however wrongly PostgreSQL guesses its length just after a large request.
-  const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'>>(
-    sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
+  const tries = sql`c.attempts + c.earlier_tries`;
+  const isDoubtful = await isDoubted(ctx, queue.volumeId);
+  const order = isDoubtful ? sql`${tries}, c.position` : sql`c.position`;
+  const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'> & { tries: number }>(
+    sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority, ${tries} AS tries
         FROM recall c CROSS JOIN LATERAL (
           SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
           WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(${served}))
           ORDER BY h.priority DESC, h.request_id LIMIT 1
         ) w
         WHERE ${isReadyBy(ctx.now())} AND c.volume_id = ${queue.volumeId}
-        ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
+        ORDER BY ${order}, c.file_id LIMIT ${PLANNED_FILES}`,
   );
-  const fileIds = rows.map((row) => row.fileId);
-  const starts = await readStarts(ctx, queue.volumeId, fileIds);
+  const chosen = isDoubtful ? rows.filter((row) => row.tries === rows[0]?.tries) : rows;
+  const starts = await readStarts(
+    ctx,
+    queue.volumeId,
+    chosen.map(({ fileId }) => fileId),
+  );
   // also what an import has just moved elsewhere: whoever starts it sees that, and the queue has nothing left of it
-  return rows.map((row) => ({ ...row, start: starts.get(row.fileId) ?? 0n }));
+  return chosen.map(({ tries: _tries, ...recall }) => ({ ...recall, start: starts.get(recall.fileId) ?? 0n }));
 }
 
 /** A statement of its own: joined with the queue, it is a product of both whenever PostgreSQL takes the queue for short. */

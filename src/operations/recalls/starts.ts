@@ -27,6 +27,8 @@ export interface RunningRecall extends FileAttributes {
   attempts: number;
   /** Tries before its volume was put back into service, or somebody asked for it again. */
   earlierTries: number;
+  /** Of its volume: see doubts.ts. */
+  doubtedSince: string | null;
   diskId: number;
   mountpoint: string;
 }
@@ -129,7 +131,7 @@ async function lockWaiting(
   const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
   const rows = await tx.query<WaitingRecall>(
     sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts,
-          c.earlier_tries AS "earlierTries", f.stage,
+          c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
