@@ -139,3 +139,94 @@ test('files that a request may not have are not said to be left out of it', asyn
   await add('shut', names(20));
   expect(await tell()).toEqual({ filesRefused: NOTED, hasMoreLeftOut: true });
 });
+
+test('a file that fits nowhere keeps nothing out for which there is room', async () => {
+  await addQuota(app.ctx, 'stuck', 100n);
+  for (const pattern of ['/stuck-large/', '/stuck/']) await createRequest(app.ctx, { quota: 'stuck', pattern });
+  await add('stuck-large', ['one'], 500n);
+  await add('stuck', names(10), 20n);
+  expect(await look('stuck')).toEqual({ held: 5, noted: NOTED, more: 1, used: 100n });
+  await addQuota(app.ctx, 'stuck', 400n);
+  await add('stuck', names(5, 'n'), 1n);
+  expect(await look('stuck')).toEqual({ held: 10, noted: NOTED, more: 1, used: 105n });
+  await joinAll();
+  expect(await look('stuck')).toEqual({ held: 11, noted: NOTED, more: 0, used: 125n });
+  // of one import, the large one is the first
+  await importRows(app.ctx, [
+    buildRow({ path: '/stuck/a', size: 500n }),
+    buildRow({ path: '/stuck/b', size: 3n, line: 2 }),
+    buildRow({ path: '/stuck/c', size: 2n, line: 3 }),
+  ]);
+  await joinAll();
+  expect(await look('stuck')).toEqual({ held: 13, noted: NOTED, more: 1, used: 130n });
+  expect(await joinAll()).toBe(0);
+});
+
+/** Numbers from 0 to below 1, the same for the same seed. */
+function createRandom(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+/** What is in no request that it matches, and is not noted, though there is room for it. */
+async function readMissed(user: string) {
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT r.id, f.path, f.size FROM request r JOIN quota q ON q.id = r.quota_id JOIN tape_file f ON strpos(f.path, r.pattern) > 0
+     WHERE q."user" = $1 AND q.used + f.size <= q.size AND (r.files_total < r.max_files) IS NOT FALSE
+       AND (r.bytes_total + f.size <= r.max_bytes) IS NOT FALSE
+       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)
+       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)`,
+    [user],
+  );
+  return rows;
+}
+
+async function isCharged(user: string): Promise<boolean> {
+  const { rows } = await app.ctx.db.pool.query<{ right: boolean }>(
+    `SELECT q.used = (SELECT coalesce(sum(h.size), 0) FROM hold h JOIN request r ON r.id = h.request_id WHERE r.quota_id = q.id) AS right
+     FROM quota q WHERE q."user" = $1`,
+    [user],
+  );
+  return rows[0]?.right === true;
+}
+
+test.each([1, 2, 3])('whatever comes, nothing that has room stays out without being noted (seed %i)', async (seed) => {
+  const random = createRandom(seed);
+  const pick = <T>(...from: T[]): T => from[Math.floor(random() * from.length)] as T;
+  const user = `rnd${seed}`;
+  await addQuota(app.ctx, user, 30n);
+  const patterns = ['/a/', '/1/', '/', '/b/2'].map((end) => `/rnd${seed}${end}`);
+  patterns[1] = `${seed}/a/1`; // over those of others as well
+  const ids: number[] = [];
+  for (const pattern of patterns) ids.push(await createRequest(app.ctx, { quota: user, pattern }));
+  for (let step = 0; step < 25; step++) {
+    const what = random();
+    if (what < 0.6) {
+      const sizes = Array.from({ length: 1 + Math.floor(random() * 9) }, () => pick(0n, 1n, 1n, 2n, 5n, 9n, 200n));
+      const rows = sizes.map((size, n) => ({
+        path: `/rnd${seed}/${pick('a', 'b')}/${pick(0, 1, 2)}/${random()}`,
+        size,
+        line: n + 1,
+      }));
+      await importRows(app.ctx, rows.map(buildRow));
+    } else if (what < 0.8) await addQuota(app.ctx, user, BigInt(Math.floor(random() * 120)));
+    else
+      await updateRequest(app.ctx, {
+        id: pick(...ids),
+        ...pick({ maxFiles: 12 }, { maxFiles: null }, { maxBytes: 40n }, { maxBytes: null }),
+      });
+    if (random() < 0.6) continue;
+    await joinAll();
+    expect(await readMissed(user)).toEqual([]);
+    expect(await isCharged(user)).toBe(true);
+  }
+  for (const id of ids) await updateRequest(app.ctx, { id, maxFiles: null, maxBytes: null });
+  await addQuota(app.ctx, user, 10n ** 9n);
+  await joinAll();
+  expect(await readMissed(user)).toEqual([]);
+  expect(await look(user)).toMatchObject({ noted: 0, more: 0 });
+  expect(await isCharged(user)).toBe(true);
+});

@@ -61,7 +61,7 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
   }
   if (request.pattern === '') return;
   if (request.leftOutSize !== null) {
-    checkLeftOut(facts, index, { ...request, size: request.leftOutSize }, report);
+    checkLeftOut(facts, { ...request, size: request.leftOutSize }, report);
     return;
   }
   for (const { path } of facts.files) {
@@ -71,14 +71,10 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
   }
 }
 
-/** What was left out without being noted is looked for when there is room, and nothing that is noted goes before it. */
-function checkLeftOut(facts: Facts, index: Index, request: RequestFact & { size: bigint }, report: Report): void {
+/** What was left out without being noted is looked for when there is room, whatever is noted and has none. */
+function checkLeftOut(facts: Facts, request: RequestFact & { size: bigint }, report: Report): void {
   const quota = facts.quotas.find(({ user }) => user === request.user);
-  const goesBefore = facts.awaited.some(({ requestId, reason }) => {
-    const other = index.requests.get(requestId);
-    return reason === 'QUOTA_FULL' && other?.user === request.user && isLive(other);
-  });
-  if (!quota || goesBefore || quota.used + request.size > quota.size || !isWithinLimits(request, request)) return;
+  if (!quota || quota.used + request.size > quota.size || !isWithinLimits(request, request)) return;
   report(
     'join-missed',
     `request ${request.id} was left out of files of ${request.size} bytes, for which there is room`,

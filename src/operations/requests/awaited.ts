@@ -5,10 +5,9 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, lockRequests } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { isAllowedIn } from '../access/paths.js';
 import { isLive } from '../conditions.js';
-import { likeSubstring } from '../match.js';
 import { joinFiles } from './joins.js';
+import { unnotedFiles } from './left-out.js';
 import { mostFiles } from './limits.js';
 
 /**
@@ -39,41 +38,33 @@ export async function joinAwaited(ctx: Context): Promise<void> {
   for (const request of rows) await transaction(ctx.db.pool, 'joinAwaited', (tx) => joinUnnoted(ctx, tx, request));
 }
 
-/** Standing requests with room for what was left out of them without being noted, of quotas where nothing that is noted goes before it. */
+/** Standing requests with room for what was left out of them without being noted. What is noted has gone before, as far as it has room. */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.left_out_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.left_out_size <= q.size
     AND r.files_total < ${mostFiles(ctx)} AND (r.bytes_total + r.left_out_size <= r.max_bytes) IS NOT FALSE
-    AND NOT EXISTS (SELECT FROM request r JOIN awaited_path a ON a.request_id = r.id AND a.reason = 'QUOTA_FULL'
-      WHERE r.quota_id = q.id AND ${isLive})
   ORDER BY r.id`;
 
 /** Files that are looked for together. */
 const SEARCHED = 10_000;
 
-async function joinUnnoted(
-  ctx: Context,
-  tx: Transaction,
-  { id, pattern }: { id: number; pattern: string },
-): Promise<void> {
+/** Each time something joins, or the size says that there is no room for anything. */
+async function joinUnnoted(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
+  const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
-  await lockRequests(tx, sql`r.id = ${id}`);
+  await lockRequests(tx, which);
+  // what alone is too large keeps nothing else out
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
-        SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM tape_file f JOIN request r ON r.id = ${id}
-        WHERE f.path LIKE ${likeSubstring(pattern)} AND ${isAllowedIn('REQUEST')}
-          AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
-          AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)
+        SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unnotedFiles(request)}
+          AND q.used + f.size <= q.size AND (r.bytes_total + f.size <= r.max_bytes) IS NOT FALSE
         ORDER BY f.path LIMIT ${SEARCHED + 1}`,
   );
-  // before they join: what stays out then, and is not noted, says so again
+  await joinFiles(ctx, tx, sql`SELECT id FROM matching WHERE n <= ${SEARCHED}`, { isNew: true, which });
   await tx.query(
-    sql`UPDATE request r SET left_out_size = (SELECT size FROM matching WHERE n > ${SEARCHED}) WHERE r.id = ${id}`,
+    sql`UPDATE request r SET left_out_size = coalesce((SELECT size FROM matching WHERE n > ${SEARCHED}),
+          (SELECT min(f.size) FROM ${unnotedFiles(request)})) WHERE ${which}`,
   );
-  await joinFiles(ctx, tx, sql`SELECT id FROM matching WHERE n <= ${SEARCHED}`, {
-    isNew: true,
-    which: sql`r.id = ${id}`,
-  });
 }
 
 async function joinNoted(ctx: Context): Promise<void> {

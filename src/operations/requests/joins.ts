@@ -52,7 +52,7 @@ export async function findJoining(
   // where it passes over what the request may not have, it has to be looked what it may
   const byPattern = sql`
     UNION ALL
-    SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
+    SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.left_out_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
     FROM ${isMatched ? matched : sql`request r JOIN tape_file f ON f.id IN (${files}) AND strpos(f.path, r.pattern) > 0`}
     WHERE r.pattern <> '' AND ${isStanding} AND (${isOver} OR (${isAllowed}
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)

@@ -1,13 +1,16 @@
 /**
  * How much is noted of what patterns are left out of. A user may have thousands of patterns, and an import thousands of files that are in
  * all of them: to note each that finds no room would be millions of rows, while nobody else makes a request. So of a user's requests
- * so many paths are noted (`LEFT_OUT_PATHS`), and of a request from which more was left out there is only one file's size (`left_out_size`).
- * Imports pass such a request over; when there is room for a file of that size it is searched for by its pattern (awaited.ts).
+ * so many paths are noted (`LEFT_OUT_PATHS`), and of a request from which more was left out there is only the size of the smallest that is
+ * known (`left_out_size`). What an import brings for such a request joins as far as there is room, and the rest of it costs no row; when there is
+ * room for that size, the request is searched for by its pattern (awaited.ts), whatever waits before it and has none.
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
+import { isAllowedIn } from '../access/paths.js';
 import { isLive } from '../conditions.js';
+import { likeSubstring } from '../match.js';
 import type { Pattern } from './pattern-set.js';
 
 /** A pattern with what its request may still take: numbers of files and of bytes, Infinity where nothing bounds it. */
@@ -17,6 +20,8 @@ export interface Standing extends Pattern {
   room: number;
   files: number;
   bytes: number;
+  /** Size of the smallest file that is known to be left out without being noted; Infinity where none is. */
+  leftOut: number;
 }
 
 /** Of the quota `q`: paths of its live requests that are noted as left out; nobody counts further than to the bound. */
@@ -80,7 +85,7 @@ export class Rooms {
 export async function markPassedOver(tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
-        UPDATE request r SET left_out_size = o.size FROM over o WHERE o.request_id = r.id AND ${isLive}`,
+        UPDATE request r SET left_out_size = least(r.left_out_size, o.size) FROM over o WHERE o.request_id = r.id AND ${isLive}`,
   );
 }
 
@@ -95,9 +100,16 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
        FROM joining WHERE is_matched AND NOT is_taken
      ), over AS (
        DELETE FROM joining j USING ranked t JOIN free e ON e.id = t.quota_id
-       WHERE t.n > e.paths AND j.request_id = t.request_id AND j.file_id = t.file_id RETURNING j.request_id, j.path, j.size
+       WHERE t.n > e.paths AND j.request_id = t.request_id AND j.file_id = t.file_id RETURNING j.request_id, j.size
      )
-     UPDATE request r SET left_out_size = o.size
-     FROM (SELECT DISTINCT ON (request_id) request_id, size FROM over ORDER BY request_id, path) o WHERE o.request_id = r.id`,
+     UPDATE request r SET left_out_size = least(r.left_out_size, o.size)
+     FROM (SELECT request_id, min(size) AS size FROM over GROUP BY request_id) o WHERE o.request_id = r.id`,
   );
 }
+
+/** What the request `r` of a pattern, with its quota `q`, neither has, nor has let go, nor has noted as left out: the files `f`. */
+export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
+  JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
+  WHERE f.path LIKE ${likeSubstring(pattern)} AND ${isAllowedIn('REQUEST')}
+    AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
+    AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;

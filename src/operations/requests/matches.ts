@@ -18,19 +18,26 @@ const BREATH_MS = 20;
 
 /**
  * Makes the temporary table `matched`, of requests and the files that their patterns are in: those that may join, as many more as may be
- * noted as left out, and of each request that has more than that one which `is_over`.
+ * noted as left out, and of each request that has more than that a small one which `is_over`, unless a smaller one is known.
  * @param files a query that gives the ids of the files
  * @param isStanding a condition on the request `r`
  */
 export async function findMatched(ctx: Context, tx: Transaction, files: Sql, isStanding: Sql): Promise<void> {
   await tx.query(sql`CREATE TEMP TABLE matched (request_id int, file_id bigint, is_over boolean) ON COMMIT DROP`);
   const rooms = new Rooms(ctx, tx);
+  const [smallest] = await tx.query<{ size: bigint | null }>(
+    sql`SELECT min(f.size) AS size FROM tape_file f WHERE f.id IN (${files})`,
+  );
+  const least = sql`${smallest?.size ?? null}::bigint`;
+  // what has left out more than is noted is passed over where nothing has room, or tells more than is known
+  const isOpen = sql`(r.left_out_size IS NULL OR ${least} < r.left_out_size OR q.used + ${least} <= q.size)`;
   for (let after = 0; ; ) {
     const patterns = await tx.query<Standing>(
       sql`SELECT r.id, r.pattern, r.quota_id AS "quotaId", (q.size - q.used)::float8 AS room,
-            (${mostFiles(ctx)} - r.files_total)::float8 AS files, coalesce(r.max_bytes - r.bytes_total, 'infinity'::float8) AS bytes
+            (${mostFiles(ctx)} - r.files_total)::float8 AS files, coalesce(r.max_bytes - r.bytes_total, 'infinity'::float8) AS bytes,
+            coalesce(r.left_out_size, 'infinity'::float8) AS "leftOut"
           FROM request r JOIN quota q ON q.id = r.quota_id
-          WHERE r.pattern <> '' AND r.left_out_size IS NULL AND ${isStanding} AND r.id > ${after} ORDER BY r.id LIMIT ${GROUP}`,
+          WHERE r.pattern <> '' AND ${isOpen} AND ${isStanding} AND r.id > ${after} ORDER BY r.id LIMIT ${GROUP}`,
     );
     if (patterns.length > 0) await matchFiles(tx, files, patterns, rooms);
     if (patterns.length < GROUP) break;
@@ -74,18 +81,25 @@ async function matchFiles(tx: Transaction, files: Sql, patterns: readonly Standi
       for (const { id, path } of matches) {
         const pattern = standing.get(id);
         const file = page[path] as NewFile;
-        if (!pattern) continue;
+        if (!pattern) {
+          found.leave(id, file);
+          continue;
+        }
         let takes = rooms.take(pattern, file.size);
         if (takes === undefined) {
           await rooms.look(pattern);
           takes = rooms.take(pattern, file.size);
         }
-        if (!takes) standing.delete(id);
-        found.add(id, file.id, !takes);
+        if (takes) found.add(id, file.id);
+        else {
+          standing.delete(id);
+          found.leave(id, file, pattern.leftOut);
+        }
       }
       if (found.isLarge) await found.store();
       await breath();
     }
+    found.endPage();
     if (standing.size < before) set = await buildSet(standing.values());
     isMore = page.length === PAGE;
   }
@@ -103,6 +117,7 @@ interface NewFile {
 class Found {
   private readonly tx: Transaction;
   private rows: { requestId: number; fileId: bigint; isOver: boolean }[] = [];
+  private readonly left = new Map<number, { size: number; id: bigint | undefined }>();
 
   constructor(tx: Transaction) {
     this.tx = tx;
@@ -112,8 +127,21 @@ class Found {
     return this.rows.length >= BATCH;
   }
 
-  add(requestId: number, fileId: bigint, isOver: boolean): void {
-    this.rows.push({ requestId, fileId, isOver });
+  add(requestId: number, fileId: bigint): void {
+    this.rows.push({ requestId, fileId, isOver: false });
+  }
+
+  /** Of what a request is left out of, the smallest of a page. @param known the size of one that is known before; given for the first of them */
+  leave(requestId: number, { id, size }: NewFile, known?: number): void {
+    const left = this.left.get(requestId) ?? { size: known ?? 0, id: undefined };
+    this.left.set(requestId, size < left.size ? { size, id } : left);
+  }
+
+  endPage(): void {
+    for (const [requestId, { id }] of this.left) {
+      if (id !== undefined) this.rows.push({ requestId, fileId: id, isOver: true });
+    }
+    this.left.clear();
   }
 
   async store(): Promise<void> {
