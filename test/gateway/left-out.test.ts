@@ -162,6 +162,37 @@ test('a file that fits nowhere keeps nothing out for which there is room', async
   expect(await joinAll()).toBe(0);
 });
 
+test('what is released by a match stays out, also what was not noted as left out', async () => {
+  await addQuota(app.ctx, 'let', 100n);
+  const id = await createRequest(app.ctx, { quota: 'let', pattern: '/let/' });
+  const tell = async () =>
+    (await askData<{ request: object }>(app, `{ request(id: ${id}) { filesTotal filesReleased hasMoreLeftOut } }`))
+      .request;
+  const release = async (match: string) => {
+    const query = `mutation { releaseFiles(input: { id: ${id}, match: "${match}" }) { ... on Request { filesReleased } ... on Failure { message } } }`;
+    return (await askData<{ releaseFiles: object }>(app, query)).releaseFiles;
+  };
+  await add('let', names(12), 20n);
+  await add('let', ['g1', 'g2', 'h1'], 20n);
+  expect(await look('let')).toEqual({ held: 5, noted: NOTED, more: 1, used: 100n });
+  expect(await release('/let/h')).toEqual({ filesReleased: 1 });
+  expect(await tell()).toEqual({ filesTotal: 5, filesReleased: 1, hasMoreLeftOut: true });
+  expect(await release('/let/f')).toEqual({ filesReleased: 13 });
+  expect(await tell()).toEqual({ filesTotal: 0, filesReleased: 13, hasMoreLeftOut: true });
+  await joinAll();
+  expect(await tell()).toEqual({ filesTotal: 2, filesReleased: 13, hasMoreLeftOut: false });
+  await add('let', ['f-new'], 20n);
+  const after = { filesTotal: 3, filesReleased: 13, hasMoreLeftOut: false };
+  expect(await tell()).toEqual(after);
+  expect(await look('let')).toMatchObject({ noted: 0, used: 60n });
+  await cancelRequest(app.ctx, id);
+  await addQuota(app.ctx, 'let', 1000n);
+  await updateRequest(app.ctx, { id, retention: '2100-01-01' });
+  await joinAll();
+  expect(await tell()).toEqual(after);
+  expect(await release('/let/none')).toEqual({ message: expect.stringContaining('is in no path of request') });
+});
+
 /** Numbers from 0 to below 1, the same for the same seed. */
 function createRandom(seed: number): () => number {
   let state = seed;

@@ -7,7 +7,7 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
 import { joinFiles } from './joins.js';
-import { unnotedFiles } from './left-out.js';
+import { smallestUnnoted, unnotedFiles } from './left-out.js';
 import { mostFiles } from './limits.js';
 
 /**
@@ -63,7 +63,7 @@ async function joinUnnoted(ctx: Context, tx: Transaction, request: { id: number;
   await joinFiles(ctx, tx, sql`SELECT id FROM matching WHERE n <= ${SEARCHED}`, { isNew: true, which });
   await tx.query(
     sql`UPDATE request r SET left_out_size = coalesce((SELECT size FROM matching WHERE n > ${SEARCHED}),
-          (SELECT min(f.size) FROM ${unnotedFiles(request)})) WHERE ${which}`,
+          ${smallestUnnoted(request)}) WHERE ${which}`,
   );
 }
 

@@ -113,3 +113,34 @@ export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): 
   WHERE f.path LIKE ${likeSubstring(pattern)} AND ${isAllowedIn('REQUEST')}
     AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
     AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
+
+/** Bytes; nothing where no file is left out without being noted. */
+export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =>
+  sql`(SELECT min(f.size) FROM ${unnotedFiles(request)})`;
+
+/**
+ * Those that have the match in their path leave released holds, which keep a pattern from taking them later. The request is locked.
+ * @returns how many
+ */
+export async function keepUnnotedOut(
+  tx: Transaction,
+  request: { id: number; pattern: string; leftOutSize: bigint | null },
+  match: string,
+): Promise<number> {
+  const { id, leftOutSize } = request;
+  if (leftOutSize === null) return 0;
+  const [kept] = await tx.query<{ files: number }>(
+    sql`WITH unnoted AS MATERIALIZED (
+       SELECT f.id, f.path, f.size FROM ${unnotedFiles(request)} AND strpos(f.path, ${match}) > 0
+     ), last AS MATERIALIZED (
+       SELECT greatest((SELECT coalesce(max(ordinal), 0) FROM hold WHERE request_id = ${id}),
+         (SELECT coalesce(max(ordinal), 0) FROM awaited_path WHERE request_id = ${id})) AS ordinal
+     ), kept AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size, state)
+       SELECT ${id}, u.id, l.ordinal + row_number() OVER (ORDER BY u.path), u.size, 'RELEASED' FROM unnoted u CROSS JOIN last l
+       RETURNING file_id
+     ) SELECT count(*)::int AS files FROM kept`,
+  );
+  await tx.query(sql`UPDATE request SET left_out_size = ${smallestUnnoted(request)} WHERE id = ${id}`);
+  return kept?.files ?? 0;
+}

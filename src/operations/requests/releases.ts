@@ -10,6 +10,7 @@ import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern } from '../input.js';
 import { refund } from '../quotas/charges.js';
 import { dropRecalls } from './ends.js';
+import { keepUnnotedOut } from './left-out.js';
 import { advanceRequests, recountRequests } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
@@ -23,7 +24,7 @@ export interface ReleaseFilesInput {
 
 /**
  * Lets files of a request go: those that are on disk, those that it waits for, those that have failed, and paths that it
- * has no file for. None of them joins it again, also not when it is revived. What is left decides its state: it is
+ * has no file for; by a match also what was left out of it without being noted. None of them joins it again, also not when it is revived. What is left decides its state: it is
  * complete when all of that is on disk, and with no file left as well.
  *
  * Releasing a file twice changes nothing, and neither does releasing files of a request that has ended. A path that the
@@ -43,11 +44,13 @@ async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Prom
   const choice = checkChoice(input);
   await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
     const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
+    const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
+    const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
     await chooseFiles(tx, request, choice);
-    if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) return;
+    if (isOver) return;
     const held = await letGoHolds(tx, request.id);
     const dropped = await dropAwaited(tx, request.id);
-    if (held.files + dropped.paths === 0) return;
+    if (held.files + dropped.paths + keptOut === 0) return;
     await refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
     await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
     await tx.query(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);

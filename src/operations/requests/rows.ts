@@ -20,6 +20,8 @@ export interface LockedRequest extends Limits {
   last: string | null;
   state: RequestState;
   form: RequestForm;
+  /** Null where nothing was left out without being noted (left-out.ts). */
+  leftOutSize: bigint | null;
   quotaId: number;
   user: string;
   /** The caller's name; null where nobody noted it. */
@@ -52,7 +54,7 @@ export async function lockOwnRequest(
 export async function lockRequest(tx: Transaction, id: number, isVisible = sql`true`): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, q.id AS "quotaId", q."user", r.made_by AS "madeBy",
+          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
           r.bytes_total AS "bytesTotal"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisible} ${locking.request}`,
   );
