@@ -44,6 +44,8 @@ export const limitRows = {
   awaitedPaths: ['AWAITED_PATHS', 1, MOST, 10_000_000],
   /** Of a user's requests: paths of what is left out of them for want of room, which each import may add to. */
   leftOutPaths: ['LEFT_OUT_PATHS', 1, MOST, 100_000],
+  /** Files that join a user's requests by their patterns while an import has the catalogue; the others join after it. */
+  importJoins: ['IMPORT_JOINS', 1, MOST, 100_000],
   /** What a gateway waits for of the database, but for what is long by its nature (`longTransactions` in database/transaction.ts). */
   statementSeconds: ['STATEMENT_SECONDS', 1, 86_400, 300],
   /** Fields within each other, and in all; what they may cost is in graphql/README.md. */

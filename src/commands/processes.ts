@@ -69,6 +69,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS, LEFT_OUT_PATHS
                                              what a user may have at once: requests, those by a pattern, unknown paths, and
                                              paths noted as left out
+  IMPORT_JOINS                               how many files join a user's requests within an import; the rest joins after it
   STATEMENT_SECONDS                          how long a question to the database may take
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have

@@ -4,6 +4,9 @@
  * so many paths are noted (`LEFT_OUT_PATHS`), and of a request from which more was left out there is only the size of the smallest that is
  * known (`left_out_size`). What an import brings for such a request joins as far as there is room, and the rest of it costs no row; when there is
  * room for that size, the request is searched for by its pattern (awaited.ts), whatever waits before it and has none.
+ *
+ * What does find room is as many rows. So an import lets join so many files of a user's requests (`IMPORT_JOINS`), and the rest joins after it in
+ * the same way, in steps that keep nobody from making requests.
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -37,6 +40,8 @@ interface Quota {
   room: number;
   /** Paths that may be noted; undefined while nobody had to know. */
   paths: number | undefined;
+  /** How many files may still join now; once there is one more, nothing that follows is looked at. */
+  joins: number;
 }
 
 /**
@@ -55,11 +60,15 @@ export class Rooms {
 
   /** @returns whether the match is worth to be stored; undefined where `look` has to be called first */
   take(standing: Standing, size: number): boolean | undefined {
-    const quota = this.quotas.get(standing.quotaId) ?? { room: standing.room, paths: undefined };
+    const { importJoins: joins } = this.ctx.config.limits;
+    const quota = this.quotas.get(standing.quotaId) ?? { room: standing.room, paths: undefined, joins };
     this.quotas.set(standing.quotaId, quota);
+    if (quota.joins < 0) return false;
     const isWithin = standing.files >= 1 && standing.bytes >= size;
     // what has no bytes is bounded by no quota
     if (isWithin && size > 0 && quota.room >= size) {
+      quota.joins -= 1;
+      if (quota.joins < 0) return false;
       quota.room -= size;
       standing.files -= 1;
       standing.bytes -= size;
