@@ -141,6 +141,7 @@ export class Client {
     const token = { 'X-GraphQL-Event-Stream-Token': reserved.text, ...input.shown };
     const open = () => at('GET', '/graphql/stream', { ...own, Accept: 'text/event-stream' });
     const streams = input.opens === 'first' ? [open()] : [];
+    for (const stream of streams) stream.catch(() => {}); // another failure may be told before it
     const answers = input.operations.map(({ body }) =>
       at('POST', '/graphql/stream', { ...token, 'Content-Type': 'application/json', Accept: 'application/json' }, body),
     );
