@@ -209,6 +209,7 @@ const BODY_MS = 300_000;
 function awaitBody(server: Server, req: IncomingMessage, res: ServerResponse): void {
   if (isImport(req)) return;
   if (CONTINUE.test(req.headers.expect ?? '')) res.writeContinue();
+  if (!hasBody(req)) return; // nobody reads what is not there, so that its end would never come
   const late = setTimeout(() => {
     // as Node would say it
     server.emit(
@@ -220,6 +221,11 @@ function awaitBody(server: Server, req: IncomingMessage, res: ServerResponse): v
   const stop = () => clearTimeout(late);
   req.once('end', stop);
   res.once('close', stop);
+}
+
+/** As the header announces it (RFC 9112, 6.3). */
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
 }
 
 const CONTINUE = /^\s*100-continue\s*$/i;
@@ -235,7 +241,7 @@ async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       awaitBody(server, req, res);
-      boundRest(req, res, limits.bodySeconds);
+      if (hasBody(req)) boundRest(req, res, limits.bodySeconds);
       app(req, res);
     });
     const server = create(answer);

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import type { LeastPace } from '../../src/database/reader-pace.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -78,6 +78,22 @@ test('however many readers of long lists stand still, what is short is answered,
   ]);
   for (const response of open.splice(0)) response.destroy();
   expect((await read<{ count: number }>(app, '/files')).count).toBe(FILES + 3);
+});
+
+test('a list may be read for longer than a body may take to come', async () => {
+  const late: (() => void)[] = [];
+  const native = globalThis.setTimeout;
+  const spy = vi.spyOn(globalThis, 'setTimeout').mockImplementation(((run: () => void, ms?: number, ...given: []) => {
+    if (ms === 300_000) late.push(run);
+    return native(run, ms, ...given);
+  }) as typeof setTimeout);
+  try {
+    const list = await beginList(app);
+    for (const run of late) run();
+    expect(JSON.parse(await text(list))[0].count).toBe(FILES + 3);
+  } finally {
+    spy.mockRestore();
+  }
 });
 
 test('one who stalls all lists that it gets leaves places for others, and is told that it has its share', async () => {
