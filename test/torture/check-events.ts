@@ -10,13 +10,20 @@ export function checkEvents(facts: Facts, index: Index, report: Report): void {
   for (const request of facts.requests) {
     const events = progress.get(request.id) ?? [];
     const mine = taken.filter((event) => event.requestIds.includes(request.id));
-    checkProgress(request.id, events, { taken: mine, revivals: facts.outside.revivals.get(request.id) ?? 0 }, report);
+    const revivals = facts.outside.revivals.get(request.id) ?? 0;
+    checkProgress(request.id, events, { taken: mine, revivals, moved: countMoved(request.id, facts, index) }, report);
     checkLastProgress(request, events, report);
   }
   for (const [fileId, events] of groupBy(facts.stageEvents, (event) => event.fileId)) {
     checkChain(fileId, events, index, report);
   }
   for (const { id } of facts.unnumbered) report('event-unnumbered', `nobody is told of the event with the id ${id}`);
+}
+
+/** How often files of a request were given another place on tape: what had failed at the one before waits again. */
+function countMoved(requestId: number, { outside }: Facts, index: Index): number {
+  const paths = (index.holdsOf.get(requestId) ?? []).map(({ fileId }) => index.files.get(fileId)?.path ?? '');
+  return paths.reduce((sum, path) => sum + (outside.versions.get(path)?.length ?? 0), 0);
 }
 
 /** The primary copy was taken away, or the copy is that of an older version, or of a file that was touched and has gone. */
@@ -29,16 +36,16 @@ function isTaken({ from, to, fileId }: StageEventFact, facts: Facts, index: Inde
 /**
  * What is on disk or has failed grows within one life of a request. A life ends with EXPIRED or CANCELLED, or in one step
  * with its revival, when nobody had noticed its end. A file may leave only with its copy (`taken`), or when the request lets
- * it go, and has as many files less.
+ * it go, and has as many files less; and one that has failed waits again when it is `moved`.
  */
 function checkProgress(
   requestId: number,
   events: readonly ProgressEventFact[],
-  excuse: { taken: readonly StageEventFact[]; revivals: number },
+  excuse: { taken: readonly StageEventFact[]; revivals: number; moved: number },
   report: Report,
 ): void {
   let before: ProgressEventFact | undefined;
-  let revivals = excuse.revivals;
+  let { revivals, moved } = excuse;
   for (const event of events) {
     const last = before;
     before = event;
@@ -46,6 +53,11 @@ function checkProgress(
     const letGo = Math.max(last.filesTotal - event.filesTotal, 0);
     if (doneIn(event) >= doneIn(last) - letGo) continue;
     if (excuse.taken.some(({ id }) => id > last.id && id < event.id)) continue;
+    const again = last.filesFailed - event.filesFailed;
+    if (event.filesOnDisk >= last.filesOnDisk - letGo && again <= moved) {
+      moved -= again;
+      continue;
+    }
     if (revivals-- > 0) continue;
     const step = `from ${doneIn(last)} files (event ${last.id}) to ${doneIn(event)} (event ${event.id})`;
     report('progress-back', `the progress of request ${requestId} goes back ${step}`);

@@ -735,6 +735,25 @@ test('a settled system has no violation', async () => {
   expect(found).toEqual([]);
 });
 
+test.each([
+  ['waits again where it was moved', true, []],
+  ['stays so where it was not', false, ['progress-back']],
+])('what has failed %s', async (_what, isMoved, kinds) => {
+  const found = await findPlanted(async ({ run, tell, outside }) => {
+    const { rows } = (await run(
+      `SELECT f.path FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = ${ids.partial} AND h.state = 'FAILED'`,
+    )) as { rows: { path: string }[] };
+    const place = { volume: 'V00001', position: 1n, sha256: '0'.repeat(64) };
+    if (isMoved) outside.versions = new Map([[rows[0]?.path ?? '', [place]]]);
+    const set = (values: string) => run(`UPDATE request SET ${values} WHERE id = ${ids.partial}`);
+    await set(`state = 'QUEUED', files_failed = files_failed - 1`);
+    await tell(ids.partial);
+    await set(`state = 'PARTIAL', files_failed = files_failed + 1`);
+    await tell(ids.partial);
+  });
+  expect(found).toEqual(kinds);
+});
+
 test.each(faults)('%s is found, and nothing else, when %s', async (kind, _what, plant) => {
   expect(await findPlanted(plant)).toEqual([kind]);
 });
