@@ -24,6 +24,7 @@ interface Bench {
 /** In the order in which the table has them. */
 const benches: readonly Bench[] = [
   { name: 'callers', small: { SECONDS: '2', ROUNDS: '3' } },
+  { name: 'requests', small: { SECONDS: '2', ROUNDS: '3' } },
   { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
   { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
 ];

@@ -4,29 +4,30 @@ import type { Context } from '../src/context.js';
 import { InvalidInputError } from '../src/errors.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { listRequests, type RequestRow, streamRequestPaths } from '../src/operations/requests/lists.js';
-import { getRequest, parseRequestId } from '../src/operations/requests/rows.js';
+import { parseRequestId } from '../src/operations/requests/rows.js';
 import { updateRequest } from '../src/operations/requests/update.js';
+import { getRequestWithPaths } from '../src/operations/requests/with-paths.js';
 import { filesField, quotaField, readFields, stringField } from './body.js';
-import { send, sendList } from './respond.js';
+import { send, sendList, sendText } from './respond.js';
 
 export async function getOne(ctx: Context, req: Request, res: Response): Promise<void> {
-  const request = await getRequest(ctx, parseRequestId(String(req.params.id)), { include: { quota: true } });
-  const { quota } = request as typeof request & { quota: { user: string } };
-  await streamRequestPaths(ctx, request.id, async (pages) => {
-    const fields = {
-      id: request.id,
-      quota: quota.user,
-      retention: request.retention,
-      request_date: request.requestDate,
-      request_patterns: request.pattern,
-      notify_on_first_file: request.notifyOnFirstFile,
-      notify_on_last_file: request.notifyOnLastFile,
-      label: request.label,
-      ...presentTimes(request),
-    };
-    const head = `[${JSON.stringify(fields).slice(0, -1)},"files":[`;
-    await sendList(res, { head, pages, present: (row) => row.path, tail: ']}]' });
-  });
+  const request = await getRequestWithPaths(ctx, parseRequestId(String(req.params.id)));
+  const fields = {
+    id: request.id,
+    quota: request.quota,
+    retention: request.retention,
+    request_date: request.requestDate,
+    request_patterns: request.pattern,
+    notify_on_first_file: request.notifyOnFirstFile,
+    notify_on_last_file: request.notifyOnLastFile,
+    label: request.label,
+    ...presentTimes(request),
+  };
+  const head = `[${JSON.stringify(fields).slice(0, -1)},"files":[`;
+  if (request.paths !== null) return sendText(res, 200, `${head}${request.paths}]}]`);
+  await streamRequestPaths(ctx, request.id, (pages) =>
+    sendList(res, { head, pages, present: (row) => row.path, tail: ']}]' }),
+  );
 }
 
 interface Times {

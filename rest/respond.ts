@@ -26,10 +26,15 @@ export function start(res: Response, status: number): void {
 }
 
 export function send(res: Response, status: number, body: object): void {
-  const text = Buffer.from(JSON.stringify([body]));
+  sendText(res, status, JSON.stringify([body]));
+}
+
+/** The same of a body that is text already. */
+export function sendText(res: Response, status: number, text: string): void {
+  const bytes = Buffer.from(text);
   start(res, status);
-  res.setHeader('Content-Length', text.length);
-  res.end(text);
+  res.setHeader('Content-Length', bytes.length);
+  res.end(bytes);
 }
 
 /** The status and message of anything thrown; what is not the user's doing says no more than that. */

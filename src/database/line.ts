@@ -5,6 +5,7 @@
 import pg from 'pg';
 import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
+import { isPrepared, Preparations, type PreparedQuery } from './prepared.js';
 
 const TIMESTAMP = 1114;
 const INT8 = 20;
@@ -34,6 +35,22 @@ function wholeOrText(text: string): bigint | string {
  */
 const LOOK_OUT = '-c client_connection_check_interval=10s';
 
+/**
+ * Options of the site's own stay. They are added to what was read of a URL, which may be written in ways that do not bear to be
+ * written anew.
+ */
+function askToLookOut(client: pg.Client): void {
+  const { connectionParameters } = client as unknown as { connectionParameters: { options?: string } };
+  connectionParameters.options = [connectionParameters.options, LOOK_OUT].filter(Boolean).join(' ');
+}
+
+/** The parsers of a query, but for the one that would make a Date of a timestamp. */
+function withExactTimes(inner: pg.CustomTypesConfig): pg.CustomTypesConfig {
+  const getTypeParser = (oid: number, format: string) =>
+    oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format as 'text');
+  return { getTypeParser: getTypeParser as pg.CustomTypesConfig['getTypeParser'] };
+}
+
 export class Line {
   private readonly clients = new Set<pg.Client>();
   private isCut = false;
@@ -45,11 +62,11 @@ export class Line {
     const line = this;
     /** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
     this.Client = class extends pg.Client {
+      private readonly preparations = new Preparations((query, callback) => void super.query(query, callback));
+
       constructor(config?: string | pg.ClientConfig) {
         super(config);
-        // in what was read of a URL, which may be written in ways that do not bear to be written anew; options of the site's own stay
-        const { connectionParameters } = this as unknown as { connectionParameters: { options?: string } };
-        connectionParameters.options = [connectionParameters.options, LOOK_OUT].filter(Boolean).join(' ');
+        askToLookOut(this);
       }
 
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
@@ -70,19 +87,32 @@ export class Line {
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
       override query(query: any, ...rest: any[]): any {
         const inner = query?.types;
-        if (inner?.getTypeParser && inner !== exactTypes) {
-          query.types = {
-            getTypeParser: (oid: number, format: string) =>
-              oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format),
-          };
-        }
+        if (inner?.getTypeParser && inner !== exactTypes) query.types = withExactTimes(inner);
         const last = rest.at(-1);
+        if (isPrepared(query) && inner === undefined) return this.queryPrepared(query, last);
         if (typeof last === 'function') {
           rest[rest.length - 1] = (error: unknown, result: unknown) => last(error && toUnavailable(error), result);
         }
         // biome-ignore lint/suspicious/noExplicitAny: see above
         const result = (super.query as any)(query, ...rest);
         return result instanceof Promise ? result.catch(throwUnavailable) : result;
+      }
+
+      private queryPrepared(query: PreparedQuery, callback: unknown): Promise<unknown> | undefined {
+        const isWithin = () => this.getTransactionStatus() !== 'I';
+        if (typeof callback === 'function') {
+          return void this.preparations.query(query, isWithin, (error, result) =>
+            callback(error && toUnavailable(error), result),
+          );
+        }
+        return new Promise((resolve, reject) => {
+          this.preparations.query(query, isWithin, (error, result) =>
+            error ? reject(toUnavailable(error)) : resolve(result),
+          );
+        }).catch((error) => {
+          if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as pg says it of its own
+          throw error;
+        });
       }
     };
   }

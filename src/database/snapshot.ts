@@ -10,7 +10,8 @@ import type { Database } from './client.js';
 import { checkWanted, type LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
 
-const PAGE = 2000;
+/** What is read whole before its reader sees any of it; what is more is read by as many rows at a time. */
+export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /** What is short has no more than a page; one row more tells. */
 const FETCH_SHORT = raw(`FETCH ${PAGE + 1} FROM list`);

@@ -1,12 +1,13 @@
 /**
  * Transactions in plain SQL. Which locks they take, and in which order, is in locks.ts.
  *
- * A transaction that PostgreSQL ends for a deadlock, or that may not wait for a lock, is run again, so the callback must
- * have no effect outside it.
+ * A transaction that PostgreSQL ends for a deadlock, that may not wait for a lock, or that was prepared for what is no longer so
+ * (prepared.ts), is run again, so the callback must have no effect outside it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, UnavailableError, UnconfirmedError } from '../errors.js';
+import { isUseless } from './prepared.js';
 import type { Sql } from './sql.js';
 
 export interface Transaction {
@@ -97,7 +98,7 @@ export async function runTransaction<T>(
       return await runOnce(client, name, work);
     } catch (error) {
       const code = codeOf(error);
-      if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE) throw error;
+      if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
       if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'others use what this needs', error);
       // whoever has the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());

@@ -65,6 +65,33 @@ test('R39 all files of a request are listed, however many', async () => {
   expect((await readRequest(app, id)).files).toEqual(paths);
 });
 
+test.each([1999, 2000, 2001])('all files are listed around a page of them: %i', async (count) => {
+  const paths = Array.from({ length: count }, (_, n) => `/page/${String(n).padStart(4, '0')}.nc`);
+  await addFiles(
+    app.ctx,
+    paths.filter((_, n) => n % 2 === 0).map((path) => ({ path, size: 1n })),
+  );
+  const id = await makeRequest(app, { quota: 'alice', files: paths });
+  expect((await readRequest(app, id)).files).toEqual(paths);
+});
+
+test('whatever is in the names of files is written as JSON is', async () => {
+  const names = [
+    'a "b" \\ c',
+    'tab\t, line\n, \b\f\r, bell \u0007, escape \u001b, delete \u007f',
+    'naïve 🛰 \u2028\u2029',
+    '</script>&',
+  ];
+  const paths = names.flatMap((name) => [`/known/${name}`, `/unknown/${name}`]);
+  await app.ctx.db.pool.query(
+    `INSERT INTO tape_file (path, size, stage) SELECT path, 1, 'ONTAPE' FROM unnest($1::text[]) AS p (path)`,
+    [paths.filter((path) => path.startsWith('/known'))],
+  );
+  const id = await makeRequest(app, { quota: 'alice', files: paths });
+  const { text } = await get(app, `/requests/${id}`);
+  expect(text).toContain(`"files":${JSON.stringify(paths)}}]`);
+});
+
 test('R40 a request past its retention, or cancelled, still answers', async () => {
   const retention = '2026-11-21T00:00:00';
   const expired = await makeRequest(app, { quota: 'alice', files: ['/a'], retention });

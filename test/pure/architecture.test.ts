@@ -471,7 +471,10 @@ test('no error of the compiler is silenced, and no rule of the linter without a 
   expect({ broken, unexplained }).toEqual({ broken: [], unexplained: [] });
 });
 
-/** Read for what a caller sees already: figures of requests, files and quotas by their ids, pages by their keys, and formats. */
+/**
+ * Read for what a caller sees already: figures of requests, files and quotas by their ids, pages by their keys, and formats; or asked
+ * for as another operation, as `getRequestWithPaths` is.
+ */
 const partsOfSeen = [
   'countAtPrimaryPlace',
   'countAwaited',
@@ -479,6 +482,7 @@ const partsOfSeen = [
   'countRequestsOf',
   'readLookedAt',
   'getDisk',
+  'getRequestWithPaths',
   'isListed',
   'keyOf',
   'noteRefusal',

@@ -8,8 +8,8 @@ export interface Statement {
 }
 
 /**
- * The SQL statements that the process sends while `work` runs, but for its heartbeat, and for the feed's looks for new events and
- * for who asks unless asked for.
+ * The SQL statements that the process sends while `work` runs, but for its heartbeat and the end of old plans, and for the feed's looks
+ * for new events and for who asks unless asked for.
  */
 export async function recordStatements(work: () => Promise<unknown>, { isFeedToo = false } = {}): Promise<Statement[]> {
   const statements: Statement[] = [];
@@ -33,6 +33,6 @@ export async function recordStatements(work: () => Promise<unknown>, { isFeedToo
   } finally {
     pg.Client.prototype.query = original as typeof pg.Client.prototype.query;
   }
-  const asked = statements.filter(({ text }) => !text.includes('AS micros'));
+  const asked = statements.filter(({ text }) => !text.includes('AS micros') && text !== 'DISCARD PLANS');
   return asked.filter(({ text }) => isFeedToo || !/FROM event|number_events|api_token|quota_member/.test(text));
 }

@@ -66,7 +66,7 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 
 /**
  * Paths of a request, in the order in which it took them: files that it holds or held when it ended, and paths that it
- * waits for. A file that was released is no longer in the request.
+ * waits for. A file that was released is no longer in the request. For what fits a page there is with-paths.ts.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,

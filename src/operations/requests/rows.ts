@@ -71,7 +71,7 @@ export async function checkVisible(ctx: Context, id: number): Promise<void> {
   if (rowCount === 0) throw notFound(id);
 }
 
-function notFound(id: number | string): NotFoundError {
+export function notFound(id: number | string): NotFoundError {
   return new NotFoundError(`there is no request with id ${id}`);
 }
 
