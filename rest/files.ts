@@ -3,32 +3,27 @@ import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { InvalidInputError, quote } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
-import { type FileRow, listFiles } from '../src/operations/catalogue/files.js';
-import { type Stage, stageLetters, stageOfLetter } from '../src/stages.js';
-import { sendList } from './respond.js';
+import { type JsonOfFile, listFiles } from '../src/operations/catalogue/files.js';
+import { type Stage, stageOfLetter } from '../src/stages.js';
+import { sendTexts } from './respond.js';
 
 export async function getAll(ctx: Context, req: Request, res: Response): Promise<void> {
   const query = readQuery(req);
   const withSpot = readFlag(query, 'spot-name');
   const input = { match: readOne(query, 'match'), stages: readStages(readOne(query, 'stages')) };
-  await listFiles(ctx, input).stream((count, pages) =>
-    sendList(res, {
-      head: `[{"count":${count},"files":[`,
-      pages,
-      present: (file) => presentFile(file, withSpot),
-      tail: ']}]',
-    }),
+  await listFiles(ctx, input).texts(jsonOfFile(withSpot), (count, pages) =>
+    sendTexts(res, { head: `[{"count":${count},"files":[`, pages, tail: ']}]' }),
   );
 }
 
-function presentFile(file: FileRow, withSpot: boolean) {
-  return {
-    path: file.path,
-    ...(withSpot ? { 'spot-name': file.spotName } : {}),
-    stage: stageLetters[file.stage],
-    verified: file.verified,
-    size: file.size,
-  };
+function jsonOfFile(withSpot: boolean): JsonOfFile {
+  return [
+    ['path', 'path'],
+    ...(withSpot ? [['spot-name', 'spotName'] as const] : []),
+    ['stage', 'stageLetter'],
+    ['verified', 'verified'],
+    ['size', 'size'],
+  ];
 }
 
 /** A percent sign before anything but two hex digits stands for itself. */

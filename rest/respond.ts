@@ -57,7 +57,7 @@ export function sendError(res: Response, error: unknown): void {
 }
 
 /** What is listed, page by page; whoever gives it may want to know what the reader takes, and have it broken off. */
-interface Pages<Item> extends AsyncIterable<Item[]> {
+interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
   took?(bytes: number): void;
 }
@@ -65,28 +65,50 @@ interface Pages<Item> extends AsyncIterable<Item[]> {
 /** So much is written at a time: the reader has taken it when the next part is. */
 const PART_BYTES = 64 * 1024;
 
-/**
- * Sends `head`, a JSON list of items, and `tail`, page by page at the reader's pace.
- * @throws when the reader goes away or the list is broken off, so that the list behind it is closed
- */
+/** Sends `head`, a JSON list of items, and `tail`, as `sendTexts` does. */
 export async function sendList<Item>(
   res: Response,
-  parts: { head: string; pages: Pages<Item>; present: (item: Item) => unknown; tail: string },
+  {
+    head,
+    pages,
+    present,
+    tail,
+  }: { head: string; pages: Pages<Item[]>; present: (item: Item) => unknown; tail: string },
 ): Promise<void> {
-  let separator = '';
-  let text = parts.head;
-  for await (const page of parts.pages) {
-    for (const item of page) {
-      text += separator + JSON.stringify(parts.present(item));
-      separator = ',';
+  const texts = async function* texts() {
+    let separator = '';
+    for await (const page of pages) {
+      let text = '';
+      for (const item of page) {
+        text += separator + JSON.stringify(present(item));
+        separator = ',';
+      }
+      yield text;
     }
+  };
+  await sendTexts(res, { head, pages: { ...pages, [Symbol.asyncIterator]: texts }, tail });
+}
+
+/**
+ * Sends `head`, texts page by page at the reader's pace, and `tail`.
+ * @throws when the reader goes away or the list is broken off, so that the list behind it is closed
+ */
+export async function sendTexts(
+  res: Response,
+  { head, pages, tail }: { head: string; pages: Pages<string>; tail: string },
+): Promise<void> {
+  let text = head;
+  for await (const page of pages) {
+    text += page;
+    if (text.length < PART_BYTES) continue;
     // the first page has been read: what fails from here on can only break the connection off
     if (!res.headersSent) start(res, 200);
-    await write(res, text, parts.pages);
+    await write(res, text, pages);
     text = '';
   }
+  if (!res.headersSent && text.length < PART_BYTES) return sendText(res, 200, text + tail);
   if (!res.headersSent) start(res, 200);
-  await write(res, text + parts.tail, parts.pages);
+  await write(res, text + tail, pages);
   res.end();
 }
 

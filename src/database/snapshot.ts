@@ -9,24 +9,25 @@ import { codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
 import { checkWanted, type LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
+import { closeTexts, queryWithin, readTexts, type TextPage } from './wire.js';
 
 /** What is read whole before its reader sees any of it; what is more is read by as many rows at a time. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
-/** What is short has no more than a page; one row more tells. */
-const FETCH_SHORT = raw(`FETCH ${PAGE + 1} FROM list`);
 /** What few rows are found of among millions is long as well, and takes no longer of a connection that all share. */
-const SHORT_MS = '1000';
+const SHORT_MS = 1000;
 const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
   /** The rows of a query in pages of up to 2,000. One stream at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
+  /** The texts that a query of one column gives, in such pages. In place of a stream. */
+  texts(statement: Sql): AsyncGenerator<TextPage>;
 }
 
 /** Gives `work` a view of the database in which all queries see the same moment. */
-async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
+export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   return await onSnapshot(client, work);
 }
@@ -46,6 +47,17 @@ async function onSnapshot<T>(client: pg.PoolClient, work: (snapshot: Snapshot) =
           if (rows.length < PAGE) break;
         }
         await query(sql`CLOSE list`);
+      },
+      texts: async function* texts(statement: Sql) {
+        let isWhole = true;
+        try {
+          yield* readTexts(client, statement, PAGE);
+        } catch (error) {
+          isWhole = false;
+          throw error;
+        } finally {
+          if (isWhole) await query(closeTexts);
+        }
       },
     });
   } finally {
@@ -67,43 +79,37 @@ export interface Asker {
   reader?: AbortSignal | undefined;
 }
 
-export interface List {
-  rows: Sql;
-  /** Counts the rows, where `consume` is to know how many there are. */
-  count?: Sql;
-}
-
-/** The rows of a list, for a reader who takes them at a pace of their own. */
-export interface ListPages<Row> extends AsyncIterable<Row[]> {
+/** A list by the page, for a reader who takes it at a pace of their own. */
+export interface Paced<Page> extends AsyncIterable<Page> {
   /** Aborts when the reader is too slow for those who wait. */
   signal?: AbortSignal;
   /** To be told of all bytes that the reader has taken. */
   took?(bytes: number): void;
 }
 
+export type ListPages<Row> = Paced<Row[]>;
+
 /**
- * Gives `consume` the rows of a list at its own pace, and how many they are where that is asked for.
+ * Gives `consume` the rows of a list at its own pace.
+ * @param list a query that ends with its order
  * @throws UnavailableError when too many readers are at lists, or the reader itself at too many
  */
 export async function readList<Row extends object, T>(
   { db, share, reader }: Asker,
-  list: List,
-  consume: (pages: ListPages<Row>, count: bigint) => Promise<T>,
+  list: Sql,
+  consume: (pages: ListPages<Row>) => Promise<T>,
 ): Promise<T> {
-  const short = await readShort<Row>({ db, share, reader }, list.rows);
-  if (short) return await consume(pageOf(short), BigInt(short.length));
+  const short = await readShort<Row>({ db, share, reader }, list);
+  if (short) return await consume(pageOf(short));
   const place = await db.longReads.enter(share, reader);
   try {
-    return await withSnapshot(db.streamPool, async ({ query, stream }) => {
-      const [row] = list.count ? await query<{ count: bigint }>(list.count) : [];
-      return await consume(atPace(stream<Row>(list.rows), place), row?.count ?? 0n);
-    });
+    return await withSnapshot(db.streamPool, ({ stream }) => consume(atPace(stream<Row>(list), place)));
   } finally {
     place.leave();
   }
 }
 
-function atPace<Row>(pages: AsyncIterable<Row[]>, { pace, signal }: LongRead): ListPages<Row> {
+export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongRead): Paced<Page> {
   const read = async function* read() {
     for await (const page of pages) {
       pace.begin();
@@ -116,15 +122,27 @@ function atPace<Row>(pages: AsyncIterable<Row[]>, { pace, signal }: LongRead): L
 
 /** All rows of a list that is short and soon found. */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
-  const found = await readSoon(asker, async ({ query }) => {
-    await query(declare(list));
-    const rows = await query<Row>(FETCH_SHORT);
-    return rows.length <= PAGE ? rows : undefined;
-  });
-  return found?.answer;
+  const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
+  return rows && rows.length <= PAGE ? rows : undefined;
 }
 
-/** What is found within a second for each statement; undefined where it takes longer. */
+/** What a statement finds within a second; undefined where it takes longer. */
+export async function askSoon<Row extends object>(
+  { db, share, reader }: Asker,
+  statement: Sql,
+): Promise<Row[] | undefined> {
+  const { leave } = await db.looks.enter(share, reader);
+  try {
+    return await queryWithin<Row>(db.pool, statement, SHORT_MS);
+  } catch (error) {
+    if (isLate(error)) return undefined;
+    throw error;
+  } finally {
+    leave();
+  }
+}
+
+/** The same of several statements, which see the same moment; each has a second. */
 async function readSoon<T>(
   { db, share, reader }: Asker,
   work: (snapshot: Snapshot) => Promise<T>,
@@ -132,23 +150,37 @@ async function readSoon<T>(
   const { leave } = await db.looks.enter(share, reader);
   try {
     return await withSnapshot(db.pool, async (snapshot) => {
-      await snapshot.query(sql`SELECT set_config('statement_timeout', ${SHORT_MS}, true)`);
+      await snapshot.query(sql`SELECT set_config('statement_timeout', ${String(SHORT_MS)}, true)`);
       return { answer: await work(snapshot) };
     });
   } catch (error) {
-    if (error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT) return undefined;
+    if (isLate(error)) return undefined;
     throw error;
   } finally {
     leave();
   }
 }
 
+const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
+
 /**
- * The answer to a question of which nobody knows how long it takes, such as a search by a pattern, from one snapshot: asked on
- * the connections that all share for a second, and from there on where long lists are read.
- * @param work may be called twice
+ * The rows of a statement of which nobody knows how long it takes, such as a search by a pattern: asked on the connections that
+ * all share for a second, and from there on where long lists are read.
  * @param reader aborts when nobody waits for the answer any more, which is looked for no longer then
  * @throws UnavailableError when too many are at lists, or the reader itself at too many, or nobody waits any more
+ */
+export async function askAtLength<Row extends object>(
+  { db, share }: Asker,
+  statement: Sql,
+  reader?: AbortSignal,
+): Promise<Row[]> {
+  const soon = await askSoon<Row>({ db, share, reader }, statement);
+  return soon ?? (await readLong({ db, share, reader }, ({ query }) => query<Row>(statement)));
+}
+
+/**
+ * The same of several statements, from one snapshot; each has a second.
+ * @param work may be called twice
  */
 export async function readAtLength<T>(
   { db, share }: Asker,
@@ -156,7 +188,10 @@ export async function readAtLength<T>(
   reader?: AbortSignal,
 ): Promise<T> {
   const soon = await readSoon({ db, share, reader }, work);
-  if (soon) return soon.answer;
+  return soon ? soon.answer : await readLong({ db, share, reader }, work);
+}
+
+async function readLong<T>({ db, share, reader }: Asker, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const { leave } = await db.longReads.enter(share, reader);
   try {
     checkWanted(reader);

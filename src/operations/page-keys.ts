@@ -6,7 +6,7 @@
  * it in memory, and a request may hold a million files.
  */
 import type { Context } from '../context.js';
-import { readAtLength } from '../database/snapshot.js';
+import { askAtLength } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 
 /** A page of a list: so many rows that follow a key, or go before it. */
@@ -33,7 +33,7 @@ async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unkn
   const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
   const statement = sql`SELECT ${list.id} AS id FROM ${list.rows} ${after}
     ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} LIMIT ${limit}`;
-  const rows = await readAtLength(ctx, ({ query }) => query<{ id: Id }>(statement), list.reader);
+  const rows = await askAtLength<{ id: Id }>(ctx, statement, list.reader);
   const ids = rows.map((row) => row.id);
   return isBackward ? ids.reverse() : ids;
 }
@@ -58,7 +58,7 @@ export async function readPageRows<Id, Row>(
 /** @param list as a KeyedList */
 export async function countRows(ctx: Context, { rows, reader }: Pick<KeyedList, 'rows' | 'reader'>): Promise<number> {
   const statement = sql`SELECT count(*) FROM ${rows}`;
-  const [row] = await readAtLength(ctx, ({ query }) => query<{ count: bigint }>(statement), reader);
+  const [row] = await askAtLength<{ count: bigint }>(ctx, statement, reader);
   return Number(row?.count ?? 0n);
 }
 

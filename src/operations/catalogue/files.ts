@@ -1,11 +1,12 @@
 /** Tape files as users see them. */
 import type { Context } from '../../context.js';
-import { type ListPages, readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
+import { readTextList, type TextPages } from '../../database/text-lists.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import type { Stage } from '../../stages.js';
+import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, mayPath } from '../access/paths.js';
 import { checkPattern } from '../input.js';
+import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { likeSubstring } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -18,18 +19,22 @@ export interface ListFilesInput {
   stages?: readonly Stage[] | null | undefined;
 }
 
-export interface FileRow {
-  path: string;
-  spotName: string | null;
-  stage: Stage;
-  verified: string | null;
-  size: bigint;
-}
+/** What a list in JSON can tell of a file `f`. */
+const jsonFields = {
+  path: jsonText(sql`f.path`),
+  spotName: jsonText(sql`f.spot_name`),
+  stageLetter: jsonChoice(sql`f.stage`, new Map(Object.entries(stageLetters))),
+  verified: jsonTime(sql`f.verified`),
+  size: jsonInteger(sql`f.size`),
+};
+
+/** An object's names, in its order, and what each of them tells. */
+export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
 
 type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
 
 /**
- * Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot.
+ * Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot, as JSON objects.
  * @param reader aborts when nobody waits for them any more
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
@@ -42,12 +47,10 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
         const where = { id: { in: ids } };
         return ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
       }),
-    stream: <T>(consume: (count: bigint, pages: ListPages<FileRow>) => Promise<T>) => {
-      const list = {
-        rows: sql`SELECT path, spot_name AS "spotName", stage, verified, size FROM ${rows} ORDER BY path`,
-        count: sql`SELECT count(*) FROM ${rows}`,
-      };
-      return readList<FileRow, T>(ctx, list, (pages, count) => consume(count, pages));
+    texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
+      const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
+      const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
+      return readTextList(ctx, { rows, columns, item, order: sql`f.path` }, consume);
     },
   };
 }

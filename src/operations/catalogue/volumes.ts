@@ -1,7 +1,7 @@
 /** Volumes: listed, and as `archive` fills them. */
 import type { Context } from '../../context.js';
 import { lockPlaces } from '../../database/locks.js';
-import { readAtLength } from '../../database/snapshot.js';
+import { askAtLength } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { Prisma } from '../../generated/prisma/client.js';
@@ -50,7 +50,7 @@ export async function readVolumeFiguresOf(
   const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM tape_file f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
   type Row = { id: number; files: number; bytes: bigint };
-  const rows = await readAtLength(ctx, ({ query }) => query<Row>(statement), reader);
+  const rows = await askAtLength<Row>(ctx, statement, reader);
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 

@@ -5,7 +5,7 @@
 import { performance } from 'node:perf_hooks';
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
-import { readAtLength } from '../../database/snapshot.js';
+import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError, quote, UnavailableError } from '../../errors.js';
 import { audited, auditedRun } from '../audit/audited.js';
@@ -155,7 +155,7 @@ async function examineKind(
   { repair, reader }: Walk,
 ): Promise<{ findings: RowFinding[]; next: bigint | undefined } | undefined> {
   const { repair: repairFault } = fault;
-  const ask = (statement: Sql) => readAtLength(ctx, ({ query }) => query<Fault>(statement), reader);
+  const ask = (statement: Sql) => askAtLength<Fault>(ctx, statement, reader);
   const mend = repair && repairFault ? (keys: readonly bigint[]) => repairFault(ctx, keys) : undefined;
   try {
     const { findings, next } = await findPage(fault, page, { ask, mend });
@@ -170,7 +170,7 @@ async function examineKind(
 /** How much all of it looks at. @param reader aborts when nobody waits for it any more */
 export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<LookedAt> {
   allow(ctx, 'listFindings');
-  const [row] = await readAtLength(ctx, ({ query }) => query<LookedAt>(lookedAt), reader);
+  const [row] = await askAtLength<LookedAt>(ctx, lookedAt, reader);
   if (!row) throw new Error('nothing was counted');
   return row;
 }

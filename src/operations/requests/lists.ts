@@ -48,7 +48,7 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
             r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
             r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
           FROM ${rows} ORDER BY r.id`;
-      return readList<RequestRow, T>(ctx, { rows: list }, consume);
+      return readList<RequestRow, T>(ctx, list, consume);
     },
   };
 }
@@ -78,5 +78,5 @@ export async function streamRequestPaths<T>(
       WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)}
       UNION ALL SELECT f.path, f.ordinal FROM any_awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
     ) p ORDER BY ordinal`;
-  return await readList<{ path: string }, T>(ctx, { rows: list }, consume);
+  return await readList<{ path: string }, T>(ctx, list, consume);
 }

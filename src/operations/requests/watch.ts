@@ -8,7 +8,7 @@
  */
 
 import type { Context } from '../../context.js';
-import { readAtLength } from '../../database/snapshot.js';
+import { askAtLength } from '../../database/snapshot.js';
 import { allOf, empty, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
 import type { Present } from '../../event-numbers.js';
@@ -224,11 +224,7 @@ async function* tellStages(
   const at = ctx.now();
   for (let after = 0n; ; ) {
     const page = presentStages(ctx, choice, after);
-    const rows = await readAtLength(
-      ctx,
-      ({ query }) => query<Present & { id: bigint; path: string; stage: Stage }>(page),
-      signal,
-    );
+    const rows = await askAtLength<Present & { id: bigint; path: string; stage: Stage }>(ctx, page, signal);
     for (const { id, path, stage } of rows) {
       after = id;
       yield { eventId: choice.eventId, at, path, from: null, to: stage };

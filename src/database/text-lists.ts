@@ -1,0 +1,86 @@
+/**
+ * Lists of which the database makes the text, from one snapshot: no row becomes an object of this process, and memory holds two
+ * pages however long the list is. A list that is short is one statement, with its count.
+ */
+import { type Asker, askSoon, atPace, PAGE, type Paced, withSnapshot } from './snapshot.js';
+import { type Sql, sql } from './sql.js';
+import type { TextPage } from './wire.js';
+
+export interface TextList {
+  /** `table f WHERE condition` */
+  rows: Sql;
+  /** The columns of `f` that `item` and `order` need. */
+  columns: Sql;
+  /** An expression: the text of a row. */
+  item: Sql;
+  /** An expression. */
+  order: Sql;
+}
+
+/** Texts of rows, many at a time, with commas between them. */
+export type TextPages = Paced<string>;
+
+/**
+ * Gives `consume` the texts of a list at its own pace, and first of all how many they are.
+ * @throws UnavailableError when too many readers are at lists, or the reader itself at too many
+ */
+export async function readTextList<T>(
+  asker: Asker,
+  list: TextList,
+  consume: (count: bigint, pages: TextPages) => Promise<T>,
+): Promise<T> {
+  const { db, share, reader } = asker;
+  const short = shortOf(list);
+  const soon = await askSoon<Short>(asker, short);
+  if (soon && isShort(soon)) return await consume(...pageOf(soon));
+  const place = await db.longReads.enter(share, reader);
+  try {
+    return await withSnapshot(db.streamPool, async ({ query, texts }) => {
+      const late = soon ?? (await query<Short>(short));
+      if (isShort(late)) return await consume(...pageOf(late));
+      const [row] = await query<{ count: bigint }>(sql`SELECT count(*) FROM ${list.rows}`);
+      return await consume(row?.count ?? 0n, atPace(joinTexts(texts(longOf(list))), place));
+    });
+  } finally {
+    place.leave();
+  }
+}
+
+interface Short {
+  count: bigint;
+  /** Null where there are none, or more than are short. */
+  text: string | null;
+}
+
+/**
+ * The rows before their order, so that no index is walked for it: where few match, that would go on for long. It is the number of
+ * rows that ends the search.
+ */
+function shortOf({ rows, columns, item, order }: TextList): Sql {
+  return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${PAGE} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text
+    FROM (SELECT ${columns} FROM ${rows} LIMIT ${PAGE + 1}) f`;
+}
+
+/** The order before the texts: they are longer than what they are made of, and are not to be sorted. */
+function longOf({ rows, columns, item, order }: TextList): Sql {
+  return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
+}
+
+const isShort = ([short]: Short[]) => short !== undefined && short.count <= PAGE;
+
+function pageOf([short]: Short[]): [bigint, AsyncGenerator<string>] {
+  const text = short?.text ?? '';
+  async function* page() {
+    if (text !== '') yield text;
+  }
+  return [short?.count ?? 0n, page()];
+}
+
+async function* joinTexts(pages: AsyncIterable<TextPage>): AsyncGenerator<string> {
+  let separator = '';
+  for await (const { texts } of pages) {
+    if (texts.length === 0) continue;
+    yield separator + texts.join(',');
+    separator = ',';
+  }
+}

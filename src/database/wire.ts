@@ -1,0 +1,175 @@
+/**
+ * What PostgreSQL's protocol has and the driver has no call for: a statement with a bound of its own in one round trip, and a
+ * statement whose rows are read by the page at their reader's pace.
+ */
+import pg from 'pg';
+import { toUnavailable } from './line.js';
+import { raw, type Sql } from './sql.js';
+
+/** Of a connection of the driver's: what is sent one after another is answered up to each `sync`. */
+interface Wire {
+  stream: { cork(): void; uncork(): void };
+  parse(message: { text: string }): void;
+  bind(message: { portal?: string; values?: unknown[]; valueMapper?: (value: unknown) => unknown }): void;
+  execute(message: { portal?: string; rows?: number }): void;
+  sync(): void;
+}
+
+/** As the driver sends what is given to a statement. */
+const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): unknown } }).utils;
+
+/** How a query of the driver's is told what comes; its types do not say it. */
+interface QueryParts {
+  callback: (error: Error | null, result: pg.QueryResult) => void;
+  submit(connection: Wire): Error | null;
+  handleRowDescription(message: unknown): void;
+  handleDataRow(message: unknown): void;
+  handleCommandComplete(message: unknown, connection: Wire): void;
+}
+
+const DriverQuery = pg.Query as unknown as new (config: object) => QueryParts;
+
+/**
+ * Without a BEGIN, all up to the sync is one transaction: the bound is set in it, holds for the statement, and ends with it. It is
+ * sent along, where a transaction of four statements would take four round trips.
+ */
+class BoundedQuery extends DriverQuery {
+  private readonly bound: string;
+  private isBounded = false;
+
+  constructor({ text, values }: Sql, timeoutMs: number) {
+    super({ text, values, queryMode: 'extended' });
+    this.bound = String(timeoutMs);
+  }
+
+  override submit(connection: Wire): Error | null {
+    connection.stream.cork();
+    try {
+      connection.parse({ text: `SELECT set_config('statement_timeout', $1, true)` });
+      connection.bind({ values: [this.bound] });
+      connection.execute({});
+      return super.submit(connection);
+    } finally {
+      connection.stream.uncork();
+    }
+  }
+
+  /** Nobody asks what the first statement's rows are, so that the first description is of the second one. */
+  override handleRowDescription(message: unknown): void {
+    this.isBounded = true;
+    super.handleRowDescription(message);
+  }
+
+  override handleDataRow(message: unknown): void {
+    if (this.isBounded) super.handleDataRow(message);
+  }
+
+  override handleCommandComplete(message: unknown, connection: Wire): void {
+    if (this.isBounded) super.handleCommandComplete(message, connection);
+  }
+}
+
+/**
+ * The rows of one statement, which may take so long and no longer: one round trip.
+ * @throws UnavailableError whose cause has the code 57014 when it takes longer
+ */
+export async function queryWithin<Row extends object>(
+  pool: pg.Pool,
+  statement: Sql,
+  timeoutMs: number,
+): Promise<Row[]> {
+  const client = await pool.connect();
+  try {
+    const query = new BoundedQuery(statement, timeoutMs);
+    const { rows } = await new Promise<pg.QueryResult<Row>>((resolve, reject) => {
+      // the driver's types know of no query with a callback of its own
+      const ask = client.query.bind(client) as unknown as (query: QueryParts, callback: QueryParts['callback']) => void;
+      ask(query, (error, result) => (error ? reject(error) : resolve(result)));
+    });
+    return rows;
+  } finally {
+    client.release(); // the pool sees by itself whether the connection has broken
+  }
+}
+
+export interface TextPage {
+  texts: string[];
+  isLast: boolean;
+}
+
+const PORTAL = 'list';
+
+/**
+ * Some rows of a statement that stands open as long as its transaction. It is planned as a whole, where a cursor is planned for its
+ * first tenth; and of what comes nothing is made but its texts.
+ */
+class PageQuery implements pg.Submittable {
+  /** For those who watch what is asked. */
+  readonly text: string;
+  private readonly page: TextPage = { texts: [], isLast: false };
+  private readonly size: number;
+  private readonly opening: Sql | undefined;
+  private readonly settle: { resolve(page: TextPage): void; reject(error: unknown): void };
+
+  /** @param opening the statement, for its first page */
+  constructor(size: number, opening: Sql | undefined, settle: PageQuery['settle']) {
+    this.size = size;
+    this.opening = opening;
+    this.settle = settle;
+    this.text = opening?.text ?? '';
+  }
+
+  submit(connection: unknown): void {
+    const wire = connection as Wire;
+    wire.stream.cork();
+    if (this.opening) {
+      wire.parse({ text: this.opening.text });
+      wire.bind({ portal: PORTAL, values: this.opening.values, valueMapper: prepareValue });
+    }
+    wire.execute({ portal: PORTAL, rows: this.size });
+    wire.sync();
+    wire.stream.uncork();
+  }
+
+  handleDataRow({ fields: [text] }: { fields: [string] }): void {
+    this.page.texts.push(text);
+  }
+
+  handleCommandComplete(): void {
+    this.page.isLast = true;
+  }
+
+  handleReadyForQuery(): void {
+    this.settle.resolve(this.page);
+  }
+
+  handleError(error: unknown): void {
+    this.settle.reject(toUnavailable(error));
+  }
+
+  handlePortalSuspended(): void {} // there is more
+  handleRowDescription(): void {}
+}
+
+/**
+ * The rows of a statement of one column, as text, by the page; while one is looked at the next one comes. To be read in a
+ * transaction, and one statement at a time.
+ */
+export async function* readTexts(client: pg.ClientBase, statement: Sql, size: number): AsyncGenerator<TextPage> {
+  const fetch = (opening?: Sql) => {
+    const page = new Promise<TextPage>((resolve, reject) => {
+      client.query(new PageQuery(size, opening, { resolve, reject }));
+    });
+    page.catch(() => {}); // who leaves does not wait for it
+    return page;
+  };
+  for (let coming = fetch(statement); ; ) {
+    const page = await coming;
+    if (!page.isLast) coming = fetch();
+    yield page;
+    if (page.isLast) return;
+  }
+}
+
+/** Of a statement that was read so, before the next one in its transaction. */
+export const closeTexts = raw(`CLOSE ${PORTAL}`);
