@@ -1,11 +1,30 @@
 /** `match` and `pattern` are plain, case-sensitive substrings: no character of them is a wildcard. */
+import { type Sql, sql } from '../database/sql.js';
+import { choosePatternLookup, type Word } from './pattern-lookup.js';
+
+/**
+ * A condition on the file `f`: its path holds `text`. Whoever looks for a pattern among files does so by this one, since how it is
+ * written says which index serves it: the path as an expression is none that the index of trigrams knows.
+ */
+export function holdsText(text: string): Sql {
+  const like = `%${escapeLike(text)}%`;
+  const lookup = choosePatternLookup(text);
+  if (lookup.by === 'trigrams') return sql`f.path LIKE ${like}`;
+  return sql`(path_words(f.path) @@ ${wordsQuery(lookup.words)}::tsquery AND f.path || '' LIKE ${like})`;
+}
 
 /** Takes the meaning from what LIKE would read as a wildcard. */
 function escapeLike(text: string): string {
   return text.replace(/[\\%_]/g, '\\$&');
 }
 
-/** The LIKE pattern of all texts that hold `text`. A trigram index serves it from three characters on. */
-export function likeSubstring(text: string): string {
-  return `%${escapeLike(text)}%`;
+/** The tsquery of paths that have all of the words, or are too long for their words to be known (`path_words`). */
+function wordsQuery(words: readonly Word[]): string {
+  const all = words.map(({ text, isPrefix }) => quoteWord(text) + (isPrefix ? ':*' : ''));
+  return `${all.join(' & ')} | '/'`;
+}
+
+/** As tsquery reads it: between quotes nothing but a quote and a backslash has a meaning, and loses it when it stands twice. */
+function quoteWord(text: string): string {
+  return `'${text.replace(/['\\]/g, '$&$&')}'`;
 }

@@ -7,7 +7,7 @@ import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, mayPath } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
-import { likeSubstring } from '../match.js';
+import { holdsText } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import type { Place } from './volumes.js';
@@ -58,7 +58,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 /** What is not asked for is left out rather than made optional, so that the planner sees what it may use an index for. */
 function filterOf({ match, stages }: ListFilesInput): Sql {
   const conditions: Sql[] = [];
-  if (match) conditions.push(sql`f.path LIKE ${likeSubstring(checkPattern('match', match))}`);
+  if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
   return allOf(conditions);
 }

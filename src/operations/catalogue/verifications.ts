@@ -13,7 +13,7 @@ import type { Prisma } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
 import { isLeftAlone } from '../conditions.js';
 import { checkPattern } from '../input.js';
-import { likeSubstring } from '../match.js';
+import { holdsText } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
@@ -120,7 +120,7 @@ export async function forgetVerifications(tx: Transaction, fileIds: readonly big
 /** Copies that could not be confirmed, in order of the files' ids: counted, or by the page. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
-  const isMatch = input.match ? sql`f.path LIKE ${likeSubstring(checkPattern('match', input.match))}` : sql`true`;
+  const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
     count: () => countRows(ctx, { rows, reader }),
@@ -143,7 +143,7 @@ export async function verifyAgain(ctx: Context, input: { match: string }): Promi
     const { rows } = await ctx.db.pool.query<{ count: number }>(
       sql`WITH noted AS (${note()}), again AS (
             DELETE FROM verification w USING tape_file f
-            WHERE f.id = w.file_id AND f.path LIKE ${likeSubstring(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL
+            WHERE f.id = w.file_id AND ${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL
             RETURNING true
           ) SELECT count(*)::int AS count FROM again`,
     );

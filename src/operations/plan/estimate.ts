@@ -10,7 +10,7 @@ import { onDiskStages } from '../../stages.js';
 import { mayPath } from '../access/paths.js';
 import { isAtPrimaryPlace } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
-import { likeSubstring } from '../match.js';
+import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
 import { readUsed } from '../quotas/used.js';
 import { type CreateRequestInput, checkRequest } from '../requests/create.js';
@@ -134,9 +134,7 @@ async function readGroups(
   wish: Wish,
   isAllowed: Sql,
 ): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
-  const isNamed = wish.files
-    ? sql`f.path = ANY(${wish.files}::text[])`
-    : sql`f.path LIKE ${likeSubstring(wish.pattern)}`;
+  const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
   const isWished = sql`${isNamed} AND ${isAllowed}`;
   const groups = await snapshot.query<Group>(
     sql`SELECT w.*, v.name AS volume, coalesce(v.medium, 'linear') AS medium,

@@ -5,7 +5,7 @@
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { likeSubstring } from '../match.js';
+import { holdsText } from '../match.js';
 import { checkRoom, type QuotaRow } from '../quotas/charges.js';
 import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
 import { checkWithin, type Limits } from './limits.js';
@@ -85,9 +85,9 @@ export async function holdMatching(
   tx: Transaction,
   request: NewRequest & { pattern: string; quota: QuotaRow },
 ): Promise<Taken> {
-  const match = likeSubstring(request.pattern);
+  const isMatch = holdsText(request.pattern);
   const [sum] = await tx.query<{ files: number; bytes: string }>(
-    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE path LIKE ${match} AND ${request.isAllowed}`,
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE ${isMatch} AND ${request.isAllowed}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
@@ -96,7 +96,7 @@ export async function holdMatching(
     sql`WITH held AS (
        INSERT INTO hold (request_id, file_id, ordinal, size)
        SELECT ${request.id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f
-       WHERE path LIKE ${match} AND ${request.isAllowed}
+       WHERE ${isMatch} AND ${request.isAllowed}
        RETURNING size
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
   );

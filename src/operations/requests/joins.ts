@@ -9,7 +9,7 @@ import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { isAllowedIn } from '../access/paths.js';
 import { isLive } from '../conditions.js';
-import { likeSubstring } from '../match.js';
+import { holdsText } from '../match.js';
 import { settleHolds } from './holds.js';
 import { leaveUnnoted, markPassedOver } from './left-out.js';
 import { mostFiles } from './limits.js';
@@ -217,7 +217,7 @@ export async function joinRequest(
   if (request.pattern === '') return;
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
-        SELECT id FROM tape_file WHERE path LIKE ${likeSubstring(request.pattern)}`,
+        SELECT f.id FROM tape_file f WHERE ${holdsText(request.pattern)}`,
   );
   await joinFiles(ctx, tx, sql`SELECT id FROM matching`, {
     isNew: true,

@@ -18,7 +18,7 @@ import type { Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
 import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
 import { checkPattern } from '../input.js';
-import { likeSubstring } from '../match.js';
+import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
 import { getRequest } from './rows.js';
 
@@ -241,7 +241,7 @@ function presentStages(
   after: bigint,
 ): Sql {
   const { requestId, match } = choice;
-  const isMatch = match === undefined ? empty : sql`AND f.path LIKE ${likeSubstring(match)}`;
+  const isMatch = match === undefined ? empty : sql`AND ${holdsText(match)}`;
   const columns = sql`f.id, f.path, f.stage, ${ctx.events.present}`;
   if (requestId === undefined) {
     const isListed = mayPath(ctx, 'LIST');

@@ -1,0 +1,75 @@
+/** How patterns of each shape are looked for. */
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { choosePatternLookup } from '../../src/operations/pattern-lookup.js';
+
+/** Words as tsquery writes them. */
+function tell(pattern: string): string {
+  const lookup = choosePatternLookup(pattern);
+  return lookup.by === 'words'
+    ? lookup.words.map(({ text, isPrefix }) => text + (isPrefix ? '*' : '')).join(' ')
+    : lookup.by;
+}
+
+test.each([
+  // in the middle of which word a pattern begins nobody knows, and what begins at its end is a word's beginning
+  ['S1A_IW_SLC__1SDV_20180823T05', '1SDV SLC IW 20180823T05*'],
+  ['/S1A_IW_SLC__1SDV_20180823T05', '1SDV S1A SLC IW 20180823T05*'],
+  ['2018/08/23/S1A_IW_SLC__1SDV_2018082', '08 23 1SDV S1A 2018082*'],
+  ['/neodc/sentinel1a/data/IW/L1_SLC/IPF_v2/2018/08/23/S1A_IW_SLC__1S', '2018 sentinel1a 08 23 S1A'],
+  ['_029629_', '029629'],
+  ['/029629', '029629*'],
+  ['_CF4E.zip', 'CF4E'],
+  ['_CF4E.zip.part2.tar', 'part2 CF4E zip'],
+  ['17T05_029629_', '029629'],
+  ['/data/data/data/', 'data'],
+  ['/data/Amon_', 'data Amon'],
+  ['/Amon', 'Amon*'],
+  ['as_Amon', 'Amon*'],
+  ['/日本語/', '日本語'],
+  ['/q/', 'q'],
+  ['/%/', '%'],
+  // the middle of a word, or one that tells more than the words do
+  ['029629', 'trigrams'],
+  ['zyx', 'trigrams'],
+  ['tas_Amon', 'trigrams'],
+  ['entinel1a/data/', 'trigrams'],
+  ['xqzwvb/2017/12/', 'trigrams'],
+  ['sentinel1a/da', 'trigrams'],
+  // words of which too many begin so
+  ['/qz', 'trigrams'],
+  ['.nc', 'trigrams'],
+  // what no index has
+  ['qz', 'trigrams'],
+  ['日本', 'trigrams'],
+  ['%', 'trigrams'],
+  ['_', 'trigrams'],
+  ['//', 'trigrams'],
+  ['\\', 'trigrams'],
+])('%j is looked for by %s', (pattern, how) => {
+  expect(tell(pattern)).toBe(how);
+});
+
+test('of a long word its beginning is looked for, whole characters of it', () => {
+  expect(tell(`/${'🧲'.repeat(200)}/`)).toBe(`${'🧲'.repeat(100)}*`);
+  expect(tell(`/${'x'.repeat(100)}/`)).toBe('x'.repeat(100));
+});
+
+test('every path that holds the pattern has the words that it is looked for by', () => {
+  const piece = fc.oneof(
+    fc.constantFrom(...'/_-.+=,:@~ ', 'a', 'ab', 'abcd', '20180823', '%', "'", '\\', '🧲'),
+    fc.string({ unit: 'grapheme', maxLength: 4 }),
+  );
+  const texts = fc.array(piece, { maxLength: 12 }).map((pieces) => pieces.join(''));
+  fc.assert(
+    fc.property(texts, texts, texts, (before, pattern, after) => {
+      const lookup = choosePatternLookup(pattern || '/');
+      if (lookup.by !== 'words') return;
+      const words = `${before}${pattern || '/'}${after}`.split(/[/_\-.+=,:@~ ]/);
+      for (const { text, isPrefix } of lookup.words) {
+        expect(words.some((word) => (isPrefix ? word.startsWith(text) : word === text))).toBe(true);
+      }
+    }),
+    { numRuns: 2000 },
+  );
+});
