@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { type AccessConfig, readAccess } from './config-access.js';
 import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
 import { type Limits, readLimits } from './config-limits.js';
+import { splitHosts } from './database-url.js';
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
@@ -91,7 +92,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
   };
   const url = (name: string, choice: UrlChoice): string | undefined => {
     const value = text(name);
-    if (value !== undefined && !isUrl(value, choice)) fault(name, expectedUrl(value, choice));
+    if (value !== undefined && !areUrls(value, choice)) fault(name, expectedUrl(value, choice));
     return value;
   };
   const parsed = <T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined => {
@@ -193,6 +194,12 @@ interface UrlChoice {
   protocols: string[];
   /** A Unix socket has none. */
   needsHost: boolean;
+}
+
+/** A URL of several servers has a host for each of them. */
+function areUrls(value: string, choice: UrlChoice): boolean {
+  const urls = splitHosts(value);
+  return urls.every((url) => isUrl(url, { ...choice, needsHost: choice.needsHost || urls.length > 1 }));
 }
 
 function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {

@@ -7,9 +7,11 @@ import { type Config, hideSecrets } from './config.js';
 import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
+import { askHosts } from './database/hosts.js';
 import { toUnavailable } from './database/line.js';
 import { migrate } from './database/migrate.js';
 import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
+import { nameOfUrl } from './database-url.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
@@ -114,19 +116,15 @@ async function openEmbedded(config: Config, makes: Makes): Promise<Embedded> {
 
 async function prepareDatabase(config: Config, connection: ClientConfig, makes: Makes): Promise<void> {
   const { databaseUrl, dataDir } = config;
-  if (makes === 'database' && databaseUrl !== undefined) await makeDatabase(databaseUrl);
+  if (makes === 'database' && databaseUrl !== undefined) await askHosts(databaseUrl, makeDatabase);
   if (makes === 'database') return;
   const where =
     databaseUrl === undefined
       ? { name: path.resolve(dataDir, 'postgres'), remedy: 'start' }
       : { name: `${nameOfUrl(databaseUrl)} (DATABASE_URL)`, remedy: 'migrate' };
-  await requireDatabase(connection, where, makes === 'schema');
-}
-
-/** Its host and database, and nothing that is secret. */
-function nameOfUrl(databaseUrl: string): string {
-  const { host, pathname, searchParams } = new URL(databaseUrl);
-  return `${searchParams.get('host') ?? host}${pathname}`;
+  const require = (to: ClientConfig) => requireDatabase(to, where, makes === 'schema');
+  if (databaseUrl === undefined) return await require(connection);
+  await askHosts(databaseUrl, (url) => require({ connectionString: url }));
 }
 
 /** A connection that fails at several addresses has an error without a text. */

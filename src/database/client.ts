@@ -3,9 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
+import { splitHosts } from '../database-url.js';
 import type { FailureLog } from '../errors.js';
 import { PrismaClient } from '../generated/prisma/client.js';
 import { DatabaseClock } from './clock.js';
+import { DatabaseHosts } from './hosts.js';
 import { exactTypes, Line, toUnavailable } from './line.js';
 import { LongReads } from './long-reads.js';
 import { Pulse } from './pulse.js';
@@ -86,21 +88,31 @@ const LONG_READ_WAIT_MS = 5000;
 /** Of a reader of a long list while others wait; at 256 kB/s, a line as slow as any, ten million files are read in some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
+/** The servers of a database; one where no URL names several. */
+function hostsOf(config: pg.ClientConfig): DatabaseHosts {
+  const { connectionString } = config;
+  if (connectionString === undefined) return new DatabaseHosts([config]);
+  const [first = connectionString, ...others] = splitHosts(connectionString);
+  const hostOf = (url: string) => ({ ...config, connectionString: url });
+  return new DatabaseHosts([hostOf(first), ...others.map(hostOf)]);
+}
+
 /**
  * Opens the way to a database; connections are made when they are needed, and `pulse.start` says whether there is one.
  * Of a database that is lost, every query and every wait for one fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
-  const [line, clock] = [new Line(), new DatabaseClock()];
   const { statementMs = STATEMENT_MS } = options;
-  const exact: pg.ClientConfig = {
+  const hosts = hostsOf({
     ...config,
     types: exactTypes,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     connectionTimeoutMillis: CONNECT_MS,
     statement_timeout: statementMs,
-  };
+  });
+  const exact = hosts.current;
+  const [line, clock] = [new Line(hosts), new DatabaseClock()];
   const bounded = { ...exact, Client: line.Client };
   const pool = new WatchedPool({
     ...bounded,
@@ -118,7 +130,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
-  const pulse = new Pulse(exact, { line, clock, ...options });
+  const pulse = new Pulse({ hosts, line, clock, ...options });
   return {
     pool,
     streamPool,

@@ -5,6 +5,7 @@
 import pg from 'pg';
 import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
+import type { DatabaseHosts } from './hosts.js';
 import { isPrepared, Preparations, type PreparedQuery } from './prepared.js';
 
 const TIMESTAMP = 1114;
@@ -58,14 +59,14 @@ export class Line {
   /** For connections of this line, in a pool or by themselves. */
   readonly Client: typeof pg.Client;
 
-  constructor() {
+  constructor(hosts: DatabaseHosts) {
     const line = this;
     /** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
     this.Client = class extends pg.Client {
       private readonly preparations = new Preparations((query, callback) => void super.query(query, callback));
 
-      constructor(config?: string | pg.ClientConfig) {
-        super(config);
+      constructor(config?: pg.ClientConfig) {
+        super(hosts.direct(config));
         askToLookOut(this);
       }
 
@@ -134,10 +135,10 @@ export class Line {
   }
 }
 
-/** Ends a connection without a word to the server, which may not listen. Its query in hand fails. */
-export function destroy(client: pg.Client): void {
+/** Ends a connection without a word to the server, which may not listen. Its query in hand fails, with that error. */
+export function destroy(client: pg.Client, error: Error = away()): void {
   const { connection } = client as unknown as { connection: { stream: { destroy(error: Error): void } } };
-  connection.stream.destroy(away());
+  connection.stream.destroy(error);
 }
 
 function away(cause?: unknown): UnavailableError {

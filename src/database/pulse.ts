@@ -6,10 +6,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, type FailureLog, isExhausted, messageOf } from '../errors.js';
 import type { DatabaseClock } from './clock.js';
+import { findWritable } from './host-search.js';
+import { type DatabaseHosts, hostName } from './hosts.js';
 import { destroy, type Line } from './line.js';
 import { sql } from './sql.js';
 
 export interface PulseOptions {
+  hosts: DatabaseHosts;
   line: Line;
   clock: DatabaseClock;
   log: FailureLog;
@@ -22,6 +25,8 @@ const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
 /** Between attempts to find it again. */
 const SEARCH_MS = 500;
+/** Of several servers one that says nothing for so long is passed over, unless there is no other. */
+const HOST_MS = 3000;
 /** Silence is counted in so many steps. */
 const STEPS = 10;
 /** A host whose clock is off by more says so, and again when it is off by less than half of it. */
@@ -30,7 +35,6 @@ const CLOCK_SECONDS = 5;
 const TOO_MANY_CONNECTIONS = '53300';
 
 export class Pulse {
-  private readonly config: pg.ClientConfig;
   private readonly options: PulseOptions;
   private readonly lostMs: number;
   private client: pg.Client | undefined;
@@ -42,8 +46,7 @@ export class Pulse {
   private wake = () => {};
   private running: Promise<void> | undefined;
 
-  constructor(config: pg.ClientConfig, options: PulseOptions) {
-    this.config = { ...config, connectionTimeoutMillis: 0 };
+  constructor(options: PulseOptions) {
     this.options = options;
     this.lostMs = options.lostMs ?? LOST_MS;
   }
@@ -78,9 +81,9 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // a connection may break by itself, and a server that is full, or that this process cannot reach for its own sake, is there
+        // a connection may break by itself
         if (hadClient && !wasSilent) continue;
-        if (codeOf(error) !== TOO_MANY_CONNECTIONS && !isExhausted(error)) this.lose(error);
+        if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
       }
     }
@@ -90,22 +93,30 @@ export class Pulse {
     this.client ??= await this.connect();
     const from = performance.now();
     const { rows } = await this.within(
-      this.client.query<{ micros: string }>(
-        sql`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text AS micros`,
+      this.client.query<{ micros: string; isStandby: boolean }>(
+        sql`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text AS micros, pg_is_in_recovery() AS "isStandby"`,
       ),
     );
+    // of one server nobody else takes the writes, and what it has may be read
+    if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it takes no writes any more');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
     this.compareClocks();
   }
 
   private async connect(): Promise<pg.Client> {
-    const client = new pg.Client(this.config);
-    client.on('error', () => {}); // 'end' follows
+    const { hosts } = this.options;
+    const client = hosts.areSeveral ? await this.search() : await this.open(hosts.current);
     client.on('end', () => {
       if (this.client !== client) return;
       this.client = undefined;
       this.wake(); // whether the server is still there is worth knowing at once
     });
+    return client;
+  }
+
+  private async open(host: pg.ClientConfig): Promise<pg.Client> {
+    const client = new pg.Client({ ...host, connectionTimeoutMillis: 0 });
+    client.on('error', () => {}); // 'end' follows
     try {
       await this.within(client.connect());
       return client;
@@ -113,6 +124,17 @@ export class Pulse {
       destroy(client);
       throw error;
     }
+  }
+
+  /** Whoever is connected to another server than the one that takes writes now is cut off, and comes back there. */
+  private async search(): Promise<pg.Client> {
+    const { hosts, line, log } = this.options;
+    const { host, client } = await this.within(findWritable(hosts, Math.min(HOST_MS, this.lostMs / 2)));
+    if (host === hosts.current) return client;
+    log.warn({ host: hostName(host) }, 'the database is at another server');
+    hosts.current = host;
+    line.drop();
+    return client;
   }
 
   /** Rejects after `lostMs` of silence. In time in which this process itself stood still nobody could answer it. */
@@ -139,7 +161,7 @@ export class Pulse {
     if (this.lostAt !== undefined) return;
     this.lostAt = performance.now();
     this.options.line.cut();
-    const causes = error instanceof AggregateError ? error.errors : [error];
+    const causes = causesOf(error);
     this.options.log.error({ reason: causes.map(messageOf).join(', ') }, 'database lost');
   }
 
@@ -174,4 +196,13 @@ export class Pulse {
     this.wake = () => woken.abort();
     await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // woken by an end
   }
+}
+
+function causesOf(error: unknown): unknown[] {
+  return error instanceof AggregateError ? error.errors : [error];
+}
+
+/** A server that has no connection left is there, and so is one that this process cannot reach for its own sake. */
+function isThere(error: unknown): boolean {
+  return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);
 }

@@ -46,6 +46,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/bytes',
       'src/caller',
       'src/config-limits',
+      'src/database-url',
       'src/errors',
       'src/time',
       'src/json-scan',
@@ -61,7 +62,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
     part: ['src/config', 'src/config-browsers', 'src/config-reader'],
     from: [
       ...['src/config-access', 'src/config-browsers', 'src/config-limits', 'src/config-reader'],
-      ...['src/secrets', 'src/tls-files'],
+      ...['src/database-url', 'src/secrets', 'src/tls-files'],
     ],
   },
   { part: ['src/tls-files'], from: ['src/errors'] },
@@ -70,7 +71,10 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
   { part: ['src/http-body'], from: ['src/errors', 'src/json', 'src/json-scan', 'src/json-thread'] },
   { part: ['src/http-target'], from: ['src/errors', 'src/http-body'] },
-  { part: ['src/database/'], from: ['src/generated/', 'src/errors', 'src/time', 'src/package-root'] },
+  {
+    part: ['src/database/'],
+    from: ['src/generated/', 'src/database-url', 'src/errors', 'src/time', 'src/package-root'],
+  },
   {
     part: ['src/events', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
     from: [...database, 'src/errors', 'src/event-queue', 'src/event-numbers', 'src/event-table'],

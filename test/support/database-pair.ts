@@ -1,0 +1,96 @@
+/** A PostgreSQL server and a standby that follows it, both real, each behind a relay: two hosts of one DATABASE_URL. */
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { type DatabaseRelay, startDatabaseRelay } from './database-relay.js';
+import { waitFor } from './wait.js';
+
+export interface DatabasePair {
+  primary: DatabaseRelay;
+  standby: DatabaseRelay;
+  /** Names both, the standby first. */
+  url: string;
+  /** Waits until the standby has all that the primary has. */
+  catchUp(): Promise<void>;
+  /** The standby follows nobody any more, and takes writes. */
+  promote(): Promise<void>;
+  close(): Promise<void>;
+}
+
+const OWN = { fsync: 'off', full_page_writes: 'off' };
+
+export async function startDatabasePair(dir: string, database: string): Promise<DatabasePair> {
+  const [one, other] = [path.join(dir, 'primary/postgres'), path.join(dir, 'standby/postgres')];
+  const leader = await startEmbedded({ dataDir: one, settings: OWN });
+  await leader.ensureDatabase(database);
+  await letFollow(one, leader);
+  const primary = await startDatabaseRelay(leader.config(database));
+  const { port } = primary.through({});
+  await copyCluster(one, other, leader);
+  const primary_conninfo = `host=127.0.0.1 port=${port} user=postgres`;
+  const follower = await startEmbedded({ dataDir: other, settings: { ...OWN, primary_conninfo } });
+  const standby = await startDatabaseRelay(follower.config(database));
+  const hosts = [standby, primary].map((relay) => `127.0.0.1:${relay.through({}).port}`);
+  return {
+    primary,
+    standby,
+    url: `postgresql://postgres@${hosts.join(',')}/${database}`,
+    catchUp: async () => {
+      const [row] = await ask(leader, 'SELECT pg_current_wal_lsn()::text AS lsn');
+      await waitFor('the standby to catch up', async () => {
+        const [seen] = await ask(follower, `SELECT pg_last_wal_replay_lsn() >= '${row?.lsn}' AS has`);
+        return seen?.has === true;
+      });
+    },
+    promote: async () => void (await ask(follower, 'SELECT pg_promote()')),
+    close: async () => {
+      await primary.close();
+      await standby.close();
+      await follower.close();
+      await leader.close();
+    },
+  };
+}
+
+async function ask(server: Embedded, text: string): Promise<Record<string, unknown>[]> {
+  return await withClient(server, async (client) => (await client.query(text)).rows);
+}
+
+async function withClient<T>(server: Embedded, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = new pg.Client(server.config('postgres'));
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** As its operator would have it; rules of their own are left alone. */
+async function letFollow(dataDir: string, server: Embedded): Promise<void> {
+  const rules = ['all', 'replication'].map((what) => `local ${what} all peer map=tapegate\n`);
+  writeFileSync(path.join(dataDir, 'pg_hba.conf'), rules.join(''));
+  await ask(server, 'SELECT pg_reload_conf()');
+}
+
+/** A base backup, which begins and ends while the server runs. */
+async function copyCluster(from: string, to: string, server: Embedded): Promise<void> {
+  await withClient(server, async (client) => {
+    await client.query(`SELECT pg_backup_start('standby', true)`);
+    mkdirSync(path.dirname(to), { recursive: true });
+    execFileSync('cp', ['-a', from, to]);
+    const { rows } = await client.query('SELECT labelfile FROM pg_backup_stop(false)');
+    execFileSync('chown', [`--reference=${from}`, path.dirname(to)]);
+    rmSync(path.join(to, 'postmaster.pid'), { force: true });
+    for (const name of readdirSync(path.join(to, 'pg_wal'))) {
+      if (/^[0-9A-F]{24}$/.test(name)) rmSync(path.join(to, 'pg_wal', name));
+    }
+    appendFileSync(path.join(to, 'backup_label'), rows[0].labelfile);
+    writeFileSync(path.join(to, 'standby.signal'), '');
+    for (const name of ['backup_label', 'standby.signal']) {
+      execFileSync('chown', [`--reference=${from}`, path.join(to, name)]);
+    }
+  });
+}
