@@ -11,6 +11,7 @@ import { updateRequest } from '../../src/operations/requests/update.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { readStanding } from '../support/standing.js';
 
 const NOTED = 5;
 
@@ -28,17 +29,7 @@ async function add(folder: string, names: readonly string[], size = 10n): Promis
   );
 }
 
-/** Of the live requests of a user, all together. */
-async function look(user: string) {
-  const { rows } = await app.ctx.db.pool.query<{ held: number; noted: number; more: number; used: bigint }>(
-    `SELECT (SELECT count(*)::int FROM hold h JOIN request r ON r.id = h.request_id WHERE r.quota_id = q.id) AS held,
-       (SELECT count(*)::int FROM awaited_path a JOIN request r ON r.id = a.request_id WHERE r.quota_id = q.id) AS noted,
-       (SELECT count(*)::int FROM request r WHERE r.quota_id = q.id AND r.left_out_size IS NOT NULL) AS more, q.used
-     FROM quota q WHERE q."user" = $1`,
-    [user],
-  );
-  return rows[0];
-}
+const look = (user: string) => readStanding(app.ctx, user);
 
 const names = (count: number, prefix = 'f') => Array.from({ length: count }, (_, n) => `${prefix}${100 + n}`);
 
