@@ -169,6 +169,22 @@ test('a folder that is made again while its note of before goes stays noted', as
   expect(await listNoted('/again')).toEqual([]);
 });
 
+test('many recalls of a batch that fail together bring no warning of listeners', async () => {
+  const warnings: string[] = [];
+  const hear = ({ name }: Error) => warnings.push(name);
+  process.on('warning', hear);
+  mkdirSync(place('everybodys'));
+  chmodSync(place('everybodys'), 0o777);
+  const files = Array.from({ length: 30 }, (_, index) => `/everybodys/${index}/file`);
+  const rows = files.map((file, index) => ({ path: file, volume: 'MADEMANY', position: BigInt(index + 1) }));
+  await addTaped(app.ctx, backend, rows);
+  const id = await makeRequest(app, { quota: 'alice', files });
+  await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  process.off('warning', hear);
+  rmSync(place('everybodys'), { recursive: true });
+  expect(warnings).toEqual([]);
+});
+
 test('a recall that fails leaves none of the folders that were made for it', async () => {
   const file = '/failing/made/file';
   await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEFAIL' }]);

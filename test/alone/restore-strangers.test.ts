@@ -7,6 +7,8 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  renameSync,
+  rmdirSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
@@ -16,6 +18,7 @@ import { putInPlace } from '../../src/engine/disk/copy.js';
 import { linkPath } from '../../src/engine/disk/descriptors.js';
 import { removeLeftBehind } from '../../src/engine/disk/left-behind.js';
 import { openFolder } from '../../src/engine/disk/making.js';
+import { partialName } from '../../src/engine/disk/partial-name.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
@@ -23,7 +26,7 @@ import { listDisks } from '../../src/operations/disks/disks.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { claim, idOf, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
@@ -243,6 +246,98 @@ test.runIf(onlyAsRoot)(
     expect(await removeAll()).toBe(1);
     expect(readdirSync(folderOf)).toEqual([path.basename(own)]);
     expect(readFileSync(own, 'utf8')).toBe('my own');
+  },
+);
+
+/** As a process that is killed once it has moved them there, to remove them. @returns the places aside */
+function killedWhileTaking(...files: string[]): string[] {
+  const aside = path.join(app.restoreDir, '.tapegate-aside');
+  mkdirSync(aside, { recursive: true, mode: 0o700 });
+  return files.map((file) => {
+    renameSync(file, path.join(aside, path.basename(file)));
+    return path.join(aside, path.basename(file));
+  });
+}
+
+test.runIf(onlyAsRoot).each([
+  ['in its folder', true],
+  ['whose folder is gone', false],
+])('as root: a partial file %s that an engine took aside before it was killed goes', async (_what, isKept) => {
+  const file = `/taken-${isKept}/file`;
+  makeStrangers(path.dirname(place(file)));
+  const { id } = await request(file);
+  const lease = await claim(app);
+  const [started] = await startByHand(app, lease, [file]);
+  const name = partialName({ fileId: started?.fileId ?? 0n, ...lease });
+  writeFileSync(path.join(path.dirname(place(file)), name), 'a part');
+  const [aside = ''] = killedWhileTaking(path.join(path.dirname(place(file)), name));
+  if (!isKept) rmdirSync(path.dirname(place(file)));
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(existsSync(aside)).toBe(false);
+});
+
+test.runIf(onlyAsRoot)(
+  'as root: what a recall left goes also where it was taken aside by a process that was killed',
+  async () => {
+    const folderOf = makeStrangers(place('left-aside'));
+    await addTaped(app.ctx, backend, [{ path: '/left-aside/file', volume: 'ASIDELEFT' }]);
+    const fileId = await idOf(app, '/left-aside/file');
+    const part = path.join(folderOf, partialName({ fileId, driveId: 1, epoch: 1n }));
+    writeFileSync(part, 'a part');
+    const [aside = ''] = killedWhileTaking(part);
+    await app.ctx.db.pool.query(
+      'INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size) VALUES ($1, 1, 1, 1, 6)',
+      [fileId],
+    );
+    expect(await removeLeftBehind(app.ctx, new AbortController().signal)).toBe(1);
+    expect(existsSync(aside)).toBe(false);
+  },
+);
+
+test.runIf(onlyAsRoot)(
+  'as root: a partial file that could not be removed once it was aside goes at the next try',
+  async () => {
+    makeStrangers(place('stuck-aside'));
+    let failures = 0;
+    disk.beforeUnlink = (file) => {
+      if (!file.endsWith('.part') || failures++ > 0) return;
+      throw Object.assign(new Error('EIO: the disk fails'), { code: 'EIO' });
+    };
+    const { id } = await request('/stuck-aside/file');
+    await withEngine(app, backend, async () => {
+      await waitFor('the failure', async () => failures > 0 || undefined);
+      await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
+      await waitForState(app, id, 'COMPLETED');
+    });
+    expect(listTree(path.join(app.restoreDir, '.tapegate-aside'))).toEqual([]);
+  },
+);
+
+test.runIf(onlyAsRoot)("as root: a stranger's file that was taken by mistake before a kill is given back", async () => {
+  const folderOf = makeStrangers(place('given-back'));
+  const { id } = await request('/given-back/file');
+  const lease = await claim(app);
+  const [started] = await startByHand(app, lease, ['/given-back/file']);
+  const part = path.join(folderOf, partialName({ fileId: started?.fileId ?? 0n, ...lease }));
+  asStranger("fs.writeFileSync(args[0], 'my own')", part);
+  killedWhileTaking(part);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(readFileSync(part, 'utf8')).toBe('my own');
+});
+
+test.each(['EIO', 'EROFS', 'ENOSPC'])(
+  'a folder that could not be removed (%s) goes once its disk works',
+  async (code) => {
+    const { id } = await request(`/fails/${code}/file`);
+    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    disk.beforeRmdir = () => {
+      throw Object.assign(new Error(`${code}: the disk fails`), { code });
+    };
+    await cancel(app, id);
+    expect([await removeAll(), listTree(place('fails'))]).toEqual([0, [code]]);
+    disk.beforeRmdir = () => {};
+    await app.ctx.db.pool.query('DELETE FROM failing_disk');
+    expect([await removeAll(), existsSync(place('fails'))]).toEqual([1, false]);
   },
 );
 

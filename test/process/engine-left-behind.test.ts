@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, renameSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { partialName } from '../../src/engine/disk/partial-file.js';
+import { partialName } from '../../src/engine/disk/partial-name.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setDisk } from '../../src/operations/disks/disks.js';

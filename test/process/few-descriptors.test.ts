@@ -4,6 +4,7 @@ import http from 'node:http';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, expect, test } from 'vitest';
+import { listTree } from '../support/engine-watch.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { cleanUp, makeDataDir, readServerLog, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
@@ -74,7 +75,10 @@ test('streams take no descriptor that recalls, the database or health need, and 
   }
   expect(beyond[0]).toEqual([503, told('too many connections are open: try again later')]);
   expect(await isReady(server)).toBe(true);
-  await waitFor('the files', async () => Object.keys(hashTree(restore)).length === Object.keys(expected).length);
+  await waitFor('the files, and no partial one', async () => {
+    const names = listTree(restore).map((name) => `/${name}`);
+    return Object.keys(expected).every((name) => names.includes(name)) && !names.some((name) => name.endsWith('.part'));
+  });
   expect(hashTree(restore)).toEqual(expected);
 
   for (const answer of open.splice(0)) answer.destroy();

@@ -17,7 +17,7 @@ import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
 import { openFolder } from '../../src/engine/disk/making.js';
 import { writeMarker } from '../../src/engine/disk/marker.js';
-import { partialName } from '../../src/engine/disk/partial-file.js';
+import { partialName } from '../../src/engine/disk/partial-name.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';

@@ -7,7 +7,8 @@ import { messageOf } from '../../errors.js';
 import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../../operations/disks/left-behind.js';
 import { type CopyState, type LeftCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
-import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
+import { lookBeside, removePartialSeen } from './partial-file.js';
+import { partialName } from './partial-name.js';
 import { removeEmptyFolders } from './tidying.js';
 
 const PAGE = 200;

@@ -10,29 +10,9 @@ import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf, isSame } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { ownersOf } from './exposure.js';
+import { rootOf } from './marker.js';
 import { type CopyPlace, type Folder, isShared, withCopy } from './restore-area.js';
-import { takeEntry } from './taking.js';
-
-/** Whose a partial file is. */
-export interface PartialOwner {
-  fileId: bigint;
-  driveId: number;
-  /** Of the drive, when the recall began. */
-  epoch: bigint;
-}
-
-/** The name under which a recall writes; it fits any file system, however long the file's own name is. */
-export function partialName(owner: PartialOwner): string {
-  return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
-}
-
-/** The recall that a partial file was written by; undefined for any other name. */
-export function parsePartialName(name: string): PartialOwner | undefined {
-  const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
-  return fileId && driveId && epoch
-    ? { fileId: BigInt(fileId), driveId: Number(driveId), epoch: BigInt(epoch) }
-    : undefined;
-}
+import { clearLeft, ignoreMissing, takeEntry, withLeft } from './taking.js';
 
 /**
  * Removes a partial file beside the place of its copy, where there is one. Where something else is in the way of its
@@ -42,6 +22,10 @@ export function parsePartialName(name: string): PartialOwner | undefined {
  */
 export async function removePartial(place: CopyPlace, name: string, ino: bigint | null): Promise<void> {
   await beside(place, async (folder) => takeEntry(folder, name, await partialsOf(folder, ino)));
+  await left(place, name, async (aside, owners) => await clearLeft(aside, (stats) => isOwn(stats, owners, ino)));
+  // the copy itself is taken where its folder was moved away just then
+  const isCopy = (stats: BigIntStats) => stats.isFile() && inodeOf(stats) === ino;
+  if (ino !== null) await left(place, path.basename(place.path), (aside) => clearLeft(aside, isCopy));
 }
 
 /**
@@ -51,14 +35,23 @@ export async function removePartial(place: CopyPlace, name: string, ino: bigint 
 async function partialsOf(folder: Folder, ino: bigint | null): Promise<(stats: BigIntStats) => boolean> {
   if (!(await isShared(folder))) return (stats) => stats.isFile();
   const owners = await ownersOf(folder.root);
-  return (stats) => stats.isFile() && (owners.has(Number(stats.uid)) || inodeOf(stats) === ino);
+  return (stats) => isOwn(stats, owners, ino);
 }
 
-/** The partial file beside the place of a copy; undefined where there is none of Tapegate's. @throws as `removePartial` */
+function isOwn(stats: BigIntStats, owners: ReadonlySet<number>, ino: bigint | null): boolean {
+  return stats.isFile() && (owners.has(Number(stats.uid)) || inodeOf(stats) === ino);
+}
+
+/** The partial file beside the place of a copy, or left aside; undefined where there is none of Tapegate's. @throws as `removePartial` */
 export async function lookBeside(place: CopyPlace, name: string, ino: bigint | null): Promise<BigIntStats | undefined> {
-  return await beside(place, async (folder) => {
+  const found = await beside(place, async (folder) => {
     const stats = await lstat(path.join(folder.at, name), { bigint: true });
     return (await partialsOf(folder, ino))(stats) ? stats : undefined;
+  });
+  if (found) return found;
+  return await left(place, name, async (aside, owners) => {
+    const stats = await lstat(aside, { bigint: true }).catch(ignoreMissing);
+    return stats && isOwn(stats, owners, ino) ? stats : undefined;
   });
 }
 
@@ -68,8 +61,9 @@ export async function lookBeside(place: CopyPlace, name: string, ino: bigint | n
  * @throws as `removePartial`
  */
 export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
-  const taken = await beside(place, (folder) => takeEntry(folder, name, (now) => isSame(now, seen)));
-  return taken !== 'other';
+  const isSeen = (now: BigIntStats) => isSame(now, seen);
+  if (await left(place, name, (aside) => clearLeft(aside, isSeen))) return true;
+  return (await beside(place, (folder) => takeEntry(folder, name, isSeen))) !== 'other';
 }
 
 async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>): Promise<T | undefined> {
@@ -80,6 +74,17 @@ async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>):
     if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
     return undefined;
   }
+}
+
+/** What may be left aside of an entry beside the place of a copy. */
+async function left<T>(
+  place: CopyPlace,
+  name: string,
+  use: (aside: string, owners: ReadonlySet<number>) => Promise<T>,
+): Promise<T | undefined> {
+  const root = await rootOf(place);
+  const owners = await ownersOf(root);
+  return await withLeft(root, { dir: path.dirname(place.path), name }, (aside) => use(aside, owners));
 }
 
 /** Bytes read and not yet written. */

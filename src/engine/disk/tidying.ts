@@ -3,7 +3,7 @@ import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
 import { lstat, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf } from '../../errors.js';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
 import { type FolderNote, forgetFolders, readFolderNotes } from '../../operations/disks/folders.js';
 import { inodeOf } from './copy.js';
 import { isAsMade, isEmptyFolder, isNoted } from './made-folder.js';
@@ -16,7 +16,7 @@ import { type Apart, openApart, renameToNothing } from './taking.js';
  * Removes the folders of a place, from the innermost on, as far as they are empty, were made by Tapegate, and are as it makes them: one with
  * another owner, group or mode was changed by somebody who wants it so. Their notes go after them; of those that are gone already
  * as well, since a process may have been killed in between.
- * @throws AbsentError when the disk is not there
+ * @throws AbsentError when the disk is not there, and what its disk failed with: nobody would come back to an empty folder
  */
 export async function removeEmptyFolders(
   ctx: Context,
@@ -49,7 +49,7 @@ async function isGone(disk: MarkedDisk, dir: string, note: FolderNote | undefine
 
 /**
  * What stands in the place of a folder: nothing; an empty one as Tapegate makes them; or what is to stay, whatever it is.
- * @throws AbsentError when the disk is not there
+ * @throws AbsentError when the disk is not there, and what its disk failed with
  */
 export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIntStats | 'missing' | 'kept'> {
   try {
@@ -64,8 +64,9 @@ export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIn
       await parent.handle.close();
     }
   } catch (error) {
-    if (error instanceof AbsentError) throw error;
-    return codeOf(error) === 'ENOENT' ? 'missing' : 'kept';
+    if (codeOf(error) === 'ENOENT') return 'missing';
+    if (isFailure(error)) throw error;
+    return 'kept';
   }
 }
 
@@ -82,10 +83,18 @@ async function inFolderAbove(
     } finally {
       await parent.handle.close();
     }
-  } catch {
+  } catch (error) {
+    if (isFailure(error)) throw error;
     return false; // not empty any more, or something is in the way
   }
 }
+
+/** Says nothing of the folder, so that it has to be looked at again: not so what is in the way of it, or in it, and what is not allowed. */
+function isFailure(error: unknown): boolean {
+  return error instanceof AbsentError || !(error instanceof TapeError || STAYING.includes(codeOf(error) ?? ''));
+}
+
+const STAYING = ['ENOENT', 'ENOTEMPTY', 'EEXIST', 'EBUSY', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM'];
 
 /** @throws where it cannot be removed, not being empty any more for one */
 async function removeFolder(parent: Folder, name: string, seen: BigIntStats): Promise<boolean> {

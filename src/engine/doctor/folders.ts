@@ -107,10 +107,19 @@ async function* tellGone(
   }
 }
 
+/** What cannot be looked at now is not judged. @throws TapeError TRANSIENT when the disk is not there */
+async function look(disk: MarkedDisk, dir: string): ReturnType<typeof lookAtFolder> {
+  return (await lookAtFolder(disk, dir).catch(passOver)) ?? 'kept';
+}
+
+function passOver(error: unknown): undefined {
+  if (error instanceof TapeError) throw error;
+}
+
 /** Those that are as Tapegate makes them. */
 async function findEmpty(ctx: Context, disk: MarkedDisk, empty: readonly string[]): Promise<string[]> {
   const found: string[] = [];
-  for (const dir of empty) if (typeof (await lookAtFolder(disk, dir)) === 'object') found.push(dir);
+  for (const dir of empty) if (typeof (await look(disk, dir)) === 'object') found.push(dir);
   if (found.length === 0) return found;
   const used = await findUsedFolders(ctx, disk.diskId, found);
   return found.filter((dir) => !used.has(dir));
@@ -128,13 +137,13 @@ async function* tellEmpty(
     const notes = await readFolderNotes(ctx, disk.diskId, page);
     const used = await findUsedFolders(ctx, disk.diskId, page);
     for (const dir of page.filter((folder) => !used.has(folder))) {
-      const seen = await lookAtFolder(disk, dir);
+      const seen = await look(disk, dir);
       if (typeof seen !== 'object') continue;
       const isOurs = isNoted(notes.get(dir), seen);
       const mends = isOurs ? exam.repair : exam.adopt === true;
       if (mends && !isOurs) await noteMade(ctx, disk.diskId, [{ path: dir, ...traitsOf(seen) }]);
-      if (mends) await removeEmptyFolders(ctx, { ...disk, path: path.join(dir, 'file') });
-      const isRepaired = mends && (await lookAtFolder(disk, dir)) === 'missing';
+      if (mends) await removeEmptyFolders(ctx, { ...disk, path: path.join(dir, 'file') }).catch(passOver);
+      const isRepaired = mends && (await look(disk, dir)) === 'missing';
       const thing = disk.mountpoint + dir;
       const expected = isOurs ? 'a copy in a folder that Tapegate has made' : 'a folder that Tapegate has noted';
       yield { kind: isOurs ? 'folder-left' : 'folder-unnoted', thing, expected, found: 'an empty folder', isRepaired };

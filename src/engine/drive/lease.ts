@@ -2,6 +2,7 @@
  * Holding a drive's lease: renewed in the background while the process lives. The lease ends by time, whether the database
  * answers or not: then the signal aborts, and `confirm` refuses whatever must not happen without the drive.
  */
+import { setMaxListeners } from 'node:events';
 import type { Context } from '../../context.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
 import type { CallWatch } from '../calls.js';
@@ -34,9 +35,11 @@ export interface HoldOptions {
 /** Begins to renew a lease that was just claimed; `endRenewal` must end that. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const renewal = new Renewal(ctx, lease, options);
+  const signal = AbortSignal.any([renewal.lost, options.stop]);
+  setMaxListeners(0, signal); // each recall of a batch may wait on it
   return {
     ...lease,
-    signal: AbortSignal.any([renewal.lost, options.stop]),
+    signal,
     confirm: () => renewal.confirm(),
     endRenewal: () => renewal.end(),
     giveUp: () => renewal.lose(),

@@ -11,7 +11,8 @@ import { type EndedRecall, endLeftBehind, type LeftBehind, readLeftBehind } from
 import { checksumOf } from '../checksum.js';
 import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
-import { partialName, removePartial } from '../disk/partial-file.js';
+import { removePartial } from '../disk/partial-file.js';
+import { partialName } from '../disk/partial-name.js';
 import { withCopy } from '../disk/restore-area.js';
 import { removeEmptyFolders } from '../disk/tidying.js';
 import type { HeldLease } from './lease.js';

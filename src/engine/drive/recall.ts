@@ -16,7 +16,8 @@ import type { WantedAttributes } from '../disk/attributes.js';
 import { inodeOf, lookInto, putInPlace } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
 import { removeLeftCopy } from '../disk/left-behind.js';
-import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
+import { type Budget, PartialFile } from '../disk/partial-file.js';
+import { partialName } from '../disk/partial-name.js';
 import { type Folder, nameFolder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
 import type { Confirmations } from './confirmations.js';
@@ -102,9 +103,12 @@ export async function finishCopy(
   try {
     const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
-    if (!(await takePlace(ctx, recall, copy, { ino, checksum }))) return await leaveStanding(ctx, recall, copy);
+    const taken = await takePlace(ctx, recall, copy, { ino, checksum });
+    if (taken === 'standing') return await leaveStanding(ctx, recall, copy);
+    // another link to the same bytes, which nobody would look for any more
+    const isUnseen = taken === 'unsure' && !(await discard(copy));
     const ctimeNs = await readChangeTime(recall, copy, ino);
-    return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum };
+    return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum, isUnseen };
   } catch (error) {
     throw await giveUp(copy, error);
   }
@@ -145,7 +149,8 @@ async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
 }
 
 /**
- * @returns false where a file of which nothing is noted stands there, with the same bytes
+ * @returns `placed`, or `unsure` where the partial file may be left beside it; `standing` where a file of which nothing is noted stands
+ *   there, with the same bytes
  * @throws TapeError POLICY where any other file stands there
  */
 async function takePlace(
@@ -153,12 +158,12 @@ async function takePlace(
   recall: RunningRecall,
   copy: CopyInHand,
   { ino, checksum }: { ino: bigint; checksum: string },
-): Promise<boolean> {
+): Promise<'placed' | 'unsure' | 'standing'> {
   const name = path.basename(recall.path);
   for (let attempt = 1; ; attempt++) {
     try {
       await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name, { ino }));
-      return true;
+      return 'placed';
     } catch (error) {
       const found = await copy
         .onDisk(() => lookInto(copy.folder, name))
@@ -166,11 +171,11 @@ async function takePlace(
           throw new UnseenError(messageOf(error), { cause: error });
         });
       // it is there: a network file system may say that it is not, or the partial file could not be removed any more
-      if (found && inodeOf(found) === ino) return true;
+      if (found && inodeOf(found) === ino) return 'unsure';
       if (codeOf(error) !== 'EEXIST') throw error;
     }
     if (attempt === 2 || !(await removeEarlier(ctx, recall, copy))) {
-      if (await standsFor(copy, name, checksum)) return false;
+      if (await standsFor(copy, name, checksum)) return 'standing';
       throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
     }
   }
