@@ -77,6 +77,8 @@ const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
 /** An idle connection whose other end is gone is found out in this time and ten seconds. */
 const KEEP_ALIVE_MS = 10_000;
+/** Plans of Prisma's, one for each form of query. Applications have some dozens; one takes 5 kB and more, and a millisecond to be made. */
+const PLANS = 250;
 /** A sign of life that takes longer is given up, and the next one is given on a connection of its own. */
 const VITAL_MS = 3000;
 /** A database that does not answer is not waited for any longer when a process ends. */
@@ -129,7 +131,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, vitalPool];
-  const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
+  const prisma = new PrismaClient({ adapter: new PrismaPg(pool), queryPlanCacheMaxSize: PLANS });
   const pulse = new Pulse({ hosts, line, clock, ...options });
   return {
     pool,
