@@ -1,11 +1,15 @@
 /** Folders of the restore areas: those that Tapegate has made are noted, are there, and are not left empty. */
 
+import path from 'node:path';
 import { placeOf } from './check-copies.js';
+import type { Index } from './fact-index.js';
 import type { Facts } from './facts.js';
 import type { Report } from './violations.js';
 
-export function checkFolders({ folders, outside: { touched, strange } }: Facts, report: Report): void {
-  for (const folder of folders) {
+export function checkFolders(facts: Facts, index: Index, report: Report): void {
+  const { touched, strange } = facts.outside;
+  const emptied = findEmptied(facts, index);
+  for (const folder of facts.folders) {
     const { noted, found } = folder;
     const place = placeOf(folder);
     if (touched.has(place) || isSites(place, strange.folders)) continue;
@@ -15,10 +19,18 @@ export function checkFolders({ folders, outside: { touched, strange } }: Facts, 
         'folder-note',
         `${place} is noted with inode ${noted.ino}, and ${found ? `has ${found.ino}` : 'is not there'}`,
       );
-    } else if (found?.isAsMade && found.isEmpty)
+    } else if (found?.isAsMade && found.isEmpty && !emptied.has(place))
       report('folder-left', `${place} is empty, and is ${noted ? '' : 'not '}noted`);
     else if (found?.isAsMade && !noted) report('folder-unnoted', `${place} was made, and is not noted`);
   }
+}
+
+/** Folders of copies that are noted, and that somebody has taken away. */
+function findEmptied({ files, outside: { touched } }: Facts, { mountpoints }: Index): Set<string> {
+  const places = files
+    .filter(({ diskId }) => diskId !== null)
+    .map((file) => `${mountpoints.get(file.diskId as number)}${file.path}`);
+  return new Set(places.filter((place) => touched.has(place)).map((place) => path.dirname(place)));
 }
 
 /** It was there before, or is the stranger's. */

@@ -754,6 +754,16 @@ test.each([
   expect(found).toEqual(kinds);
 });
 
+test('a folder is empty whose copy was taken away by somebody', async () => {
+  const found = await findPlanted(async ({ run, replace, makeFolder, outside }) => {
+    await makeFolder('/s/emptied');
+    await replace('/s/a', undefined);
+    await run(`UPDATE tape_file SET path = '/s/emptied/a' WHERE path = '/s/a'`);
+    outside.touched = new Set([path.join(app.restoreDir, 's/emptied/a')]);
+  });
+  expect(found).toEqual([]);
+});
+
 test.each(faults)('%s is found, and nothing else, when %s', async (kind, _what, plant) => {
   expect(await findPlanted(plant)).toEqual([kind]);
 });

@@ -22,7 +22,7 @@ export function check(facts: Facts): Violation[] {
   const index = indexFacts(facts);
   checkRequests(facts, index, report);
   checkCopies(facts, index, report);
-  checkFolders(facts, report);
+  checkFolders(facts, index, report);
   checkStrangers(facts, index, report);
   checkMail(facts, index, report);
   checkEvents(facts, index, report);

@@ -2,10 +2,10 @@
  * The torture: a small archive with several engines, a gateway, a database and a mail server, all of which are killed,
  * stopped and starved while users make requests; then peace, and the checker.
  */
-import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { startDeadline } from '../../src/deadline.js';
 import { showTokens } from './callers.js';
+import { dumpFacts } from './dump.js';
 import { createRandom } from './random.js';
 import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
@@ -73,29 +73,13 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     }).finally(bound.end);
     options.signal.throwIfAborted();
     keepFolder = options.keepFolder && verdict.violations.length > 0;
-    if (keepFolder) await dump(dir, verdict);
+    if (keepFolder) await dumpFacts(path.join(dir, 'facts.json'), verdict);
     return { ...verdict, counts: world.counts, dir };
   } finally {
     clearInterval(progress);
     watching.abort();
     await tearDown(keepFolder);
   }
-}
-
-/** For whoever looks for the cause. */
-async function dump(dir: string, { facts, violations }: Verdict): Promise<void> {
-  const { outside, ...stored } = facts;
-  const plain = {
-    violations,
-    ...stored,
-    mails: outside.mails,
-    touched: [...outside.touched],
-    revivals: [...outside.revivals],
-    watches: outside.watches,
-    versions: [...outside.versions],
-  };
-  const text = JSON.stringify(plain, null, 1);
-  await writeFile(path.join(dir, 'facts.json'), text);
 }
 
 function describe(counts: Counts): string {
