@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { buildSchema, type GraphQLSchema, parse, TypeInfo, visit, visitWithTypeInfo } from 'graphql';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
+import { sumArenas } from './arenas.js';
 import type { Input } from './input.js';
 import { inputs } from './inputs.js';
 
@@ -53,3 +54,19 @@ function note(query: string, asked: Set<string>): void {
     // broken on purpose
   }
 }
+
+test('what the allocator keeps for threads is told from what else is resident', () => {
+  const region = (from: number, to: number, mode: string, kilobytes: number, name = '') =>
+    `${from.toString(16)}-${to.toString(16)} ${mode} 00000000 00:00 0${name && `    ${name}`}\nSize: 4 kB\nRss:   ${kilobytes} kB\n`;
+  const [arena, mega] = [64 * 2 ** 20, 2 ** 20];
+  const smaps = [
+    region(arena, arena + 3 * mega, 'rw-p', 2000), // an arena
+    region(arena + 3 * mega, 2 * arena, '---p', 0),
+    region(2 * arena, 3 * arena, 'rw-p', 60_000), // one that is used up
+    region(5 * arena, 5 * arena + mega, 'rw-p', 900), // aligned by chance
+    region(6 * arena, 6 * arena + mega, 'rw-p', 800, '[heap]'),
+    region(6 * arena + mega, 7 * arena, '---p', 0),
+    region(8 * arena + mega, 8 * arena + 2 * mega, 'rw-p', 700),
+  ];
+  expect(sumArenas(smaps.join(''))).toBe(62_000 * 1024);
+});

@@ -2,6 +2,9 @@
  * The end of a round: nothing more is asked for, the engine does what is left, and the checker of the torture and the doctor
  * look. Then all requests are cancelled, the two look again, and what has ended is taken out, so that the database has a bound.
  */
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { domainToASCII } from 'node:url';
 import type pg from 'pg';
@@ -13,6 +16,7 @@ import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { pruneEvents } from '../../src/operations/requests/history.js';
 import { check } from '../torture/checker.js';
 import { askDoctor } from '../torture/doctor.js';
+import { dumpFacts } from '../torture/dump.js';
 import { type Facts, readFacts } from '../torture/facts.js';
 import type { MoodyMail } from '../torture/mail.js';
 import { resumeAll } from '../torture/operators.js';
@@ -65,10 +69,8 @@ function withPlainDomain(address: string): string {
 /** @returns what is wrong */
 export async function endRound(round: RoundContext): Promise<Violation[]> {
   round.session.leave();
-  await restoreDisks(round.ctx);
-  await correctSizes(round.ctx);
-  await restoreMedia(round.ctx);
-  await liftRules(round.ctx, round.session.known, 'all'); // what nobody may ask for is in no request
+  await putRight(round);
+  await noteRuled(round);
   await noteDeeds(round);
   const violations = await settleAndLook(round);
   if (violations.length > 0) return violations;
@@ -78,13 +80,32 @@ export async function endRound(round: RoundContext): Promise<Violation[]> {
   return violations;
 }
 
+/** An input may take back what another one has ruled before the keeper has seen it. */
+async function noteRuled({ ctx, session }: RoundContext): Promise<void> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    `SELECT id FROM request WHERE request_date <= (
+       SELECT max(at) + interval '1 second' FROM audit WHERE operation IN ('setPathRule', 'removePathRule') AND result = 'DONE')`,
+  );
+  for (const { id } of rows) session.known.ruled.add(id);
+}
+
+/** Again and again: what was asked for over a connection that was cut may be done later. */
+async function putRight({ ctx, session }: RoundContext): Promise<void> {
+  await resumeAll(ctx);
+  await restoreQuotas(ctx);
+  await restoreDisks(ctx);
+  await correctSizes(ctx);
+  await restoreMedia(ctx);
+  await liftRules(ctx, session.known, 'all'); // what nobody may ask for is in no request
+}
+
 async function settleAndLook(round: RoundContext): Promise<Violation[]> {
   const { ctx, session, signal } = round;
   const deadline = Date.now() + round.settleMs;
   const isOver = () => session.isOver || signal.aborted;
   let left = 'the first look';
   while (left !== '' && Date.now() < deadline && !isOver()) {
-    await resumeAll(ctx);
+    await putRight(round);
     await endPauses(ctx);
     left = await countWork(ctx).then(describeWork, messageOf);
     if (left !== '') await sleep(LOOK_MS);
@@ -95,12 +116,25 @@ async function settleAndLook(round: RoundContext): Promise<Violation[]> {
     return [{ kind: 'unsettled', text: `there is still work to do: ${left}\n  ${rest}` }];
   }
   for (const patience = Date.now() + round.patienceMs; ; await sleep(LOOK_MS)) {
-    const found = check(await look(round)).filter((violation) => !isAllowed(violation, session.known));
+    const facts = await look(round);
+    const found = check(facts).filter((violation) => !isAllowed(violation, session.known));
     if (found.length === 0) found.push(...(await askDoctor({ ctx, touched: new Set() })));
-    if (found.length === 0 || Date.now() > patience || isOver()) return found;
-    await resumeAll(ctx);
+    if (found.length === 0 || isOver()) return found;
+    if (Date.now() > patience) return await dump(ctx, facts, found);
+    await putRight(round);
     await countWork(ctx);
   }
+}
+
+/** @returns the same, with the file that has all that was looked at */
+async function dump(ctx: Context, facts: Facts, violations: readonly Violation[]): Promise<Violation[]> {
+  const file = path.join(mkdtempSync(path.join(tmpdir(), 'tapegate-found-')), 'facts.json');
+  const { rows: rules } = await ctx.db.pool.query('SELECT * FROM path_rule');
+  const { rows: requests } = await ctx.db.pool.query(
+    `SELECT to_jsonb(r) AS row FROM request r WHERE state NOT IN ('EXPIRED', 'CANCELLED')`,
+  );
+  await dumpFacts(file, { facts, violations }, { rules, rows: requests });
+  return violations.map(({ kind, text }) => ({ kind, text: `${text} (${file})` }));
 }
 
 /** Engines keep from volumes that failed for a while that grows, unless somebody has put something back into service. */

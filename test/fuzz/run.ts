@@ -167,7 +167,7 @@ async function run(options: FuzzOptions, round: RoundContext, tell: (line: strin
   await session.server.hasEnded(LAST_MS);
   if (!options.signal.aborted) {
     judgeServer(session);
-    judgeMemory(session, memory, options.slackBytes);
+    judgeMemory(session, memory, options);
     judgeBusy(session);
   }
   return {
@@ -214,13 +214,23 @@ function judgeServer(session: Session): void {
   for (const text of complaints) session.faults.push({ kind: 'warning', text });
 }
 
-function judgeMemory(session: Session, memory: readonly Memory[], slackBytes: number): void {
-  const [first, last] = [memory[0], memory.at(-1)];
+/** The first tenth of the long form, of a million: by then V8 has compiled most of what it will, and has code of it. */
+const WARM = 100_000;
+
+/** @param memory after each tenth of the inputs */
+function judgeMemory(
+  session: Session,
+  memory: readonly Memory[],
+  { inputs, slackBytes }: Pick<FuzzOptions, 'inputs' | 'slackBytes'>,
+): void {
+  const warm = memory.findIndex((_, index) => ((index + 1) * inputs) / TENTHS >= WARM);
+  const from = warm === -1 || warm === memory.length - 1 ? 0 : warm;
+  const [first, last] = [memory[from], memory.at(-1)];
   if (!first || !last || memory.length < 2) return;
   // what V8 keeps free differs by a tenth of all from one look to the next, and is none that anybody has kept
   for (const name of ['heap', 'inUse'] as const) {
     if (last[name] <= first[name] * MAX_GROWTH + slackBytes) continue;
-    const text = `memory (${name}) was ${megabytes(first[name])} after the first tenth, and is ${megabytes(last[name])} after the last`;
+    const text = `memory (${name}) was ${megabytes(first[name])} after ${Math.round(((from + 1) * inputs) / TENTHS)} inputs, and is ${megabytes(last[name])} after the last`;
     session.faults.push({ kind: 'memory', text });
   }
 }

@@ -17,6 +17,7 @@ import { openRuntime } from '../../src/runtime.js';
 import { backendNames } from '../../src/tape/index.js';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import { archive } from './archive.js';
+import { readArenas } from './arenas.js';
 import { type PlantName, plants } from './plants.js';
 
 export type Wish =
@@ -27,7 +28,7 @@ export type Question = { id: number } & Wish;
 /** Bytes, garbage collected. */
 export interface Memory {
   rss: number;
-  /** Of the resident memory: what is on the heap of V8 and all that is not V8's, without the pages that V8 keeps free for itself. */
+  /** Of the resident memory: what is on the heap of V8 and all that is not V8's, without what V8, and the allocator for threads, keep for themselves. */
   inUse: number;
   /** On the heap, and what objects on it have elsewhere. */
   heap: number;
@@ -105,7 +106,7 @@ async function measure(): Promise<Memory> {
     // of what V8 has set aside some was never touched, and is not resident
     const { total_physical_size: heapResident } = getHeapStatistics();
     least.rss = Math.min(least.rss, rss);
-    least.inUse = Math.min(least.inUse, rss - (heapResident - heapUsed));
+    least.inUse = Math.min(least.inUse, rss - (heapResident - heapUsed) - readArenas());
     least.heap = Math.min(least.heap, heapUsed + external);
   }
   return least;
