@@ -17,7 +17,7 @@ const common = {
 };
 
 /** The tests of a folder; README.md in test/ says what belongs where. */
-function project(name: string, options: { isolate?: boolean; server?: boolean; waits?: boolean }) {
+function project(name: string, options: { isolate?: boolean; server?: boolean }) {
   const globalSetup = options.server ? ['test/support/global-setup.ts'] : [];
   return {
     ...common,
@@ -27,8 +27,8 @@ function project(name: string, options: { isolate?: boolean; server?: boolean; w
       globalSetup,
       pool: 'forks' as const,
       isolate: options.isolate ?? false,
-      // of what waits for other processes on a shared machine; what needed it is told at the end of the run
-      retry: options.waits && process.env.CI ? 1 : 0,
+      // of what waits for a database and other processes on a shared machine; what needed it is told at the end of the run
+      retry: options.server && process.env.CI ? 1 : 0,
       testTimeout: 60_000,
       hookTimeout: 60_000,
     },
@@ -43,10 +43,10 @@ export default defineConfig({
     projects: [
       project('pure', {}),
       project('gateway', { server: true }),
-      project('process', { server: true, waits: true }),
-      project('alone', { server: true, waits: true, isolate: true }),
-      project('torture', { server: true, waits: true, isolate: true }),
-      project('fuzz', { server: true, waits: true, isolate: true }),
+      project('process', { server: true }),
+      project('alone', { server: true, isolate: true }),
+      project('torture', { server: true, isolate: true }),
+      project('fuzz', { server: true, isolate: true }),
     ],
   },
 });

@@ -341,6 +341,32 @@ test.each(['EIO', 'EROFS', 'ENOSPC'])(
   },
 );
 
+test('a folder that its disk does not let go is told by the doctor as it is, and why is in the log', async () => {
+  const { id } = await request('/doctor-fails/file');
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  disk.beforeRmdir = () => {
+    throw Object.assign(new Error('EROFS: the disk fails'), { code: 'EROFS' });
+  };
+  await cancel(app, id);
+  await removeAll();
+  const warn = vi.spyOn(app.ctx.log, 'warn');
+  const doctor = async () => {
+    const found: object[] = [];
+    await examine(app.ctx, { repair: true, checksums: false }, (finding) => found.push(finding));
+    return found;
+  };
+  const left = { kind: 'folder-left', thing: place('doctor-fails') };
+  expect(await doctor()).toContainEqual(expect.objectContaining({ ...left, isRepaired: false }));
+  expect(warn.mock.calls).toContainEqual([{ folder: place('doctor-fails') }, expect.stringContaining('EROFS')]);
+  disk.beforeRmdir = () => {
+    throw new Error('a mistake of the program');
+  };
+  await expect(doctor()).rejects.toThrow('a mistake of the program');
+  disk.beforeRmdir = () => {};
+  warn.mockRestore();
+  expect(await doctor()).toContainEqual(expect.objectContaining({ ...left, isRepaired: true }));
+});
+
 test('a folder in which everybody may write takes no file, and says why', async () => {
   mkdirSync(place('everybodys'));
   chmodSync(place('everybodys'), 0o777);

@@ -6,7 +6,7 @@ import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
-import { codeOf, TapeError } from '../../errors.js';
+import { codeOf, messageOf, TapeError, UnavailableError } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
 import {
   type FolderNote,
@@ -108,18 +108,23 @@ async function* tellGone(
 }
 
 /** What cannot be looked at now is not judged. @throws TapeError TRANSIENT when the disk is not there */
-async function look(disk: MarkedDisk, dir: string): ReturnType<typeof lookAtFolder> {
-  return (await lookAtFolder(disk, dir).catch(passOver)) ?? 'kept';
+async function look(ctx: Context, disk: MarkedDisk, dir: string): ReturnType<typeof lookAtFolder> {
+  return (await lookAtFolder(disk, dir).catch(passOver(ctx, disk.mountpoint + dir))) ?? 'kept';
 }
 
-function passOver(error: unknown): undefined {
-  if (error instanceof TapeError) throw error;
+/** What a file system refuses of one folder keeps nothing else from being looked at. */
+function passOver(ctx: Context, folder: string): (error: unknown) => undefined {
+  return (error) => {
+    if (error instanceof TapeError || error instanceof UnavailableError) throw error;
+    if (!/^E[A-Z]/.test(codeOf(error) ?? '')) throw error;
+    ctx.log.warn({ folder }, `a folder is passed over: ${messageOf(error)}`);
+  };
 }
 
 /** Those that are as Tapegate makes them. */
 async function findEmpty(ctx: Context, disk: MarkedDisk, empty: readonly string[]): Promise<string[]> {
   const found: string[] = [];
-  for (const dir of empty) if (typeof (await look(disk, dir)) === 'object') found.push(dir);
+  for (const dir of empty) if (typeof (await look(ctx, disk, dir)) === 'object') found.push(dir);
   if (found.length === 0) return found;
   const used = await findUsedFolders(ctx, disk.diskId, found);
   return found.filter((dir) => !used.has(dir));
@@ -137,14 +142,14 @@ async function* tellEmpty(
     const notes = await readFolderNotes(ctx, disk.diskId, page);
     const used = await findUsedFolders(ctx, disk.diskId, page);
     for (const dir of page.filter((folder) => !used.has(folder))) {
-      const seen = await look(disk, dir);
+      const seen = await look(ctx, disk, dir);
       if (typeof seen !== 'object') continue;
       const isOurs = isNoted(notes.get(dir), seen);
+      const thing = disk.mountpoint + dir;
       const mends = isOurs ? exam.repair : exam.adopt === true;
       if (mends && !isOurs) await noteMade(ctx, disk.diskId, [{ path: dir, ...traitsOf(seen) }]);
-      if (mends) await removeEmptyFolders(ctx, { ...disk, path: path.join(dir, 'file') }).catch(passOver);
-      const isRepaired = mends && (await look(disk, dir)) === 'missing';
-      const thing = disk.mountpoint + dir;
+      if (mends) await removeEmptyFolders(ctx, { ...disk, path: path.join(dir, 'file') }).catch(passOver(ctx, thing));
+      const isRepaired = mends && (await look(ctx, disk, dir)) === 'missing';
       const expected = isOurs ? 'a copy in a folder that Tapegate has made' : 'a folder that Tapegate has noted';
       yield { kind: isOurs ? 'folder-left' : 'folder-unnoted', thing, expected, found: 'an empty folder', isRepaired };
     }
