@@ -1,0 +1,211 @@
+/** The processes of `watchers.ts`: a gateway, a bare server that keeps as many answers open, and the watchers of either. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, type ServerResponse } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { writeHeapSnapshot } from 'node:v8';
+import { startGateway } from '../src/app.js';
+import { readConfig } from '../src/config.js';
+import { openRuntime } from '../src/runtime.js';
+import { backendNames } from '../src/tape/index.js';
+
+/** Bytes. */
+export interface Memory {
+  heap: number;
+  resident: number;
+  /** Of what was resident, so far. */
+  peak: number;
+}
+
+/** When an event was there: for the last, and for 99 of 100; milliseconds since 1970. With the event, and the header before the first. */
+export interface Told {
+  last: number;
+  p99: number;
+  message: string;
+  head: string;
+}
+
+export interface Part {
+  ask<Answer>(what: string, given?: object): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+type Work = Record<string, (given: never) => unknown>;
+
+export function startPart(name: 'gateway' | 'bare' | 'load', env: Record<string, string> = {}): Part {
+  const child: ChildProcess = fork(fileURLToPath(import.meta.url), {
+    env: { ...process.env, ...env, BENCH_PART: name },
+    execArgv: ['--expose-gc', ...(process.env.NODE_FLAGS?.split(' ') ?? [])],
+  });
+  return {
+    ask: async <Answer>(what: string, given = {}) => {
+      child.send({ what, given });
+      const ended = once(child, 'exit').then(() => [{ error: `${name} has ended` }]);
+      const [{ answer, error }] = (await Promise.race([once(child, 'message'), ended])) as [
+        { answer: Answer; error?: string },
+      ];
+      if (error !== undefined) throw new Error(`${name}: ${error}`);
+      return answer;
+    },
+    close: async () => {
+      const ended = child.exitCode === null ? once(child, 'exit') : undefined;
+      if (child.connected) child.disconnect();
+      await ended;
+    },
+  };
+}
+
+const now = () => performance.timeOrigin + performance.now();
+
+/** What is kept, when whoever served something has come to rest. */
+async function readMemory(): Promise<Memory> {
+  for (let turn = 0; turn < 3; turn++) {
+    globalThis.gc?.();
+    await sleep(200);
+  }
+  if (process.env.HEAP_SNAPSHOT)
+    writeHeapSnapshot(`${process.env.HEAP_SNAPSHOT}-${process.env.BENCH_PART}-${Date.now()}.heapsnapshot`);
+  const peakKb = Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]);
+  const { heapUsed, rss } = process.memoryUsage();
+  return { heap: heapUsed, resident: rss, peak: peakKb * 1024 };
+}
+
+/** Far more than is needed: what limits is not measured here. */
+const MANY = '1000000';
+const LIMITS = { CONNECTIONS: MANY, CALLER_CONNECTIONS: MANY, STREAMS: MANY, CALLER_STREAMS: MANY, RATE_LIMIT: MANY };
+
+async function serveGateway(): Promise<Work> {
+  const { DATA_DIR = '' } = process.env;
+  const config = readConfig({ DATA_DIR, PORT: '0', LOG_LEVEL: 'warn', ...LIMITS }, backendNames);
+  const runtime = await openRuntime(config);
+  await runtime.ctx.events.open();
+  const gateway = await startGateway(runtime.ctx);
+  process.once('disconnect', () => void gateway.close().then(() => runtime.close()));
+  return { open: () => gateway.url, memory: readMemory };
+}
+
+async function serveBare(): Promise<Work> {
+  const { MESSAGE = '', HEAD = '' } = process.env;
+  const open = new Set<ServerResponse>();
+  const [, ...lines] = HEAD.split('\r\n').filter(
+    (line) => line !== '' && !/^(Date|Connection|Keep-Alive|Transfer-Encoding):/i.test(line),
+  );
+  const headers = lines.map((line) => line.split(/: (.*)/).slice(0, 2) as [string, string]);
+  const server = createServer((_req, res) => {
+    open.add(res);
+    res.once('close', () => open.delete(res));
+    res.writeHead(200, headers.flat());
+    res.write(':\n\n');
+    res.write(MESSAGE);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  process.once('disconnect', () => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return {
+    open: () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    memory: readMemory,
+    write: () => {
+      const at = now();
+      const bytes = Buffer.from(MESSAGE);
+      for (const res of open) res.write(bytes);
+      return at;
+    },
+  };
+}
+
+/** Watchers that are let in at once, so that the system's own queue of connections does not overflow. */
+const AT_ONCE = 500;
+const EVENT = Buffer.from('event: next');
+const TELL_MS = 60_000;
+
+function watch(): Work {
+  const sockets = new Set<Socket>();
+  let arrivals = new Float64Array(0);
+  let count = 0;
+  let onTold = () => {};
+  let [message, head] = ['', ''];
+  /** One buffer for all: what has come is looked at, and not kept. */
+  const buffer = Buffer.alloc(16 * 1024);
+  const took = (bytes: Buffer) => {
+    if (count === 0) message = /event: next[\s\S]*?\n\n/.exec(bytes.toString())?.[0] ?? '';
+    arrivals[count++] = now();
+    if (count === arrivals.length) onTold();
+  };
+  const open = async ({ hostname, port, pathname, search }: URL) => {
+    await new Promise<void>((resolve, reject) => {
+      let isIn = false;
+      let first = '';
+      const enter = (text: string) => {
+        first += text;
+        const refusal = /^HTTP\/1.1 (?!200)/.test(first);
+        if (refusal) reject(new Error(first.slice(0, 500)));
+        if (refusal || !/event: next[\s\S]*\n\n\r\n$/.test(first)) return;
+        [head = ''] = first.split('\r\n\r\n');
+        [isIn, first] = [true, ''];
+        resolve();
+      };
+      const callback = (size: number) => {
+        const bytes = buffer.subarray(0, size);
+        if (!isIn) enter(bytes.toString());
+        else if (bytes.includes(EVENT)) took(bytes);
+        return true;
+      };
+      const socket = connect({ host: hostname, port: Number(port), onread: { buffer, callback } });
+      sockets.add(socket);
+      socket.once('error', reject).once('close', () => {
+        sockets.delete(socket);
+        reject(new Error('a connection was ended'));
+      });
+      socket.write(`GET ${pathname}${search} HTTP/1.1\r\nHost: ${hostname}\r\nAccept: text/event-stream\r\n\r\n`);
+    });
+  };
+  return {
+    connect: async ({ url, count: wanted }: { url: string; count: number }) => {
+      const start = now();
+      let left = wanted;
+      const next = async () => {
+        while (left-- > 0) await open(new URL(url));
+      };
+      await Promise.all(Array.from({ length: AT_ONCE }, next));
+      return (now() - start) / 1000;
+    },
+    leave: () => {
+      for (const socket of sockets) socket.destroy();
+    },
+    expect: () => {
+      [arrivals, count] = [new Float64Array(sockets.size), 0];
+    },
+    told: async () => {
+      await new Promise<void>((resolve, reject) => {
+        const late = setTimeout(() => reject(new Error(`${count} of ${arrivals.length} were told`)), TELL_MS);
+        onTold = () => {
+          clearTimeout(late);
+          resolve();
+        };
+        if (count === arrivals.length) onTold();
+      });
+      const last = arrivals.at(-1) ?? Number.NaN;
+      return { last, p99: arrivals[Math.floor(arrivals.length * 0.99)] ?? last, message, head };
+    },
+  };
+}
+
+const parts: Record<string, () => Work | Promise<Work>> = { gateway: serveGateway, bare: serveBare, load: watch };
+const part = parts[process.env.BENCH_PART ?? ''];
+if (part && process.send) {
+  const work = Promise.resolve(part());
+  process.on('message', ({ what, given }: { what: string; given: never }) => {
+    Promise.resolve(work.then((known) => known[what]?.(given))).then(
+      (answer) => process.send?.({ answer }),
+      (error: Error) => process.send?.({ error: error.message }),
+    );
+  });
+  // its sockets would keep it
+  if (part === watch) process.once('disconnect', () => process.exit());
+}

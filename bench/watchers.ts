@@ -1,0 +1,147 @@
+/**
+ * One event to many watchers: WATCHERS (10,000) clients in another process watch a request by event streams, and ROUNDS (15) events
+ * are committed one after the other. Beside it a bare `node:http` server, which keeps as many answers open and writes the same bytes to each.
+ * Told are the rate at which an event goes out to all, the time from its commit until it is there for 99 of 100 watchers, and what a watcher
+ * takes of the memory of either server: of the heap, and of what is resident after both have collected their garbage and rested.
+ *
+ *   npm run build && node dist/bench/watchers.js
+ *
+ * Each process needs as many descriptors as there are watchers and some more (`ulimit -Hn`).
+ */
+import { execFileSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../src/context.js';
+import { sql } from '../src/database/sql.js';
+import { transaction } from '../src/database/transaction.js';
+import { recordProgress } from '../src/events.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
+import { createRequest } from '../src/operations/requests/create.js';
+import { inTurns, tellFigure } from './figures.js';
+import { median, withBench } from './kit.js';
+import { type Memory, type Part, startPart, type Told } from './watchers-parts.js';
+
+const watchers = Number(process.env.WATCHERS ?? 10_000);
+const rounds = Number(process.env.ROUNDS ?? 15);
+/** Beside a connection for each watcher. */
+const OTHER_DESCRIPTORS = 200;
+/** Until a server has come to rest: V8 gives back what it has set aside for the many who came. */
+const REST_MS = 15_000;
+/** What is resident comes in such pieces that little is told by that of fewer. */
+const RESIDENT_FROM = 5000;
+
+const DOCUMENT =
+  'subscription ($id: Int!) { requestProgress(id: $id) { state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at eventId } }';
+
+interface Side {
+  server: Part;
+  load: Part;
+  url: string;
+  before: Memory;
+  connectSeconds: number;
+  /** p99 of each event, in milliseconds from its commit. */
+  p99: number[];
+}
+
+async function openSide(server: Part, id: number): Promise<Side> {
+  const url = await server.ask<string>('open');
+  const load = startPart('load');
+  const query = new URLSearchParams({ query: DOCUMENT, variables: JSON.stringify({ id }) });
+  // what is loaded and compiled with the first of them is no cost of the others
+  await load.ask('connect', { url: `${url}/graphql?${query}`, count: Math.min(50, watchers) });
+  await load.ask('leave');
+  await sleep(1000);
+  const before = await server.ask<Memory>('memory');
+  const connectSeconds = await load.ask<number>('connect', { url: `${url}/graphql?${query}`, count: watchers });
+  return { server, load, url, before, connectSeconds, p99: [] };
+}
+
+async function closeSide({ server, load }: Side): Promise<void> {
+  await load.close();
+  await server.close();
+}
+
+/** @param tell has one event go out, and gives when. @returns watchers told in a second, from when it went out until the last had it */
+async function round(side: Side, tell: () => Promise<number>): Promise<number> {
+  await side.load.ask('expect');
+  const at = await tell();
+  const { last, p99 } = await side.load.ask<Told>('told');
+  side.p99.push(p99 - at);
+  return watchers / ((last - at) / 1000);
+}
+
+/** @returns when it was committed */
+async function commitProgress(ctx: Context, id: number): Promise<number> {
+  let at = 0;
+  await transaction(ctx.db.pool, 'finishRecalls', async (tx) => {
+    await tx.query(sql`UPDATE request SET files_on_disk = files_on_disk + 1 WHERE id = ${id}`);
+    recordProgress(tx, [id]);
+    tx.beforeCommit('bench', async () => {
+      at = now();
+    });
+  });
+  return at;
+}
+
+const now = () => performance.timeOrigin + performance.now();
+
+function tellMemory(what: keyof Memory, ours: Side & { after: Memory }, bare: Side & { after: Memory }): void {
+  const kB = (side: Side & { after: Memory }) => (side.after[what] - side.before[what]) / 1000 / watchers;
+  const common = { unit: 'kB', beside: 'bare node:http', isCost: true, bound: 1.3 };
+  tellFigure({ work: `a watcher's memory (${what})`, ours: kB(ours), reference: kB(bare), ...common });
+}
+
+const descriptors = Number(execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }));
+if (descriptors < watchers + OTHER_DESCRIPTORS) {
+  throw new Error(
+    `${watchers} watchers need ${watchers + OTHER_DESCRIPTORS} descriptors a process, and there are ${descriptors}`,
+  );
+}
+await withBench(async (ctx) => {
+  await setQuota(ctx, { user: 'alice', size: 10n ** 12n });
+  const id = await createRequest(ctx, { quota: 'alice', files: ['/bench/1', '/bench/2'] });
+  await ctx.db.pool.query(sql`UPDATE request SET state = 'RESTORING', files_total = 1000000 WHERE id = ${id}`);
+  const ours = await openSide(startPart('gateway', { DATA_DIR: ctx.config.dataDir }), id);
+  await ours.load.ask('expect');
+  await commitProgress(ctx, id);
+  const { message, head } = await ours.load.ask<Told>('told');
+  const bare = await openSide(startPart('bare', { MESSAGE: message, HEAD: head }), id);
+  try {
+    const ways = {
+      ours: () => round(ours, () => commitProgress(ctx, id)),
+      bare: () => round(bare, () => bare.server.ask<number>('write')),
+    };
+    await inTurns(ways, 2); // to be warm
+    for (const side of [ours, bare]) side.p99 = [];
+    const rates = await inTurns(ways, rounds);
+    const work = `one event to ${watchers.toLocaleString('en-US')} watchers`;
+    const beside = 'bare node:http';
+    tellFigure({ work, ours: rates.ours.median, reference: rates.bare.median, beside, unit: '/s', bound: 0.5 });
+    tellFigure({
+      work: '… from commit, p99',
+      ours: median(ours.p99),
+      reference: 300,
+      beside: 'bound',
+      unit: 'ms',
+      isCost: true,
+      bound: 1,
+    });
+    console.log(`… from when it is written, p99, ${beside}: ${median(bare.p99).toFixed(0)} ms`);
+    const connecting = { unit: 's', beside, isCost: true };
+    tellFigure({
+      work: 'until all are connected',
+      ours: ours.connectSeconds,
+      reference: bare.connectSeconds,
+      ...connecting,
+    });
+    await sleep(REST_MS);
+    const rested = { ours: await ours.server.ask<Memory>('memory'), bare: await bare.server.ask<Memory>('memory') };
+    for (const what of watchers < RESIDENT_FROM ? (['heap'] as const) : (['heap', 'resident'] as const))
+      tellMemory(what, { ...ours, after: rested.ours }, { ...bare, after: rested.bare });
+    const mb = ({ peak, resident }: Memory) =>
+      `${(resident / 1e6).toFixed(0)} MB, ${(peak / 1e6).toFixed(0)} at the peak`;
+    console.log(`resident in all: ${mb(rested.ours)}; ${beside} ${mb(rested.bare)}`);
+  } finally {
+    await closeSide(ours);
+    await closeSide(bare);
+  }
+});
