@@ -4,54 +4,22 @@
  *
  *   npm run build && node dist/bench/requests.js
  */
-import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { RequestListener } from 'node:http';
 import pg from 'pg';
 import { startGateway } from '../src/app.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createRequest } from '../src/operations/requests/create.js';
-import { inTurns, tellFigure } from './figures.js';
+import { compare } from './beside.js';
 import { withBench } from './kit.js';
-import { type Load, startLoad } from './load.js';
 
 const CLIENTS = 16;
 const FILES = 25;
-const seconds = Number(process.env.SECONDS ?? 3);
-const rounds = Number(process.env.ROUNDS ?? 5);
+const turns = {
+  clients: CLIENTS,
+  seconds: Number(process.env.SECONDS ?? 3),
+  rounds: Number(process.env.ROUNDS ?? 5),
+};
 const only = process.env.ONLY;
-
-interface Pair {
-  /** Answers in the gateway's place. */
-  reference: RequestListener;
-  /** What the reference is. */
-  beside: string;
-  work: string;
-  bound: number;
-  /** What is asked for, below the address of either. */
-  path: string;
-  load: Partial<Load>;
-}
-
-async function compare(url: string, { reference, beside, work, bound, path, load: what }: Pair): Promise<void> {
-  const server = createServer(reference);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const other = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const load = startLoad();
-  const at = (base: string) => async () =>
-    (await load.run({ ...what, url: `${base}${path}`, clients: CLIENTS, seconds })).perSecond;
-  try {
-    const ways = { ours: at(url), reference: at(other) };
-    await inTurns(ways, 1); // to be warm
-    const rates = await inTurns(ways, rounds);
-    const each = (all: readonly number[]) => all.map((rate) => rate.toFixed(0)).join(' ');
-    console.log(`Tapegate ${each(rates.ours.all)}, ${beside} ${each(rates.reference.all)}`);
-    tellFigure({ work, ours: rates.ours.median, reference: rates.reference.median, beside, unit: '/s', bound });
-  } finally {
-    load.close();
-    server.closeAllConnections();
-    server.close();
-  }
-}
 
 /** The request with its paths, by one statement that is prepared by name, and no word more. */
 const ONE_REQUEST = {
@@ -87,14 +55,15 @@ await withBench(
     const id = await createRequest(ctx, { quota: 'user0', files });
     await ctx.db.pool.query('ANALYZE');
     if (only === undefined || only === 'rest') {
-      await compare(gateway.url, {
+      const pair = {
         work: `GET /requests/{id}, ${FILES} files`,
         reference: bareRequest(pool),
         beside: 'bare node:http and pg',
         bound: 0.5,
         path: `/tape_control/api/v1/requests/${id}`,
         load: { holds: `/bench/${FILES - 1}` },
-      });
+      };
+      await compare(gateway.url, pair, turns);
     }
     await pool.end();
     await gateway.close();

@@ -9,13 +9,15 @@ import { codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
 import { checkWanted, type LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
-import { closeTexts, queryWithin, readTexts, type TextPage } from './wire.js';
+import { closeTexts, PARALLEL, queryWithin, readTexts, type TextPage } from './wire.js';
 
 /** What is read whole before its reader sees any of it; what is more is read by as many rows at a time. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /** What few rows are found of among millions is long as well, and takes no longer of a connection that all share. */
 const SHORT_MS = 1000;
+/** In so long two cores look at some hundred thousand paths. */
+const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
@@ -126,14 +128,20 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
   return rows && rows.length <= PAGE ? rows : undefined;
 }
 
-/** What a statement finds within a second; undefined where it takes longer. */
+/**
+ * What a statement finds within a second; undefined where it takes longer.
+ * @param isScan it looks at each row of a large table, so that soon is sooner: what has been looked at in vain is looked at again
+ */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
   statement: Sql,
+  isScan = false,
 ): Promise<Row[] | undefined> {
   const { leave } = await db.looks.enter(share, reader);
   try {
-    return await queryWithin<Row>(db.pool, statement, SHORT_MS);
+    return await (isScan
+      ? queryWithin<Row>(db.pool, statement, SCAN_MS, PARALLEL)
+      : queryWithin<Row>(db.pool, statement, SHORT_MS));
   } catch (error) {
     if (isLate(error)) return undefined;
     throw error;

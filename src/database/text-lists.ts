@@ -4,7 +4,7 @@
  */
 import { type Asker, askSoon, atPace, PAGE, type Paced, withSnapshot } from './snapshot.js';
 import { type Sql, sql } from './sql.js';
-import type { TextPage } from './wire.js';
+import { PARALLEL, setLocally, type TextPage } from './wire.js';
 
 export interface TextList {
   /** `table f WHERE condition` */
@@ -15,6 +15,8 @@ export interface TextList {
   item: Sql;
   /** An expression. */
   order: Sql;
+  /** Where few rows are found, each of the table was looked at. */
+  isScan?: boolean;
 }
 
 /** Texts of rows, many at a time, with commas between them. */
@@ -31,11 +33,12 @@ export async function readTextList<T>(
 ): Promise<T> {
   const { db, share, reader } = asker;
   const short = shortOf(list);
-  const soon = await askSoon<Short>(asker, short);
+  const soon = await askSoon<Short>(asker, short, list.isScan);
   if (soon && isShort(soon)) return await consume(...pageOf(soon));
   const place = await db.longReads.enter(share, reader);
   try {
     return await withSnapshot(db.streamPool, async ({ query, texts }) => {
+      if (list.isScan) await query(setLocally(PARALLEL));
       const late = soon ?? (await query<Short>(short));
       if (isShort(late)) return await consume(...pageOf(late));
       const [row] = await query<{ count: bigint }>(sql`SELECT count(*) FROM ${list.rows}`);

@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import { toUnavailable } from './line.js';
-import { raw, type Sql } from './sql.js';
+import { join, raw, type Sql, sql } from './sql.js';
 
 /** Of a connection of the driver's: what is sent one after another is answered up to each `sync`. */
 interface Wire {
@@ -29,24 +29,38 @@ interface QueryParts {
 
 const DriverQuery = pg.Query as unknown as new (config: object) => QueryParts;
 
+/** What holds for a statement, by the names of PostgreSQL's settings. */
+export type Settings = Readonly<Record<string, string>>;
+
+/**
+ * That a scan of a large table is shared among the server's cores, whatever the planner thinks of its rows: where it expects some soon,
+ * it would have one core look for them.
+ */
+export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
+
+/** Sets them until the transaction ends. */
+export function setLocally(settings: Settings): Sql {
+  return sql`SELECT ${join(Object.entries(settings).map(([name, value]) => sql`set_config(${name}, ${value}, true)`))}`;
+}
+
 /**
  * Without a BEGIN, all up to the sync is one transaction: the bound is set in it, holds for the statement, and ends with it. It is
  * sent along, where a transaction of four statements would take four round trips.
  */
 class BoundedQuery extends DriverQuery {
-  private readonly bound: string;
+  private readonly bounds: Sql;
   private isBounded = false;
 
-  constructor({ text, values }: Sql, timeoutMs: number) {
+  constructor({ text, values }: Sql, bounds: Settings) {
     super({ text, values, queryMode: 'extended' });
-    this.bound = String(timeoutMs);
+    this.bounds = setLocally(bounds);
   }
 
   override submit(connection: Wire): Error | null {
     connection.stream.cork();
     try {
-      connection.parse({ text: `SELECT set_config('statement_timeout', $1, true)` });
-      connection.bind({ values: [this.bound] });
+      connection.parse({ text: this.bounds.text });
+      connection.bind({ values: this.bounds.values });
       connection.execute({});
       return super.submit(connection);
     } finally {
@@ -77,10 +91,11 @@ export async function queryWithin<Row extends object>(
   pool: pg.Pool,
   statement: Sql,
   timeoutMs: number,
+  settings: Settings = {},
 ): Promise<Row[]> {
   const client = await pool.connect();
   try {
-    const query = new BoundedQuery(statement, timeoutMs);
+    const query = new BoundedQuery(statement, { statement_timeout: String(timeoutMs), ...settings });
     const { rows } = await new Promise<pg.QueryResult<Row>>((resolve, reject) => {
       // the driver's types know of no query with a callback of its own
       const ask = client.query.bind(client) as unknown as (query: QueryParts, callback: QueryParts['callback']) => void;

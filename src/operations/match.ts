@@ -10,7 +10,13 @@ export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
   const lookup = choosePatternLookup(text);
   if (lookup.by === 'trigrams') return sql`f.path LIKE ${like}`;
+  if (lookup.by === 'scan') return sql`f.path || '' LIKE ${like}`;
   return sql`(path_words(f.path) @@ ${wordsQuery(lookup.words)}::tsquery AND f.path || '' LIKE ${like})`;
+}
+
+/** Is each path looked at for this text? */
+export function isScan(text: string): boolean {
+  return choosePatternLookup(text).by === 'scan';
 }
 
 /** Takes the meaning from what LIKE would read as a wildcard. */

@@ -7,10 +7,10 @@
  */
 
 /**
- * By some words that a path must have; or by the trigrams of the pattern, where it has any: PostgreSQL knows that by itself, and goes
- * through all paths where it has none.
+ * By some words that a path must have; by the trigrams of the pattern; or, where it has neither, by a look at each path: PostgreSQL would
+ * go through all of the index of trigrams as well, and then look at each path all the same.
  */
-export type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' };
+export type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
 export interface Word {
   text: string;
@@ -33,7 +33,7 @@ export function choosePatternLookup(pattern: string): PatternLookup {
   const last = rest.pop() ?? '';
   const whole = [...new Set(rest)].filter((text) => text !== '').sort((a, b) => rarityOf(b) - rarityOf(a));
   const prefix = last.length >= (whole.length > 0 ? MIN_PREFIX.beside : MIN_PREFIX.alone) ? [last] : [];
-  if (!isBetterByWords(cut, [...whole, ...prefix])) return { by: 'trigrams' };
+  if (!isBetterByWords(cut, [...whole, ...prefix])) return { by: hasTrigrams(pattern) ? 'trigrams' : 'scan' };
   const words = whole.slice(0, MAX_WORDS - prefix.length).map((text) => shorten({ text, isPrefix: false }));
   return { by: 'words', words: [...words, ...prefix.map((text) => shorten({ text, isPrefix: true }))] };
 }
@@ -61,4 +61,16 @@ function shorten(word: Word): Word {
 /** In characters of which PostgreSQL makes trigrams; what else it takes for a letter goes by the database's locale. */
 function longestRun(text: string): number {
   return Math.max(0, ...text.split(/[^a-z0-9]/i).map((run) => run.length));
+}
+
+/**
+ * As PostgreSQL makes trigrams of a pattern: a word has two blanks before it and one after it, where the pattern says that it begins or
+ * ends there. What letters beside these are is the database's locale's to say; of a wrong guess a search is slower.
+ */
+function hasTrigrams(pattern: string): boolean {
+  const runs = pattern.split(/[^\p{L}\p{N}]/u);
+  return runs.some((run, at) => {
+    const blanks = (at > 0 ? 2 : 0) + (at < runs.length - 1 ? 1 : 0);
+    return run !== '' && [...run].length + blanks >= 3;
+  });
 }

@@ -39,13 +39,16 @@ test.each([
   // words of which too many begin so
   ['/qz', 'trigrams'],
   ['.nc', 'trigrams'],
+  ['.q', 'trigrams'],
+  ['qz/', 'trigrams'],
   // what no index has
-  ['qz', 'trigrams'],
-  ['日本', 'trigrams'],
-  ['%', 'trigrams'],
-  ['_', 'trigrams'],
-  ['//', 'trigrams'],
-  ['\\', 'trigrams'],
+  ['qz', 'scan'],
+  ['q/', 'scan'],
+  ['日本', 'scan'],
+  ['%', 'scan'],
+  ['_', 'scan'],
+  ['//', 'scan'],
+  ['\\', 'scan'],
 ])('%j is looked for by %s', (pattern, how) => {
   expect(tell(pattern)).toBe(how);
 });

@@ -7,7 +7,7 @@ import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, mayPath } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
-import { holdsText } from '../match.js';
+import { holdsText, isScan } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import type { Place } from './volumes.js';
@@ -50,7 +50,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
-      return readTextList(ctx, { rows, columns, item, order: sql`f.path` }, consume);
+      return readTextList(ctx, { rows, columns, item, order: sql`f.path`, isScan: looksAtAll(input) }, consume);
     },
   };
 }
@@ -61,6 +61,11 @@ function filterOf({ match, stages }: ListFilesInput): Sql {
   if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
   return allOf(conditions);
+}
+
+/** Where it finds few files it has looked at each. */
+function looksAtAll({ match, stages }: ListFilesInput): boolean {
+  return match ? isScan(match) : Boolean(stages);
 }
 
 /** One file by its logical path; null when the catalogue does not know it. */
