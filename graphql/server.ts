@@ -1,10 +1,10 @@
 /**
- * GraphQL over HTTP, through one pipeline: the same parser, validation, context, execution and error mask. Results as JSON
- * are Yoga's; event streams are our own, at /graphql for one operation each and at /graphql/stream by the
+ * GraphQL over HTTP, through one pipeline, which is Yoga's: the same parser, validation, context, execution and error mask. Results as JSON
+ * are written by results.ts; event streams are our own, too, at /graphql for one operation each and at /graphql/stream by the
  * protocol of graphql-sse. What a request says is checked here for all of them.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
-import { GraphQLError, getOperationAST, NoSchemaIntrospectionCustomRule, parse } from 'graphql';
+import { type ExecutionArgs, GraphQLError, getOperationAST, NoSchemaIntrospectionCustomRule, parse } from 'graphql';
 import { createYoga, type Plugin } from 'graphql-yoga';
 import { limitStreams } from '../src/access/limits/limits.js';
 import { describeCaller } from '../src/caller.js';
@@ -14,9 +14,11 @@ import { chooseType } from './accept.js';
 import { limitCounts, limitIntrospection } from './cost-rules.js';
 import { DocumentCache, noCache } from './document-cache.js';
 import { createErrorMask } from './errors.js';
+import { executeOperation } from './execution.js';
 import { createGraphiql } from './graphiql.js';
-import { checkMethod, createErrorHandler, type Params, readParams } from './http.js';
+import { checkMethod, createErrorHandler, readParams } from './http.js';
 import { limitOperations } from './operation-limits.js';
+import { RESULT_TYPES, type Read, readOperation, tellResult } from './results.js';
 import { schema } from './schema.js';
 import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
 import type { Pipeline } from './sse-operations.js';
@@ -50,21 +52,21 @@ export function createGraphqlHandlers(
     logging: false,
     multipart: false,
     parserAndValidationCache: { documentCache: new DocumentCache(), errorCache: noCache },
-    maxRequestBodySize: false, // our own limit has been kept
     maskedErrors: { maskError },
     plugins: [
-      ...[limitTokens, checkSubscriptions, takeParams, limitOperations(config.limits)],
+      ...[limitTokens, checkSubscriptions, limitOperations(config.limits), executeByPlan],
       ...(config.introspection ? [] : [refuseIntrospection]),
     ],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
   const streamLimits = { ...limitStreams(config), operations: config.limits.streamOperations };
-  const streams = createStreamHandler({ prepare, maskError }, ownerOf, streamLimits);
+  const pipeline = { prepare, maskError };
+  const streams = createStreamHandler(pipeline, ownerOf, streamLimits);
   const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   return {
-    handler: (req, res) => answer(req, res, { prepare, streams, graphiql, yoga: yoga as unknown as RequestHandler }),
+    handler: (req, res) => answer(req, res, { pipeline, streams, graphiql }),
     onError: createErrorHandler(log),
     close: () => {
       streams.close();
@@ -74,15 +76,14 @@ export function createGraphqlHandlers(
 }
 
 interface Ways {
-  prepare: Pipeline['prepare'];
+  pipeline: Pipeline;
   streams: StreamHandler;
   /** Unless it is off. */
   graphiql: ((res: Response) => void) | undefined;
-  yoga: RequestHandler;
 }
 
 /** What a request asks for decides who answers it, and what it accepts decides in which form. */
-async function answer(req: Request, res: Response, { prepare, streams, graphiql, yoga }: Ways): Promise<void> {
+async function answer(req: Request, res: Response, { pipeline, streams, graphiql }: Ways): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   checkMethod(req, ['GET', 'POST']);
@@ -92,28 +93,21 @@ async function answer(req: Request, res: Response, { prepare, streams, graphiql,
   let type = chooseType(accept, types);
   if (page && type === 'text/html') return page(res);
   const params = await readParams(req);
-  req.body = params;
+  const read = readOperation(pipeline, { req, res, params });
   // of what it accepts, the one thing that a subscription can be
-  if (isSubscription(prepare({ req, res, params }), params)) type = chooseType(accept, [EVENT_STREAM]);
+  if (isSubscription(read, params.operationName)) type = chooseType(accept, [EVENT_STREAM]);
   if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
   if (type === undefined) throw notAcceptable(...types);
-  req.headers.accept = type; // Yoga knows no weights
-  await yoga(req, res, () => {});
+  await tellResult(pipeline, read, { res, params, type });
 }
 
-const RESULT_TYPES = ['application/json', 'application/graphql-response+json'];
-
-function isSubscription({ parse: read }: ReturnType<Pipeline['prepare']>, params: Params): boolean {
-  try {
-    return getOperationAST(read(params.query), params.operationName)?.operation === 'subscription';
-  } catch {
-    return false; // whoever answers says what is wrong with it
-  }
+function isSubscription(read: Read, operationName: string | null | undefined): boolean {
+  return 'document' in read && getOperationAST(read.document, operationName)?.operation === 'subscription';
 }
 
-/** Yoga would read the request again, and loses digits of variables in an address. */
-const takeParams: Plugin<object, { req: Request; res: Response }> = {
-  onRequestParse: ({ serverContext, setRequestParser }) => setRequestParser(() => serverContext.req.body),
+/** Yoga's executor is for subscriptions alone. */
+const executeByPlan: Plugin = {
+  onExecute: ({ setExecuteFn }) => setExecuteFn((args: ExecutionArgs) => executeOperation(args)),
 };
 
 const checkSubscriptions: Plugin = {

@@ -18,7 +18,7 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 /** Parser, validation, context and execution for one request, and the mask of errors. */
 export interface Pipeline {
-  prepare(input: { req: Request; res: Response; params: object; place?: EventPlace }): {
+  prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
     schema: GraphQLSchema;
     parse(query: string): DocumentNode;
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];

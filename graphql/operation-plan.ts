@@ -1,0 +1,236 @@
+/**
+ * What an operation asks for, worked out once for all who ask it: its fields by the types that they are asked of, with what resolves
+ * and what completes each. Kept with the document, so that it goes when the document does.
+ */
+import {
+  type DocumentNode,
+  type FieldNode,
+  type FragmentDefinitionNode,
+  GraphQLError,
+  type GraphQLField,
+  type GraphQLFieldResolver,
+  GraphQLIncludeDirective,
+  type GraphQLObjectType,
+  type GraphQLOutputType,
+  type GraphQLSchema,
+  GraphQLSkipDirective,
+  getArgumentValues,
+  getDirectiveValues,
+  isAbstractType,
+  isObjectType,
+  Kind,
+  type OperationDefinitionNode,
+  SchemaMetaFieldDef,
+  type SelectionNode,
+  type SelectionSetNode,
+  TypeMetaFieldDef,
+  TypeNameMetaFieldDef,
+  visit,
+} from 'graphql';
+import { shapeOf, type TypeShape } from './type-shape.js';
+
+export type Variables = Record<string, unknown>;
+
+export interface FieldPlan {
+  /** In the result. */
+  key: string;
+  name: string;
+  nodes: readonly FieldNode[];
+  parentType: GraphQLObjectType;
+  type: GraphQLOutputType;
+  shape: TypeShape;
+  resolve: GraphQLFieldResolver<unknown, unknown>;
+  /** Is it no more than a property of its parent? Its name. */
+  property: string | undefined;
+  /** @throws GraphQLError */
+  argsOf(variables: Variables): Record<string, unknown>;
+  /** What is asked of its value where that is of this type. @throws GraphQLError */
+  fieldsOf(type: GraphQLObjectType): readonly FieldPlan[];
+}
+
+/** Of one operation of a document, with the same fields left out by `@skip` and `@include`. */
+export interface OperationPlan {
+  operation: OperationDefinitionNode;
+  fragments: Record<string, FragmentDefinitionNode>;
+  /** @throws GraphQLError */
+  fieldsOf(type: GraphQLObjectType): readonly FieldPlan[];
+}
+
+/** Ways to leave out fields that are kept of one operation; who varies them further has them worked out each time. */
+const MAX_CHOICES = 4;
+
+const known = new WeakMap<OperationDefinitionNode, { choices: string[]; plans: Map<string, OperationPlan> }>();
+
+/** @param variables as they are after coercion */
+export function planOperation(
+  schema: GraphQLSchema,
+  document: DocumentNode,
+  operation: OperationDefinitionNode,
+  variables: Variables,
+): OperationPlan {
+  let kept = known.get(operation);
+  if (!kept) {
+    kept = { choices: choicesOf(document), plans: new Map() };
+    known.set(operation, kept);
+  }
+  const choice = kept.choices.map((name) => String(variables[name])).join();
+  const plan = kept.plans.get(choice) ?? new Planner(schema, document, variables).plan(operation);
+  if (kept.plans.size < MAX_CHOICES) kept.plans.set(choice, plan);
+  return plan;
+}
+
+/** The variables that decide which fields are there. */
+function choicesOf(document: DocumentNode): string[] {
+  const names = new Set<string>();
+  visit(document, {
+    Directive: ({ arguments: given = [] }) => {
+      for (const { value } of given) if (value.kind === Kind.VARIABLE) names.add(value.name.value);
+    },
+  });
+  return [...names];
+}
+
+type Groups = Map<string, FieldNode[]>;
+
+class Planner {
+  private readonly schema: GraphQLSchema;
+  private readonly fragments: Record<string, FragmentDefinitionNode> = Object.create(null);
+  /** Of those that decide which fields are there, and of no other. */
+  private readonly variables: Variables;
+
+  constructor(schema: GraphQLSchema, document: DocumentNode, variables: Variables) {
+    this.schema = schema;
+    for (const each of document.definitions) {
+      if (each.kind === Kind.FRAGMENT_DEFINITION) this.fragments[each.name.value] = each;
+    }
+    this.variables = Object.fromEntries(choicesOf(document).flatMap((name) => entryOf(variables, name)));
+  }
+
+  plan(operation: OperationDefinitionNode): OperationPlan {
+    const fieldsOf = this.createFields([operation.selectionSet]);
+    return { operation, fragments: this.fragments, fieldsOf };
+  }
+
+  private createFields(sets: readonly SelectionSetNode[]): FieldPlan['fieldsOf'] {
+    const byType = new Map<GraphQLObjectType, readonly FieldPlan[]>();
+    return (type) => {
+      let fields = byType.get(type);
+      if (!fields) {
+        const groups: Groups = new Map();
+        const seen = new Set<string>();
+        for (const { selections } of sets) this.collect(type, selections, groups, seen);
+        fields = [...groups].flatMap(([key, nodes]) => this.planField(type, key, nodes) ?? []);
+        byType.set(type, fields);
+      }
+      return fields;
+    };
+  }
+
+  private collect(
+    type: GraphQLObjectType,
+    selections: readonly SelectionNode[],
+    groups: Groups,
+    seen: Set<string>,
+  ): void {
+    for (const selection of selections) {
+      if (!this.isIncluded(selection)) continue;
+      if (selection.kind === Kind.FIELD) {
+        const key = (selection.alias ?? selection.name).value;
+        const nodes = groups.get(key);
+        if (nodes) nodes.push(selection);
+        else groups.set(key, [selection]);
+        continue;
+      }
+      const isSpread = selection.kind === Kind.FRAGMENT_SPREAD;
+      if (isSpread && seen.has(selection.name.value)) continue;
+      if (isSpread) seen.add(selection.name.value);
+      const fragment = isSpread ? this.fragments[selection.name.value] : selection;
+      if (fragment && this.isOf(type, fragment.typeCondition?.name.value)) {
+        this.collect(type, fragment.selectionSet.selections, groups, seen);
+      }
+    }
+  }
+
+  private isIncluded(selection: SelectionNode): boolean {
+    if (!selection.directives?.length) return true;
+    if (getDirectiveValues(GraphQLSkipDirective, selection, this.variables)?.if === true) return false;
+    return getDirectiveValues(GraphQLIncludeDirective, selection, this.variables)?.if !== false;
+  }
+
+  private isOf(type: GraphQLObjectType, name: string | undefined): boolean {
+    if (name === undefined || name === type.name) return true;
+    const condition = this.schema.getType(name);
+    return isAbstractType(condition) && this.schema.isSubType(condition, type);
+  }
+
+  private planField(parentType: GraphQLObjectType, key: string, nodes: readonly FieldNode[]): FieldPlan | undefined {
+    const [node] = nodes;
+    const field = node && this.findField(parentType, node.name.value);
+    if (!field) return undefined;
+    return {
+      ...{ key, nodes, parentType, name: field.name, type: field.type, shape: shapeOf(field.type) },
+      resolve: field.resolve ?? defaultResolver,
+      property: propertyOf(field),
+      argsOf: createArguments(field, node),
+      fieldsOf: this.createFields(nodes.flatMap(({ selectionSet }) => selectionSet ?? [])),
+    };
+  }
+
+  private findField(type: GraphQLObjectType, name: string): GraphQLField<unknown, unknown> | undefined {
+    const isQuery = type === this.schema.getQueryType();
+    if (name === TypeNameMetaFieldDef.name) return TypeNameMetaFieldDef;
+    if (isQuery && name === SchemaMetaFieldDef.name) return SchemaMetaFieldDef;
+    if (isQuery && name === TypeMetaFieldDef.name) return TypeMetaFieldDef;
+    return type.getFields()[name];
+  }
+}
+
+function entryOf(variables: Variables, name: string): [string, unknown][] {
+  return Object.hasOwn(variables, name) ? [[name, variables[name]]] : [];
+}
+
+const defaultResolver: GraphQLFieldResolver<unknown, unknown> = (source, args, context, info) => {
+  const property = (source as Record<string, unknown> | null)?.[info.fieldName];
+  return typeof property === 'function' ? property.call(source, args, context, info) : property;
+};
+
+/** A field that Pothos exposes, and that nothing else looks after. */
+function propertyOf({ extensions, args }: GraphQLField<unknown, unknown>): string | undefined {
+  const { pothosExposedField, pothosPrismaSelect, pothosOptions } = extensions;
+  const isGuarded = (pothosOptions as { authScopes?: unknown } | undefined)?.authScopes !== undefined;
+  if (typeof pothosExposedField !== 'string' || pothosPrismaSelect || isGuarded || args.length > 0) return undefined;
+  return pothosExposedField;
+}
+
+function createArguments(field: GraphQLField<unknown, unknown>, node: FieldNode): FieldPlan['argsOf'] {
+  if (field.args.length === 0) return () => ({});
+  const given = node.arguments ?? [];
+  const isConstant = given.every(({ value: { kind } }) => CONSTANT.has(kind));
+  if (!isConstant) return (variables) => getArgumentValues(field, node, variables);
+  let values: Record<string, unknown> | undefined;
+  return () => {
+    values ??= getArgumentValues(field, node);
+    return { ...values };
+  };
+}
+
+/** Values that nobody can change. */
+const CONSTANT: ReadonlySet<Kind> = new Set([
+  ...[Kind.INT, Kind.FLOAT, Kind.STRING, Kind.BOOLEAN, Kind.NULL, Kind.ENUM],
+]);
+
+/** The operation that is meant. @throws GraphQLError */
+export function findOperation(document: DocumentNode, name: string | null | undefined): OperationDefinitionNode {
+  const operations = document.definitions.filter((each) => each.kind === Kind.OPERATION_DEFINITION);
+  const found = name == null ? operations : operations.filter((each) => each.name?.value === name);
+  const [operation] = found;
+  if (operation && found.length === 1) return operation;
+  throw new GraphQLError('Could not determine what operation to execute.');
+}
+
+/** @throws GraphQLError where the schema has no such operations */
+export function rootTypeOf(schema: GraphQLSchema, { operation }: OperationDefinitionNode): GraphQLObjectType {
+  const type = schema.getRootType(operation);
+  if (isObjectType(type)) return type;
+  throw new GraphQLError(`Schema is not configured to execute ${operation} operation.`);
+}
