@@ -28,6 +28,7 @@ const benches: readonly Bench[] = [
   { name: 'requests', small: { SECONDS: '2', ROUNDS: '3' } },
   { name: 'watchers', small: { WATCHERS: '1000', ROUNDS: '5' } },
   { name: 'search', small: { FILES: '100000', SECONDS: '1', ROUNDS: '1' } },
+  { name: 'lists', small: { FILES: '200000', ROUNDS: '1' } },
   { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
   { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
 ];

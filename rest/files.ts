@@ -5,14 +5,14 @@ import { InvalidInputError, quote } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 import { type JsonOfFile, listFiles } from '../src/operations/catalogue/files.js';
 import { type Stage, stageOfLetter } from '../src/stages.js';
-import { sendTexts } from './respond.js';
+import { sendBytes } from './respond.js';
 
 export async function getAll(ctx: Context, req: Request, res: Response): Promise<void> {
   const query = readQuery(req);
   const withSpot = readFlag(query, 'spot-name');
   const input = { match: readOne(query, 'match'), stages: readStages(readOne(query, 'stages')) };
   await listFiles(ctx, input).texts(jsonOfFile(withSpot), (count, pages) =>
-    sendTexts(res, { head: `[{"count":${count},"files":[`, pages, tail: ']}]' }),
+    sendBytes(res, { head: `[{"count":${count},"files":[`, pages, tail: ']}]' }),
   );
 }
 

@@ -31,7 +31,10 @@ export function send(res: Response, status: number, body: object): void {
 
 /** The same of a body that is text already. */
 export function sendText(res: Response, status: number, text: string): void {
-  const bytes = Buffer.from(text);
+  sendWhole(res, status, Buffer.from(text));
+}
+
+function sendWhole(res: Response, status: number, bytes: Buffer): void {
   start(res, status);
   res.setHeader('Content-Length', bytes.length);
   res.end(bytes);
@@ -65,7 +68,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
 /** So much is written at a time: the reader has taken it when the next part is. */
 const PART_BYTES = 64 * 1024;
 
-/** Sends `head`, a JSON list of items, and `tail`, as `sendTexts` does. */
+/** Sends `head`, a JSON list of items, and `tail`, as `sendBytes` does. */
 export async function sendList<Item>(
   res: Response,
   {
@@ -75,7 +78,7 @@ export async function sendList<Item>(
     tail,
   }: { head: string; pages: Pages<Item[]>; present: (item: Item) => unknown; tail: string },
 ): Promise<void> {
-  const texts = async function* texts() {
+  const parts = async function* parts() {
     let separator = '';
     for await (const page of pages) {
       let text = '';
@@ -83,37 +86,39 @@ export async function sendList<Item>(
         text += separator + JSON.stringify(present(item));
         separator = ',';
       }
-      yield text;
+      yield [Buffer.from(text)];
     }
   };
-  await sendTexts(res, { head, pages: { ...pages, [Symbol.asyncIterator]: texts }, tail });
+  await sendBytes(res, { head, pages: { ...pages, [Symbol.asyncIterator]: parts }, tail });
 }
 
 /**
- * Sends `head`, texts page by page at the reader's pace, and `tail`.
+ * Sends `head`, bytes page by page at the reader's pace, and `tail`.
  * @throws when the reader goes away or the list is broken off, so that the list behind it is closed
  */
-export async function sendTexts(
+export async function sendBytes(
   res: Response,
-  { head, pages, tail }: { head: string; pages: Pages<string>; tail: string },
+  { head, pages, tail }: { head: string; pages: Pages<Buffer[]>; tail: string },
 ): Promise<void> {
-  let text = head;
+  let waiting: Buffer[] = [Buffer.from(head)];
   for await (const page of pages) {
-    text += page;
-    if (text.length < PART_BYTES) continue;
+    waiting.push(...page);
+    if (lengthOf(waiting) < PART_BYTES) continue;
     // the first page has been read: what fails from here on can only break the connection off
     if (!res.headersSent) start(res, 200);
-    await write(res, text, pages);
-    text = '';
+    await write(res, Buffer.concat(waiting), pages); // the rows of a page come in small parts
+    waiting = [];
   }
-  if (!res.headersSent && text.length < PART_BYTES) return sendText(res, 200, text + tail);
-  if (!res.headersSent) start(res, 200);
-  await write(res, text + tail, pages);
+  waiting.push(Buffer.from(tail));
+  const bytes = Buffer.concat(waiting);
+  if (!res.headersSent) return sendWhole(res, 200, bytes);
+  await write(res, bytes, pages);
   res.end();
 }
 
-async function write(res: Response, text: string, { signal, took }: Pages<unknown>): Promise<void> {
-  const bytes = Buffer.from(text);
+const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) => sum + length, 0);
+
+async function write(res: Response, bytes: Buffer, { signal, took }: Pages<unknown>): Promise<void> {
   for (let at = 0; at < bytes.length; at += PART_BYTES) {
     if (res.destroyed || res.closed) throw new Error('the client is gone');
     signal?.throwIfAborted();

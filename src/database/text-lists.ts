@@ -19,8 +19,8 @@ export interface TextList {
   isScan?: boolean;
 }
 
-/** Texts of rows, many at a time, with commas between them. */
-export type TextPages = Paced<string>;
+/** Texts of rows in UTF-8, many at a time, whole ones, with commas between them. */
+export type TextPages = Paced<Buffer[]>;
 
 /**
  * Gives `consume` the texts of a list at its own pace, and first of all how many they are.
@@ -71,19 +71,21 @@ function longOf({ rows, columns, item, order }: TextList): Sql {
 
 const isShort = ([short]: Short[]) => short !== undefined && short.count <= PAGE;
 
-function pageOf([short]: Short[]): [bigint, AsyncGenerator<string>] {
+function pageOf([short]: Short[]): [bigint, AsyncGenerator<Buffer[]>] {
   const text = short?.text ?? '';
   async function* page() {
-    if (text !== '') yield text;
+    if (text !== '') yield [Buffer.from(text)];
   }
   return [short?.count ?? 0n, page()];
 }
 
-async function* joinTexts(pages: AsyncIterable<TextPage>): AsyncGenerator<string> {
-  let separator = '';
-  for await (const { texts } of pages) {
-    if (texts.length === 0) continue;
-    yield separator + texts.join(',');
-    separator = ',';
+async function* joinTexts(pages: AsyncIterable<TextPage>): AsyncGenerator<Buffer[]> {
+  let isFirst = true;
+  for await (const { parts } of pages) {
+    const [first] = parts;
+    if (first === undefined) continue;
+    if (isFirst) parts[0] = first.subarray(1); // which has no text before it
+    isFirst = false;
+    yield parts;
   }
 }

@@ -2,13 +2,15 @@
  * What PostgreSQL's protocol has and the driver has no call for: a statement with a bound of its own in one round trip, and a
  * statement whose rows are read by the page at their reader's pace.
  */
+import type { Socket } from 'node:net';
 import pg from 'pg';
 import { toUnavailable } from './line.js';
+import { RowTap } from './row-tap.js';
 import { join, raw, type Sql, sql } from './sql.js';
 
 /** Of a connection of the driver's: what is sent one after another is answered up to each `sync`. */
 interface Wire {
-  stream: { cork(): void; uncork(): void };
+  stream: Socket;
   parse(message: { text: string }): void;
   bind(message: { portal?: string; values?: unknown[]; valueMapper?: (value: unknown) => unknown }): void;
   execute(message: { portal?: string; rows?: number }): void;
@@ -108,7 +110,8 @@ export async function queryWithin<Row extends object>(
 }
 
 export interface TextPage {
-  texts: string[];
+  /** The bytes of texts, each with a comma before it. */
+  parts: Buffer[];
   isLast: boolean;
 }
 
@@ -116,15 +119,16 @@ const PORTAL = 'list';
 
 /**
  * Some rows of a statement that stands open as long as its transaction. It is planned as a whole, where a cursor is planned for its
- * first tenth; and of what comes nothing is made but its texts.
+ * first tenth; and of what comes nothing is made.
  */
 class PageQuery implements pg.Submittable {
   /** For those who watch what is asked. */
   readonly text: string;
-  private readonly page: TextPage = { texts: [], isLast: false };
+  private readonly page: TextPage = { parts: [], isLast: false };
   private readonly size: number;
   private readonly opening: Sql | undefined;
   private readonly settle: { resolve(page: TextPage): void; reject(error: unknown): void };
+  private tap: RowTap | undefined;
 
   /** @param opening the statement, for its first page */
   constructor(size: number, opening: Sql | undefined, settle: PageQuery['settle']) {
@@ -136,6 +140,7 @@ class PageQuery implements pg.Submittable {
 
   submit(connection: unknown): void {
     const wire = connection as Wire;
+    this.tap = new RowTap(wire.stream, (rows) => this.page.parts.push(rows));
     wire.stream.cork();
     if (this.opening) {
       wire.parse({ text: this.opening.text });
@@ -146,19 +151,17 @@ class PageQuery implements pg.Submittable {
     wire.stream.uncork();
   }
 
-  handleDataRow({ fields: [text] }: { fields: [string] }): void {
-    this.page.texts.push(text);
-  }
-
   handleCommandComplete(): void {
     this.page.isLast = true;
   }
 
   handleReadyForQuery(): void {
+    this.tap?.close();
     this.settle.resolve(this.page);
   }
 
   handleError(error: unknown): void {
+    this.tap?.close();
     this.settle.reject(toUnavailable(error));
   }
 
@@ -167,8 +170,8 @@ class PageQuery implements pg.Submittable {
 }
 
 /**
- * The rows of a statement of one column, as text, by the page; while one is looked at the next one comes. To be read in a
- * transaction, and one statement at a time.
+ * The rows of a statement of one column, which is text and not null, by the page; while one is looked at the next one comes. To be
+ * read in a transaction, and one statement at a time.
  */
 export async function* readTexts(client: pg.ClientBase, statement: Sql, size: number): AsyncGenerator<TextPage> {
   const fetch = (opening?: Sql) => {
