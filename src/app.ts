@@ -33,6 +33,7 @@ import { boundRest } from './access/limits/unread.js';
 import { readerOf } from './access/reader.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
+import { Standbys } from './database/standbys.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkHost, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
@@ -78,7 +79,8 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
-    res.status(isReady ? 200 : 503).json({ status: isReady ? 'ready' : 'the database does not answer' });
+    const status = isReady ? 'ready' : 'the database does not answer';
+    res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(ctx) });
   });
   app.use(GRAPHQL, graphql.handler);
   const takeImport = createImportHandler((req) => serve(ctx, req), ctx.log);
@@ -90,6 +92,13 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx));
   return app;
+}
+
+/** How many of the standbys lists are read at, where there are any: which ones is nobody's business here. */
+function tellStandbys({ standbys }: Context): object {
+  if (!standbys) return {};
+  const all = standbys.status;
+  return { standbys: { used: all.filter(({ problem }) => problem === undefined).length, of: all.length } };
 }
 
 /** The context in which a request is served. */
@@ -109,14 +118,18 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 }
 
 /** @throws Error when the port is taken */
-export async function startGateway(ctx: Context): Promise<Gateway> {
-  const createTlsServer = await openTls(ctx.config, ctx.log);
+export async function startGateway(base: Context): Promise<Gateway> {
+  const createTlsServer = await openTls(base.config, base.log);
+  const ctx = { ...base, standbys: openStandbys(base) };
   const identifier = createIdentifier(ctx);
   const graphql = createGraphqlHandlers((req) => serve(ctx, req), ctx);
   const answers = countAnswers();
   const limits = limitCallers(ctx.config);
   const app = createApp(ctx, { graphql, identifier, count: answers.count, limits });
-  const server = await listen(app, ctx.config, createTlsServer ?? createPlainServer);
+  const server = await listen(app, ctx.config, createTlsServer ?? createPlainServer).catch(async (error) => {
+    await ctx.standbys?.close();
+    throw error;
+  });
   limits.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
   return {
@@ -131,8 +144,16 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
       limits.close();
       await closed;
       await identifier.finish();
+      await ctx.standbys?.close();
     },
   };
+}
+
+function openStandbys({ config, db, log }: Context): Standbys | undefined {
+  const { databaseReadUrl: url, readWaitMs: waitMs, limits } = config;
+  if (url === undefined) return undefined;
+  const bounds = { statementMs: limits.statementSeconds * 1000, longLists: limits.longLists };
+  return new Standbys(db, { url, waitMs, log, ...bounds });
 }
 
 /**

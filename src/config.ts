@@ -20,6 +20,10 @@ export interface Config extends BrowserConfig {
   host: string;
   /** Unset: an embedded PostgreSQL under `dataDir`. */
   databaseUrl: string | undefined;
+  /** Standbys of that database, which lists may be read from. */
+  databaseReadUrl: string | undefined;
+  /** Milliseconds that a list waits for a standby that is behind. */
+  readWaitMs: number;
   dataDir: string;
   /** Make a small demo archive on an empty embedded database. */
   demo: boolean;
@@ -111,7 +115,9 @@ export function readConfig(env: Environment, backends: readonly string[], { list
     access: readAccess({ parsed, given: (name) => env[name], refuse }, listens ? { host, ...browsers } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
     host,
-    databaseUrl: url('DATABASE_URL', { protocols: ['postgresql:', 'postgres:'], needsHost: false }),
+    databaseUrl: url('DATABASE_URL', POSTGRESQL),
+    databaseReadUrl: url('DATABASE_READ_URL', POSTGRESQL),
+    readWaitMs: integer('READ_WAIT_MS', 0, 60_000, 200),
     dataDir: readDataDir(env),
     demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
     engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
@@ -198,6 +204,8 @@ interface UrlChoice {
   /** A Unix socket has none. */
   needsHost: boolean;
 }
+
+const POSTGRESQL: UrlChoice = { protocols: ['postgresql:', 'postgres:'], needsHost: false };
 
 /** A URL of several servers has a host for each of them. */
 function areUrls(value: string, choice: UrlChoice): boolean {

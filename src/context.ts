@@ -3,12 +3,15 @@ import type { Logger } from 'pino';
 import type { Caller } from './caller.js';
 import type { Config } from './config.js';
 import type { Database } from './database/client.js';
+import type { Standbys } from './database/standbys.js';
 import type { EventFeed } from './events.js';
 import type { Refusals } from './refusals.js';
 
 export interface Context {
   config: Config;
   db: Database;
+  /** Where lists may be read as well; undefined where there is none. */
+  standbys?: Standbys | undefined;
   events: EventFeed;
   /** What callers may not do, on its way into the audit. */
   refusals: Refusals;

@@ -54,6 +54,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
                                              where they say whose certificate they have verified, and who that is
   LEGACY                                     what is open to callers who show nothing
   DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
+  DATABASE_READ_URL, READ_WAIT_MS            standbys of it to read lists from, and how long a list waits for one
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine
   DRIVES, ENGINE_WEIGHT                      how many drives work, and how many of them are this engine's among others
   TAPE_BACKEND, TAPE_TIMEOUT                 their back end, and when one counts as hung

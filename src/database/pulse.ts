@@ -58,6 +58,11 @@ export class Pulse {
     this.running = this.run();
   }
 
+  /** The same of a server that need not be there yet. */
+  follow(): void {
+    this.running = this.run();
+  }
+
   /** False as soon as an answer is overdue. */
   get isAnswering(): boolean {
     return this.lostAt === undefined && this.silence < STEPS / 4;

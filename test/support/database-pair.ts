@@ -14,6 +14,14 @@ export interface DatabasePair {
   url: string;
   /** Waits until the standby has all that the primary has. */
   catchUp(): Promise<void>;
+  /** The same of the standby alone, and of the primary alone. */
+  standbyUrl: string;
+  primaryUrl: string;
+  /** Asks the standby, or the primary, itself. */
+  askStandby(text: string): Promise<Record<string, unknown>[]>;
+  askPrimary(text: string): Promise<Record<string, unknown>[]>;
+  /** For a transaction there; to be ended. */
+  connectPrimary(): Promise<pg.Client>;
   /** The standby follows nobody any more, and takes writes. */
   promote(): Promise<void>;
   close(): Promise<void>;
@@ -21,7 +29,12 @@ export interface DatabasePair {
 
 const OWN = { fsync: 'off', full_page_writes: 'off' };
 
-export async function startDatabasePair(dir: string, database: string): Promise<DatabasePair> {
+/** @param standbySettings of its own, such as how long changes wait there for those who read */
+export async function startDatabasePair(
+  dir: string,
+  database: string,
+  standbySettings: Record<string, string> = {},
+): Promise<DatabasePair> {
   const [one, other] = [path.join(dir, 'primary/postgres'), path.join(dir, 'standby/postgres')];
   const leader = await startEmbedded({ dataDir: one, settings: OWN });
   await leader.ensureDatabase(database);
@@ -30,13 +43,23 @@ export async function startDatabasePair(dir: string, database: string): Promise<
   const { port } = primary.through({});
   await copyCluster(one, other, leader);
   const primary_conninfo = `host=127.0.0.1 port=${port} user=postgres`;
-  const follower = await startEmbedded({ dataDir: other, settings: { ...OWN, primary_conninfo } });
+  const follower = await startEmbedded({ dataDir: other, settings: { ...OWN, primary_conninfo, ...standbySettings } });
   const standby = await startDatabaseRelay(follower.config(database));
   const hosts = [standby, primary].map((relay) => `127.0.0.1:${relay.through({}).port}`);
+  const urlOf = (host = '') => `postgresql://postgres@${host}/${database}`;
   return {
     primary,
     standby,
-    url: `postgresql://postgres@${hosts.join(',')}/${database}`,
+    url: urlOf(hosts.join(',')),
+    standbyUrl: urlOf(hosts[0]),
+    primaryUrl: urlOf(hosts[1]),
+    askStandby: (text) => ask(follower, text, database),
+    askPrimary: (text) => ask(leader, text, database),
+    connectPrimary: async () => {
+      const client = new pg.Client(leader.config(database));
+      await client.connect();
+      return client;
+    },
     catchUp: async () => {
       const [row] = await ask(leader, 'SELECT pg_current_wal_lsn()::text AS lsn');
       await waitFor('the standby to catch up', async () => {
@@ -54,12 +77,16 @@ export async function startDatabasePair(dir: string, database: string): Promise<
   };
 }
 
-async function ask(server: Embedded, text: string): Promise<Record<string, unknown>[]> {
-  return await withClient(server, async (client) => (await client.query(text)).rows);
+async function ask(server: Embedded, text: string, database = 'postgres'): Promise<Record<string, unknown>[]> {
+  return await withClient(server, async (client) => (await client.query(text)).rows, database);
 }
 
-async function withClient<T>(server: Embedded, work: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = new pg.Client(server.config('postgres'));
+async function withClient<T>(
+  server: Embedded,
+  work: (client: pg.Client) => Promise<T>,
+  database = 'postgres',
+): Promise<T> {
+  const client = new pg.Client(server.config(database));
   await client.connect();
   try {
     return await work(client);

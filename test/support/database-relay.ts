@@ -12,6 +12,8 @@ export interface DatabaseRelay {
   freezeAfter(what: 'commit' | 'answer'): void;
   /** What was held up passes. */
   thaw(): void;
+  /** How often clients have sent this text so far. */
+  countOf(text: string): number;
   /** All connections break, and new ones are refused. */
   refuse(): Promise<void>;
   accept(): Promise<void>;
@@ -25,6 +27,7 @@ const messages = { commit: Buffer.from('Q\0\0\0\x0bCOMMIT\0'), answer: Buffer.fr
 export async function startDatabaseRelay(target: ClientConfig): Promise<DatabaseRelay> {
   const sockets = new Set<Socket>();
   let isFrozen = false;
+  const sent: Buffer[] = [];
   let last: keyof typeof messages | undefined;
   const freeze = () => {
     isFrozen = true;
@@ -41,6 +44,7 @@ export async function startDatabaseRelay(target: ClientConfig): Promise<Database
     for (const [from, to] of [[near, far] as const, [far, near] as const]) {
       from.on('data', (bytes: Buffer) => {
         to.write(bytes);
+        if (from === near) sent.push(bytes);
         if (last === undefined || !bytes.includes(messages[last])) return;
         last = undefined;
         freeze();
@@ -72,6 +76,7 @@ export async function startDatabaseRelay(target: ClientConfig): Promise<Database
       isFrozen = false;
       for (const socket of sockets) socket.resume();
     },
+    countOf: (text) => Buffer.concat(sent).toString('latin1').split(text).length - 1,
     refuse: stop,
     accept: async () => void (await listen(port)),
     close: stop,

@@ -4,6 +4,7 @@ import type { Context } from '../../context.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
 import { isBefore } from '../../time.js';
+import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { findUnknownOperation } from './names.js';
@@ -29,12 +30,14 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   checkInput(input);
   const rows = sql`audit a WHERE ${allOf(conditionsOf(input))}`;
   return {
-    count: () => countRows(ctx, { rows, reader }),
+    count: () => atListServer(ctx, 'listAudit', (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<bigint>, query: object) =>
-      readPageRows(ctx, { rows, reader, id: sql`a.id`, key: sql`a.id` }, page, (ids: bigint[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.audit.findMany({ ...query, where, orderBy: { id: 'asc' } });
-      }),
+      atListServer(ctx, 'listAudit', (at) =>
+        readPageRows(at, { rows, reader, id: sql`a.id`, key: sql`a.id` }, page, (ids: bigint[]) => {
+          const where = { id: { in: ids } };
+          return at.db.prisma.audit.findMany({ ...query, where, orderBy: { id: 'asc' } });
+        }),
+      ),
   };
 }
 

@@ -7,6 +7,7 @@ import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, mayPath } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
+import { atListServer } from '../list-server.js';
 import { holdsText, isScan } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -41,16 +42,21 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   allow(ctx, 'listFiles');
   const rows = sql`tape_file f WHERE ${filterOf(input)} AND ${mayPath(ctx, 'LIST')}`;
   return {
-    count: () => countRows(ctx, { rows, reader }),
+    count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<string>, query: FileQuery) =>
-      readPageRows(ctx, { rows, reader, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
-      }),
+      atListServer(ctx, 'listFiles', (at) =>
+        readPageRows(at, { rows, reader, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
+          const where = { id: { in: ids } };
+          return at.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
+        }),
+      ),
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
-      return readTextList(ctx, { rows, columns, item, order: sql`f.path`, isScan: looksAtAll(input) }, consume);
+      const list = { rows, columns, item, order: sql`f.path`, isScan: looksAtAll(input) };
+      return atListServer(ctx, 'listFiles', (at, given) =>
+        readTextList(at, list, (count, pages) => consume(count, given(pages))),
+      );
     },
   };
 }

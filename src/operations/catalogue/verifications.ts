@@ -13,6 +13,7 @@ import type { Prisma } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
 import { isLeftAlone } from '../conditions.js';
 import { checkPattern } from '../input.js';
+import { atListServer } from '../list-server.js';
 import { holdsText } from '../match.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -123,12 +124,14 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
-    count: () => countRows(ctx, { rows, reader }),
+    count: () => atListServer(ctx, 'listVerifications', (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) =>
-      readPageRows(ctx, { rows, reader, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
-        const where = { fileId: { in: ids } };
-        return ctx.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
-      }),
+      atListServer(ctx, 'listVerifications', (at) =>
+        readPageRows(at, { rows, reader, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
+          const where = { fileId: { in: ids } };
+          return at.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
+        }),
+      ),
   };
 }
 

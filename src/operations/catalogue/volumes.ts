@@ -5,6 +5,7 @@ import { askAtLength } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
@@ -13,12 +14,14 @@ export function listVolumes(ctx: Context) {
   allow(ctx, 'listVolumes');
   const rows = sql`volume v WHERE true`;
   return {
-    count: () => countRows(ctx, { rows }),
+    count: () => atListServer(ctx, 'listVolumes', (at) => countRows(at, { rows })),
     page: (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) =>
-      readPageRows(ctx, { rows, id: sql`v.id`, key: sql`v.name` }, page, (ids: number[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
-      }),
+      atListServer(ctx, 'listVolumes', (at) =>
+        readPageRows(at, { rows, id: sql`v.id`, key: sql`v.name` }, page, (ids: number[]) => {
+          const where = { id: { in: ids } };
+          return at.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
+        }),
+      ),
   };
 }
 
@@ -50,7 +53,7 @@ export async function readVolumeFiguresOf(
   const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM tape_file f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
   type Row = { id: number; files: number; bytes: bigint };
-  const rows = await askAtLength<Row>(ctx, statement, reader);
+  const rows = await atListServer(ctx, 'readVolumeFiguresOf', (at) => askAtLength<Row>(at, statement, reader));
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 

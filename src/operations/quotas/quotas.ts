@@ -8,6 +8,7 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
+import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
 
@@ -69,12 +70,14 @@ export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
   return {
-    count: () => countRows(ctx, { rows }),
+    count: () => atListServer(ctx, 'listQuotasByPage', (at) => countRows(at, { rows })),
     page: (page: KeyPage<string>, query: QuotaQuery) =>
-      readPageRows(ctx, { rows, id: sql`q.id`, key: sql`q."user"` }, page, (ids: number[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.quota.findMany({ ...(query as object), where, orderBy: { user: 'asc' } });
-      }),
+      atListServer(ctx, 'listQuotasByPage', (at) =>
+        readPageRows(at, { rows, id: sql`q.id`, key: sql`q."user"` }, page, (ids: number[]) => {
+          const where = { id: { in: ids } };
+          return at.db.prisma.quota.findMany({ ...(query as object), where, orderBy: { user: 'asc' } });
+        }),
+      ),
   };
 }
 

@@ -7,6 +7,7 @@ import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPathOfRequest } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
+import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
 import type { RequestQuery } from './rows.js';
@@ -37,18 +38,22 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
   allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
-    count: () => countRows(ctx, { rows, reader }),
+    count: () => atListServer(ctx, 'listRequests', (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<number>, query: RequestQuery) =>
-      readPageRows(ctx, { rows, reader, id: sql`r.id`, key: sql`r.id` }, page, (ids: number[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-      }),
+      atListServer(ctx, 'listRequests', (at) =>
+        readPageRows(at, { rows, reader, id: sql`r.id`, key: sql`r.id` }, page, (ids: number[]) => {
+          const where = { id: { in: ids } };
+          return at.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
+        }),
+      ),
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
             r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
             r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
           FROM ${rows} ORDER BY r.id`;
-      return readList<RequestRow, T>(ctx, list, consume);
+      return atListServer(ctx, 'listRequests', (at, given) =>
+        readList<RequestRow, T>(at, list, (pages) => consume(given(pages))),
+      );
     },
   };
 }

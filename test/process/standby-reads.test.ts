@@ -1,0 +1,162 @@
+/** Lists read at a standby: what they promise, and what becomes of them when it is behind, silent, gone, or a standby no more. */
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
+import { askData } from '../support/graphql.js';
+import { request, send } from '../support/http.js';
+import { cleanUp, makeDataDir, type Running, runCli, startServer } from '../support/process.js';
+import { makeRequest, read } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+
+let pair: DatabasePair;
+let env: Record<string, string>;
+let server: Running & { url: string };
+let other: Running & { url: string };
+
+beforeAll(async () => {
+  const dir = makeDataDir();
+  pair = await startDatabasePair(dir, 'tapes', { max_standby_streaming_delay: '100ms' });
+  env = {
+    DATABASE_URL: pair.primaryUrl,
+    DATABASE_READ_URL: pair.standbyUrl,
+    READ_WAIT_MS: '5000', // on a busy machine a standby may be late
+    DATA_DIR: path.join(dir, 'data'),
+    DEMO: 'off',
+  };
+  expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0 });
+  expect(await runCli(['quota', 'set', 'alice', '--size', '1T'], { env })).toMatchObject({ code: 0 });
+  await pair.askPrimary(`INSERT INTO tape_file (path, size, stage)
+    SELECT '/long/' || repeat('x', 600) || n, n, 'ONTAPE' FROM generate_series(1, 20000) n`);
+  server = await startServer('serve', { env });
+  other = await startServer('serve', { env });
+  await untilUsed();
+}, 120_000);
+
+afterAll(async () => {
+  await pair?.close();
+  await cleanUp();
+});
+
+const standbysOf = async (of = server) =>
+  ((await send(of, '/health/ready')).body as { standbys: { used: number; of: number } }).standbys;
+const untilUsed = () =>
+  waitFor('lists to be read at the standby', async () => {
+    const before = countLists().standby;
+    await Promise.all([listIds(), listIds(other)]);
+    return countLists().standby === before + 2;
+  });
+const untilPassedOver = () =>
+  waitFor('the standby to be passed over', async () => (await standbysOf()).used === 0, 30_000);
+
+const fields = (name: string) => ({ quota: 'alice', files: [`/standby/${name}`] });
+
+/** Ids of the requests that are listed. */
+async function listIds(of = server): Promise<number[]> {
+  const { requests } = await read<{ requests: { id: number }[] }>(of, '/requests');
+  return requests.map(({ id }) => id);
+}
+
+const LIST = 'FROM request r JOIN quota q';
+/** How often lists of requests were asked for at each of both. */
+const countLists = () => ({ standby: pair.standby.countOf(LIST), primary: pair.primary.countOf(LIST) });
+
+test('lists are read at the standby, and have what was made just before, through whichever gateway', async () => {
+  const before = countLists();
+  for (let n = 0; n < 30; n++) {
+    const id = await makeRequest(n % 2 ? server : other, fields(`own-${n}`));
+    expect(await listIds(n % 3 ? server : other)).toContain(id);
+  }
+  const after = countLists();
+  expect(after.standby - before.standby).toBeGreaterThan(0);
+  expect(after.standby - before.standby + after.primary - before.primary).toBe(30);
+});
+
+test('the list of files is read there as well, and so are counts and pages of GraphQL', async () => {
+  const before = { standby: pair.standby.countOf('tape_file f'), primary: pair.primary.countOf('tape_file f') };
+  expect(await read(server, `/files?match=${'x'.repeat(80)}17777`)).toMatchObject({ count: 1 });
+  const query = '{ tapeFiles(match: "xx1234", first: 2) { totalCount edges { node { path } } } }';
+  expect(await askData(server, query)).toMatchObject({ tapeFiles: { totalCount: 11 } });
+  expect(pair.standby.countOf('tape_file f') - before.standby).toBeGreaterThan(2);
+  expect(pair.primary.countOf('tape_file f') - before.primary).toBe(0);
+});
+
+test('what a standby has not replayed yet is read at the primary', async () => {
+  await pair.askStandby('SELECT pg_wal_replay_pause()');
+  const before = countLists();
+  const id = await makeRequest(other, fields('not-replayed'));
+  expect(await listIds()).toContain(id);
+  expect(countLists()).toEqual({ standby: before.standby, primary: before.primary + 1 });
+  await untilPassedOver();
+  await pair.askStandby('SELECT pg_wal_replay_resume()');
+  await untilUsed();
+});
+
+test('a standby that is silent or gone keeps nobody from a list', async () => {
+  pair.standby.freeze();
+  expect((await listIds()).length).toBeGreaterThan(30);
+  await untilPassedOver();
+  pair.standby.thaw();
+  await untilUsed();
+  await pair.standby.refuse();
+  expect((await listIds()).length).toBeGreaterThan(30);
+  await untilPassedOver();
+  await pair.standby.accept();
+  await untilUsed();
+});
+
+test('a list of which something was sent breaks off with its standby, rather than seem whole', async () => {
+  const answer = await request(server, '/tape_control/api/v1/files');
+  const reader = answer.body?.getReader();
+  expect((await reader?.read())?.value?.length).toBeGreaterThan(0);
+  await pair.standby.refuse();
+  const rest = async () => {
+    while (!(await reader?.read())?.done);
+  };
+  await expect(rest()).rejects.toThrow();
+  await pair.standby.accept();
+  await untilUsed();
+});
+
+test('a list that is cancelled since it stands in the way of replaying is read at the primary', async () => {
+  const waiting = `SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${LIST}%'`;
+  const [block, commit] = [await pair.connectPrimary(), () => pair.askPrimary('SELECT pg_switch_wal()')];
+  try {
+    await block.query('BEGIN; LOCK TABLE quota');
+    await commit();
+    await pair.catchUp();
+    const list = listIds();
+    await waitFor('the list to wait at the standby', async () => (await pair.askStandby(waiting))[0]?.n === 1);
+    await block.query('LOCK TABLE request');
+    await commit();
+    await waitFor('the list to wait at the primary', async () => (await pair.askPrimary(waiting))[0]?.n === 1);
+    await block.query('ROLLBACK');
+    expect((await list).length).toBeGreaterThan(30);
+  } finally {
+    await block.end();
+  }
+});
+
+test('neither the primary itself, nor another database, nor what is no copy of it, is taken for a standby', async () => {
+  const wrong = [pair.primaryUrl, pair.standbyUrl.replace(/tapes$/, 'postgres')].map((url) => new URL(url));
+  const hosts = `postgresql://postgres@${wrong.map(({ host }) => host).join(',')}`;
+  for (const [url, problems] of [
+    [`${hosts}/tapes`, ['it is no standby']],
+    [`${pair.standbyUrl.replace(/tapes$/, 'postgres')}`, ['it was asked for database postgres, not tapes']],
+  ] as const) {
+    const misled = await startServer('serve', { env: { ...env, DATABASE_READ_URL: url } });
+    for (const problem of problems)
+      await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
+    expect((await listIds(misled)).length).toBeGreaterThan(30);
+    expect(misled.stderr()).not.toContain('postgres@');
+  }
+});
+
+test('a standby that was promoted is none any more', async () => {
+  await pair.promote();
+  await untilPassedOver();
+  const before = countLists();
+  const id = await makeRequest(server, fields('promoted'));
+  expect(await listIds()).toContain(id);
+  expect(countLists().standby).toBe(before.standby);
+  expect(server.stderr()).toContain('"problem":"it is no standby"');
+});
