@@ -115,9 +115,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
     access: readAccess({ parsed, given: (name) => env[name], refuse }, listens ? { host, ...browsers } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
     host,
-    databaseUrl: url('DATABASE_URL', POSTGRESQL),
-    databaseReadUrl: url('DATABASE_READ_URL', POSTGRESQL),
-    readWaitMs: integer('READ_WAIT_MS', 0, 60_000, 200),
+    ...readDatabase(url, integer),
     dataDir: readDataDir(env),
     demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
     engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
@@ -146,8 +144,18 @@ function parseSender(text: string): string | undefined {
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
 }
 
-/** @param integer reads a whole number within bounds */
-function readRetentions(integer: (name: string, from: number, to: number, usual: number) => number) {
+/** Reads a whole number within bounds. */
+type ReadInteger = (name: string, low: number, high: number, fallback: number) => number;
+
+function readDatabase(url: (name: string, choice: UrlChoice) => string | undefined, integer: ReadInteger) {
+  return {
+    databaseUrl: url('DATABASE_URL', POSTGRESQL),
+    databaseReadUrl: url('DATABASE_READ_URL', POSTGRESQL),
+    readWaitMs: integer('READ_WAIT_MS', 0, 60_000, 200),
+  };
+}
+
+function readRetentions(integer: ReadInteger) {
   return {
     eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
     requestDays: integer('REQUEST_DAYS', 0, 36_500, 30),
