@@ -7,6 +7,10 @@ export interface EventPlace {
   lastEventId: string | undefined;
   /** Of the event that is being told; undefined where nobody could go on from there. */
   eventId?: bigint | undefined;
+  /** That event had come before this reader did. */
+  isPast?: boolean;
+  /** What is told goes by more than what comes after its place: who has come from elsewhere cannot go on from the same place. */
+  isApart?: boolean;
 }
 
 /**
@@ -15,7 +19,7 @@ export interface EventPlace {
  * @param isPlace whether a reader that has seen this event, and none after it, has missed nothing
  * @throws InvalidInputError for a `Last-Event-ID` that is none
  */
-export async function* watchFromPlace<Event extends { eventId: bigint }>(
+export async function* watchFromPlace<Event extends { eventId: bigint; isPast?: boolean; isApart?: boolean }>(
   ctx: Context & { place?: EventPlace },
   after: bigint | null | undefined,
   watch: (after: bigint | null | undefined) => AsyncGenerator<Event>,
@@ -23,7 +27,8 @@ export async function* watchFromPlace<Event extends { eventId: bigint }>(
 ): AsyncGenerator<Event> {
   const { place } = ctx;
   for await (const event of watch(readLastEventId(place?.lastEventId) ?? after)) {
-    if (place) place.eventId = isPlace(event) ? event.eventId : undefined;
+    const { eventId, isPast = false, isApart = false } = event;
+    if (place) Object.assign(place, { eventId: isPlace(event) ? eventId : undefined, isPast, isApart });
     yield event;
   }
 }

@@ -10,6 +10,7 @@ import { limitStreams } from '../src/access/limits/limits.js';
 import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { HttpError } from '../src/http-body.js';
+import { rightsKey } from '../src/operations/policy.js';
 import { chooseType } from './accept.js';
 import { limitCounts, limitIntrospection } from './cost-rules.js';
 import { DocumentCache, noCache } from './document-cache.js';
@@ -32,8 +33,8 @@ export interface GraphqlHandlers {
   /** For /graphql. */
   handler: RequestHandler;
   onError: ErrorRequestHandler;
-  /** Ends all streams where they are; their clients come back. */
-  close(): void;
+  /** Ends all streams where they are; their clients come back. @returns when they have been told */
+  close(): Promise<void>;
 }
 
 /** @param contextOf gives the context in which a request is served */
@@ -60,17 +61,23 @@ export function createGraphqlHandlers(
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
   const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
-  const streamLimits = { ...limitStreams(config), operations: config.limits.streamOperations };
+  const rightsOf = (req: Request) => rightsKey(contextOf(req).caller);
+  const streamLimits = {
+    ...limitStreams(config),
+    operations: config.limits.streamOperations,
+    readerSeconds: config.readerSeconds,
+  };
   const pipeline = { prepare, maskError };
-  const streams = createStreamHandler(pipeline, ownerOf, streamLimits);
+  const streams = createStreamHandler(pipeline, { ownerOf, rightsOf }, streamLimits);
   const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   return {
     handler: (req, res) => answer(req, res, { pipeline, streams, graphiql }),
     onError: createErrorHandler(log),
-    close: () => {
-      streams.close();
+    close: async () => {
+      const ended = streams.close();
       endHearing();
+      await ended;
     },
   };
 }

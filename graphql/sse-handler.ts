@@ -12,14 +12,15 @@ import { chooseType, isNamed } from './accept.js';
 import { checkMethod, type Params, readParams, sendErrors } from './http.js';
 import { type Pipeline, prepareOperation, type Results, resultsOf } from './sse-operations.js';
 import { EventStream, type Operation } from './sse-stream.js';
+import { Watchers } from './sse-watchers.js';
 
 export interface StreamHandler {
   /** Answers at the address of both modes. */
   exchange(req: Request, res: Response): Promise<void>;
   /** Answers with a stream of one operation. */
   tellAlone(req: Request, res: Response, params: Params): Promise<void>;
-  /** Ends all streams, without telling that anything is complete, and opens no more. */
-  close(): void;
+  /** Ends all streams, without telling that anything is complete, and opens no more. @returns when the last bytes of those that are shared have gone */
+  close(): Promise<void>;
 }
 
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
@@ -36,15 +37,20 @@ export interface StreamLimits {
   reserve?: (req: Request) => () => void;
   /** On one stream. */
   operations?: number;
+  /** For so long a reader may take nothing of what waits for it. */
+  readerSeconds?: number;
 }
 
-/** @param ownerOf names the caller of a request: a stream is for whoever has reserved it */
-export function createStreamHandler(
-  pipeline: Pipeline,
-  ownerOf: (req: Request) => string,
-  limits: StreamLimits = {},
-): StreamHandler {
-  return new EventStreams(pipeline, ownerOf, limits);
+/** What is to be known of callers. */
+export interface CallerKeys {
+  /** Names the caller of a request: a stream is for whoever has reserved it. */
+  ownerOf(req: Request): string;
+  /** The same for callers who may be told the same; undefined for one who shares with nobody. */
+  rightsOf(req: Request): string | undefined;
+}
+
+export function createStreamHandler(pipeline: Pipeline, callers: CallerKeys, limits: StreamLimits = {}): StreamHandler {
+  return new EventStreams(pipeline, callers, limits);
 }
 
 /** What a stream has taken, as a reservation or as what it is. */
@@ -67,23 +73,26 @@ class Place {
 
 class EventStreams implements StreamHandler {
   private readonly pipeline: Pipeline;
-  private readonly ownerOf: (req: Request) => string;
+  private readonly callers: CallerKeys;
   private readonly limits: Required<StreamLimits>;
   private readonly streams = new Set<EventStream>();
+  private readonly watchers: Watchers;
   /** Those of single connection mode. */
   private readonly reserved = new Map<string, { stream: EventStream; owner: string; place: Place }>();
   private isClosed = false;
 
-  constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits) {
+  constructor(pipeline: Pipeline, callers: CallerKeys, limits: StreamLimits) {
     this.pipeline = pipeline;
-    this.ownerOf = ownerOf;
+    this.callers = callers;
     this.limits = {
       reservationMs: RESERVATION_MS,
       take: () => () => {},
       reserve: () => () => {},
       operations: Number.POSITIVE_INFINITY,
+      readerSeconds: Number.POSITIVE_INFINITY,
       ...limits,
     };
+    this.watchers = new Watchers(this.limits);
   }
 
   async exchange(req: Request, res: Response): Promise<void> {
@@ -92,7 +101,7 @@ class EventStreams implements StreamHandler {
     if (req.method === 'PUT') return this.reserve(req, res);
     const token = req.get(TOKEN_HEADER) ?? searchOf(req).get('token') ?? '';
     const reserved = this.reserved.get(token);
-    const stream = reserved?.owner === this.ownerOf(req) ? reserved.stream : undefined;
+    const stream = reserved?.owner === this.callers.ownerOf(req) ? reserved.stream : undefined;
     if (req.method === 'DELETE') return this.drop(req, res, stream);
     const accept = req.get('accept');
     const chosen = chooseType(accept, stream ? ['application/json', EVENT_STREAM] : [EVENT_STREAM]);
@@ -110,8 +119,12 @@ class EventStreams implements StreamHandler {
 
   async tellAlone(req: Request, res: Response, params: Params): Promise<void> {
     this.refuseWhenClosed();
+    const rights = this.callers.rightsOf(req);
+    const wish = { params, rights, lastEventId: req.get('last-event-id') };
+    if (this.watchers.join(req, res, wish)) return;
     const prepared = await prepareOperation(this.pipeline, { req, res, params });
     this.refuseWhenClosed();
+    if ('begin' in prepared && this.watchers.begin(req, res, wish, prepared)) return;
     const stream = this.create(new Place(this.limits.take(req)));
     endTurn(res);
     const operation = stream.reserve('') as Operation; // the only one
@@ -120,9 +133,10 @@ class EventStreams implements StreamHandler {
     stream.end();
   }
 
-  close(): void {
+  async close(): Promise<void> {
     this.isClosed = true;
     for (const stream of this.streams) stream.end();
+    await this.watchers.close();
   }
 
   private async tellWithOthers(req: Request, res: Response, stream: EventStream): Promise<void> {
@@ -157,7 +171,7 @@ class EventStreams implements StreamHandler {
     const token = randomUUID(); // never the client's to choose
     const place = new Place(this.limits.reserve(req));
     const stream = this.create(place, () => this.reserved.delete(token));
-    this.reserved.set(token, { stream, owner: this.ownerOf(req), place });
+    this.reserved.set(token, { stream, owner: this.callers.ownerOf(req), place });
     setTimeout(() => {
       if (!stream.isOpen) stream.end();
     }, this.limits.reservationMs).unref();

@@ -12,6 +12,8 @@ import {
 import { HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';
 import type { Params } from './http.js';
+import { type SharedShape, shapeOf } from './shared-shape.js';
+import type { Begin } from './sse-shared.js';
 
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Run = (args: ExecutionArgs) => Promise<Result> | Result;
@@ -29,18 +31,32 @@ export interface Pipeline {
   maskError(error: unknown): Error;
 }
 
+/** One result, and the place of its event. */
+export interface Told extends Pick<EventPlace, 'eventId' | 'isPast' | 'isApart'> {
+  result: ExecutionResult;
+  isBroken?: boolean;
+}
+
 /** What an operation says, one result after another. */
 export interface Results {
   /** Undefined once it is complete; `isBroken` where it can only be begun anew, later. */
-  next(): Promise<{ result: ExecutionResult; eventId?: bigint | undefined; isBroken?: boolean } | undefined>;
+  next(): Promise<Told | undefined>;
   /** Ends a `next` that waits. */
   stop(): void;
 }
 
 /** What is wrong with a request, or how it is begun. */
-export type Prepared =
-  | { errors: readonly GraphQLError[] }
-  | { begin(): Promise<Results> /** It has many results, one after another. */; isSubscription: boolean };
+export type Prepared = { errors: readonly GraphQLError[] } | Runnable;
+
+export interface Runnable {
+  begin(): Promise<Results>;
+  /** Begins the same where others stand, who have the same rights. @param variables without one that says where its reader stands */
+  share(variables: Record<string, unknown>): Begin;
+  /** It has many results, one after another. */
+  isSubscription: boolean;
+  /** What a subscription shares with others, where it does. */
+  shape: SharedShape | undefined;
+}
 
 /** What a subscription says is kept for as long as it goes on. */
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
@@ -72,20 +88,35 @@ export async function prepareOperation(
     }
     const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});
     if (variables.errors) return { errors: variables.errors.map(toPlain) };
-    const args: ExecutionArgs = {
+    const args = {
       schema,
       document,
       operationName: params.operationName ?? null,
       variableValues: params.variables ?? null,
-      contextValue: Object.assign(await steps.contextFactory(), reader && { reader }),
     };
+    const contextValue = Object.assign(await steps.contextFactory(), reader && { reader });
     const run = isSubscription ? steps.subscribe : steps.execute;
-    return { begin: () => begin(() => run(args), place, pipeline.maskError), isSubscription };
+    const start = (context: object, from: EventPlace, given = args.variableValues) =>
+      begin(() => run({ ...args, variableValues: given, contextValue: context }), from, pipeline.maskError);
+    return {
+      begin: () => start(contextValue, place),
+      share: (given) => {
+        const context = { ...contextValue, ...FORGOTTEN }; // nothing of whoever began it first is kept for the others
+        return async (id, gone) => {
+          const own: EventPlace = { lastEventId: id || undefined };
+          return await start({ ...context, place: own, reader: gone }, own, given);
+        };
+      },
+      isSubscription,
+      shape: isSubscription ? shapeOf(document, operation) : undefined,
+    };
   } catch (error) {
     if (error instanceof HttpError) throw error;
     return { errors: [toPlain(pipeline.maskError(error))] };
   }
 }
+
+const FORGOTTEN = { req: undefined, res: undefined, params: undefined, request: undefined, keep: undefined };
 
 /** What an operation would be that is only known by its errors. */
 export function resultsOf(result: ExecutionResult): Results {
@@ -117,7 +148,8 @@ async function begin(
         const { done, value } = await stream.next();
         if (done) return undefined;
         // the source is asked only when a result is, so that the place is that of this result
-        return { result: value, eventId: place.eventId, isBroken: isPassing(value.errors) };
+        const { eventId, isPast = false, isApart = false } = place;
+        return { result: value, eventId, isPast, isApart, isBroken: isPassing(value.errors) };
       } catch (error) {
         hasFailed = true; // no other operation of the stream is to suffer for it
         const errors = [toPlain(maskError(error))];

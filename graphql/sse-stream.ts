@@ -6,10 +6,10 @@ import type { Response } from 'express';
 import type { Results } from './sse-operations.js';
 
 /** A comment, so that a connection that has died is noticed. Some browsers wait for a first one. */
-const PING = ':\n\n';
-const PING_MS = 12_000;
+export const PING = ':\n\n';
+export const PING_MS = 12_000;
 
-const HEADERS = {
+export const HEADERS = {
   Connection: 'keep-alive',
   'Cache-Control': 'no-cache',
   'Content-Encoding': 'none',

@@ -8,8 +8,7 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import type { Duplex } from 'node:stream';
+import type { AddressInfo, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import express, {
   type ErrorRequestHandler,
@@ -31,6 +30,7 @@ import { answerInTurn } from './access/limits/pipelines.js';
 import { keepTurn } from './access/limits/turns.js';
 import { boundRest } from './access/limits/unread.js';
 import { readerOf } from './access/reader.js';
+import { carriesStream } from './access/stream-sockets.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { Standbys } from './database/standbys.js';
@@ -137,9 +137,9 @@ export async function startGateway(base: Context): Promise<Gateway> {
     close: async () => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       identifier.close();
-      graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
+      const streamsEnded = graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
       ctx.events.endReaders();
-      await Promise.race([answers.ended(), sleep(CLOSE_MS, undefined, { ref: false })]);
+      await Promise.race([Promise.all([answers.ended(), streamsEnded]), sleep(CLOSE_MS, undefined, { ref: false })]);
       server.closeAllConnections();
       limits.close();
       await closed;
@@ -201,8 +201,9 @@ const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
 };
 
 /** What is no request is in nobody's hands: it is answered here, in the form of REST, and its connection ends. */
-function refuseMalformed(error: Error, socket: Duplex & { _httpMessage?: { headersSent: boolean } }): void {
-  if (!socket.writable || socket._httpMessage?.headersSent) return void socket.destroy();
+function refuseMalformed(error: Error, socket: Socket & { _httpMessage?: { headersSent: boolean } }): void {
+  const isAnswered = socket._httpMessage?.headersSent || carriesStream(socket);
+  if (!socket.writable || isAnswered) return void socket.destroy();
   const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
     '400 Bad Request',
     `the request is not HTTP: ${messageOf(error)}`,

@@ -56,14 +56,17 @@ export class EventNumbers {
     return row?.newest ?? 0n;
   }
 
-  /** Two columns, `newest` and `unnumbered`, of a statement that reads something else: how far that goes. */
-  present(): Sql {
+  /**
+   * Two columns, `newest` and `unnumbered`, of a statement that reads something else: how far that goes.
+   * @param isConcerned a condition on batches `b`
+   */
+  present(isConcerned = sql`true`): Sql {
     const { seen } = this;
     const isOpen = seen
       ? sql`AND (b.transaction_id >= pg_snapshot_xmax(${seen}::pg_snapshot)::text::bigint
           OR b.transaction_id = ANY(ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(${seen}::pg_snapshot) x)))`
       : empty;
     return sql`${newestNumber} AS newest,
-      ARRAY(SELECT b.id::text FROM event_batch b WHERE b.last_number IS NULL ${isOpen}) AS unnumbered`;
+      ARRAY(SELECT b.id::text FROM event_batch b WHERE b.last_number IS NULL ${isOpen} AND ${isConcerned}) AS unnumbered`;
   }
 }

@@ -82,7 +82,7 @@ export class EventFeed {
   private readonly emitter = new EventEmitter().setMaxListeners(0);
   private client: pg.Client | undefined;
   private name = LISTENER;
-  private readonly numbers: EventNumbers;
+  readonly numbers: EventNumbers;
   /** What is new is read on the connection that listens, for all: those of the pool may all be waiting for locks. */
   private readonly news: EventTable;
   /** Of which each reader reads what came before. */

@@ -1,4 +1,5 @@
 /** Answers that go on: lists and streams end when their caller is known no longer. */
+import type { Socket } from 'node:net';
 import type { Response } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
@@ -6,6 +7,7 @@ import { logFailure } from '../errors.js';
 import { type Rights, readRights } from '../operations/access/members.js';
 import { findEnded } from '../operations/access/tokens.js';
 import { addSeconds, isBefore } from '../time.js';
+import { onHandOver } from './stream-sockets.js';
 
 /** Twice within the time that is promised: a look may fail. */
 const LOOK_MS = 2000;
@@ -16,9 +18,16 @@ const LOOK_MS = 2000;
  */
 const PROXIED_SECONDS = 900;
 
+interface Followed {
+  caller: Caller;
+  streamsUntil: string | undefined;
+}
+
+const isStream = (open: Response | Socket): open is Socket => !('locals' in open) || open.locals.isStream === true;
+
 export class OpenAnswers {
   private readonly ctx: Context;
-  private readonly open = new Map<Response, { caller: Caller; streamsUntil: string | undefined }>();
+  private readonly open = new Map<Response | Socket, Followed>();
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
@@ -42,9 +51,20 @@ export class OpenAnswers {
 
   follow(res: Response, caller: Caller): void {
     const isProxied = caller.way === 'proxy' || caller.way === 'certificate';
-    this.open.set(res, { caller, streamsUntil: isProxied ? addSeconds(this.ctx.now(), PROXIED_SECONDS) : undefined });
+    const followed = { caller, streamsUntil: isProxied ? addSeconds(this.ctx.now(), PROXIED_SECONDS) : undefined };
+    this.open.set(res, followed);
     res.once('close', () => this.open.delete(res));
     if (res.closed) this.open.delete(res);
+    onHandOver(res, (socket) => {
+      if (res.locals.isStale) socket.destroy();
+      this.followStream(socket, followed);
+    });
+  }
+
+  /** Apart from what knows the answer, which would be kept with it. */
+  private followStream(socket: Socket, followed: Followed): void {
+    this.open.set(socket, followed);
+    socket.once('close', () => this.open.delete(socket));
   }
 
   close(): void {
@@ -76,7 +96,7 @@ export class OpenAnswers {
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
       // what is no stream yet ends as soon as it is one; an answer that is not goes out as it was asked for
-      if (res.locals.isStream) res.destroy();
+      if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }
     this.openRights = open;
@@ -100,7 +120,7 @@ export class OpenAnswers {
     const isPast = (time: string | undefined) => time !== undefined && !isBefore(now, time);
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
-      const isOver = isPast(expiresAt) || (res.locals.isStream && isPast(streamsUntil));
+      const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
       // whoever reads sees that it is not whole, and is told why when it comes back
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }

@@ -5,7 +5,7 @@
  * What a caller may not know of is answered as what does not exist, to the letter: lists, counts and pages leave it out, and
  * a single one is not found. What it may know of and not do is refused by name.
  */
-import { type Caller, hasQuota, hasRole, ownerOf, type Role } from '../caller.js';
+import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../caller.js';
 import type { Context } from '../context.js';
 import { type Sql, sql } from '../database/sql.js';
 import { ForbiddenError, NotFoundError, quote } from '../errors.js';
@@ -152,6 +152,19 @@ export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Oper
   if (hasQuota(caller.manages, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}`);
+}
+
+/**
+ * By which callers with the same rights are known: what one of them is told may be told to the others. Those of an account alone have the same
+ * key where rules by folders go by who one is; who has no role, and so no rights, shares with nobody.
+ */
+export function rightsKey(caller: Caller): string | undefined {
+  const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, rights } = caller;
+  if (roles.size === 0) return undefined;
+  const listed = (quotas: Quotas) => (quotas === 'all' ? quotas : [...quotas].sort());
+  const isRuled = !hasRole(caller, 'operator', 'viewer');
+  const who = isRuled ? [way, name, ownerOf(caller), [...groups].sort(), rights] : [];
+  return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, who]);
 }
 
 /** What the caller may see of quotas `q`, and so of their requests. */

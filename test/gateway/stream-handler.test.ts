@@ -64,7 +64,11 @@ async function serve(
   });
   const mask = createErrorMask(pino({ level: 'silent' }));
   const maskError = (error: unknown) => (error instanceof UnavailableError ? mask(error) : new Error('masked'));
-  const streams = createStreamHandler({ prepare, maskError }, () => 'anybody', options);
+  const streams = createStreamHandler(
+    { prepare, maskError },
+    { ownerOf: () => 'anybody', rightsOf: () => undefined },
+    options,
+  );
   const app = express()
     .use((req, res) => streams.exchange(req, res))
     .use(createErrorHandler(pino({ level: 'silent' })));

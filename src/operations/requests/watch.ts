@@ -8,6 +8,7 @@
  */
 
 import type { Context } from '../../context.js';
+import { prepared } from '../../database/prepared.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { allOf, empty, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
@@ -19,8 +20,8 @@ import { addSeconds, secondsBetween } from '../../time.js';
 import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
-import { allow } from '../policy.js';
-import { getRequest } from './rows.js';
+import { allow, isVisibleQuota } from '../policy.js';
+import { getRequest, notFound } from './rows.js';
 
 /** Sizes are bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
@@ -28,6 +29,10 @@ export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   eventId: bigint;
   /** When the last byte may be there, at the rate so far; null while nothing can be said, as for what is out of service. */
   eta: string | null;
+  /** It had happened before this watcher came. */
+  isPast: boolean;
+  /** Some of what comes after that event is in the state that this watcher was told at first, and so it is not told of that. */
+  isApart: boolean;
 }
 
 export interface StageChange {
@@ -51,20 +56,20 @@ export async function* watchRequest(
   signal: AbortSignal,
 ): AsyncGenerator<RequestProgress> {
   allow(ctx, 'watchRequest');
-  await getRequest(ctx, input.id);
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = await checkAfter(ctx, input.after, newest);
   let start = knownStart;
+  const told = new Set(after === undefined ? unnumbered : []);
   const isHeldUp = createHeldUp(ctx, input.id);
   const tell = async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
     if (progress.state === 'QUEUED') start = null;
     if (progress.state === 'RESTORING') start ??= progress.at;
     const eta = estimateEnd(progress, start, progress.at);
-    return { ...progress, eventId, eta: eta !== null && (await isHeldUp()) ? null : eta };
+    const place = { eventId, isPast: eventId < newest, isApart: told.size > 0 };
+    return { ...progress, ...place, eta: eta !== null && (await isHeldUp()) ? null : eta };
   };
   if (after === undefined) yield await tell(newest, { ...present, requestId: input.id, at: ctx.now() });
   if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
-  const told = new Set(after === undefined ? unnumbered : []);
   const filter = {
     accepts: (event: AnyEvent): event is ProgressEvent =>
       !isStageEvent(event) && event.requestId === input.id && !told.has(event.batchId),
@@ -85,18 +90,34 @@ interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' 
 
 const NO_ID_YET = 2n ** 63n - 1n;
 
-/** A request that exists, as it is. */
+/** Of batches `b` and a request `r`. */
+const isOfRequest = sql`EXISTS (
+  SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
+
+/** So often, while others commit events of this very request. */
+const MOST_LOOKS = 5;
+
+/**
+ * A request as it is, preferably as of a moment at which all of its events have numbers.
+ * @throws NotFoundError, also where the caller may not see it
+ */
 async function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
-  await ctx.events.newestId();
-  const { rows } = await ctx.db.pool.query<PresentProgress>(
-    sql`SELECT state, files_total AS "filesTotal", files_on_disk AS "filesOnDisk", files_failed AS "filesFailed",
-       bytes_total AS "bytesTotal", bytes_on_disk AS "bytesOnDisk", tapestore_request_start AS start, ${ctx.events.present},
-       coalesce((
-         SELECT coalesce(b.first_number + e.id - b.first_id, ${NO_ID_YET}) FROM event e JOIN event_batch b ON b.id = e.batch_id
-         WHERE e.request_id = ${id} ORDER BY e.id DESC LIMIT 1), 0) AS last
-     FROM request WHERE id = ${id}`,
-  );
-  return rows[0] as PresentProgress;
+  for (let look = 1; ; look++) {
+    await ctx.events.numbers.number();
+    const { rows } = await ctx.db.pool.query<PresentProgress>(
+      prepared(
+        sql`SELECT r.state, r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
+              r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.tapestore_request_start AS start, ${ctx.events.numbers.present(isOfRequest)},
+              coalesce((
+                SELECT coalesce(b.first_number + e.id - b.first_id, ${NO_ID_YET}) FROM event e JOIN event_batch b ON b.id = e.batch_id
+                WHERE e.request_id = r.id ORDER BY e.id DESC LIMIT 1), 0) AS last
+            FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
+      ),
+    );
+    const [row] = rows;
+    if (!row) throw notFound(id);
+    if (row.unnumbered.length === 0 || look === MOST_LOOKS) return row;
+  }
 }
 
 /** An id beyond the newest is none that was ever given: to wait for it would be to wait in silence. */
