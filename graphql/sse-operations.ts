@@ -13,7 +13,6 @@ import { HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';
 import type { Params } from './http.js';
 import { type SharedShape, shapeOf } from './shared-shape.js';
-import type { Begin } from './sse-shared.js';
 
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Run = (args: ExecutionArgs) => Promise<Result> | Result;
@@ -47,6 +46,9 @@ export interface Results {
 
 /** What is wrong with a request, or how it is begun. */
 export type Prepared = { errors: readonly GraphQLError[] } | Runnable;
+
+/** Begins an operation where a reader stands. @param place an id of an event, or empty */
+export type Begin = (place: string, gone: AbortSignal) => Promise<Results>;
 
 export interface Runnable {
   begin(): Promise<Results>;

@@ -8,7 +8,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ExecutionResult } from 'graphql';
-import type { Results } from './sse-operations.js';
+import type { Begin, Results } from './sse-operations.js';
 
 /** One result, serialised when it is first asked for. */
 export class Message {
@@ -42,9 +42,6 @@ export interface Listener {
   /** No more is to come: the operation is complete, or it can only be begun anew, later. */
   end(isComplete: boolean): void;
 }
-
-/** Begins the operation where a reader stands. @param place an id of an event, or empty */
-export type Begin = (place: string, gone: AbortSignal) => Promise<Results>;
 
 /** The events of a history are told no faster than all take them, but for so long in all where one keeps others waiting. */
 const PATIENCE_MS = 2000;

@@ -3,8 +3,8 @@ import type { Request, Response } from 'express';
 import { endTurn } from '../src/access/limits/turns.js';
 import type { Params } from './http.js';
 import { type SharedShape, type Standing, standingOf } from './shared-shape.js';
-import type { Runnable } from './sse-operations.js';
-import { type Begin, SharedOperations } from './sse-shared.js';
+import type { Begin, Runnable } from './sse-operations.js';
+import { SharedOperations } from './sse-shared.js';
 import { PING_MS } from './sse-stream.js';
 import { Watcher } from './sse-watcher.js';
 

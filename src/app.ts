@@ -24,6 +24,7 @@ import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
 import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
+import { Arrivals } from './access/limits/arrivals.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { answerInTurn } from './access/limits/pipelines.js';
@@ -258,13 +259,14 @@ async function listen(
   create: (listener: RequestListener) => Server,
 ): Promise<Server> {
   const prefix = prefixOf(publicUrl);
+  const arrivals = new Arrivals();
   return await new Promise((resolve, reject) => {
     const answer = answerInTurn((req, res) => {
       toOriginForm(req);
       dropPrefix(req, prefix);
       awaitBody(server, req, res);
       if (hasBody(req)) boundRest(req, res, limits.bodySeconds);
-      app(req, res);
+      arrivals.enter(req, res, () => app(req, res));
     });
     const server = create(answer);
     server.once('error', reject).listen(port, host, () => {

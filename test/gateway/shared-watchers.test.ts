@@ -10,6 +10,7 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import type { Gateway } from '../support/http.js';
+import { recordStatements } from '../support/statements.js';
 import {
   PROGRESS,
   type Progress,
@@ -224,4 +225,31 @@ test('a stream has the headers that all answers have, and is whole for a client 
   expect(results).toHaveLength(2);
   await once(old.socket, 'close');
   expect(old.text()).toMatch(/event: complete\ndata:\n\n$/);
+});
+
+test('who comes with many lets others in before the last of them, and all together cost less than a statement each', async () => {
+  const many = 200;
+  const order: string[] = [];
+  const port = Number(new URL(app.url).port);
+  const open = async (localAddress: string) => {
+    const socket = connect({ port, host: '127.0.0.1', localAddress });
+    socket.write('GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await once(socket, 'data'); // it has been let in, and what it says now is there at once
+    socket.once('data', () => order.push(localAddress));
+    return socket;
+  };
+  const sockets = await Promise.all([...Array.from({ length: many }, () => open('127.0.0.1')), open('127.0.0.2')]);
+  const statements = await recordStatements(
+    async () => {
+      for (const socket of sockets) socket.write(headOf('1.1'));
+      await waitFor('all to be in', async () => order.length === many + 1);
+    },
+    { isFeedToo: true },
+  );
+  expect(order.indexOf('127.0.0.2')).toBeLessThan(many / 2);
+  expect(statements.length).toBeLessThan(many);
+  await step();
+  await waitForReaders(app, 1);
+  for (const socket of sockets) socket.destroy();
+  await waitForReaders(app, 0);
 });

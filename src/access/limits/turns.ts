@@ -1,6 +1,7 @@
 /** Requests of one caller that are in hand at once, and streams, which are none any more once they are open. */
 import type { ServerResponse } from 'node:http';
 import { HttpError } from '../../http-body.js';
+import { letNextIn } from './arrivals.js';
 
 /** Counts what callers have at once of something. */
 export class Shares {
@@ -49,6 +50,7 @@ export function beginTurn(res: ServerResponse, give: () => void): void {
 /** It goes on as a stream, which counts as that. */
 export function endTurn(res: ServerResponse): void {
   turns.get(res)?.();
+  letNextIn(res);
 }
 
 interface Kept {

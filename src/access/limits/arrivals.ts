@@ -1,0 +1,82 @@
+/**
+ * Those who come for an event stream. After a restart all watchers come back at once, thousands of them, and each costs a millisecond before
+ * it waits again; so they are let in some at a time, each address in its turn, and whoever asks for anything else is answered in between. The
+ * others wait as they are: their requests are read and looked at no further.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { addressKey } from '../address-key.js';
+
+/** So many are on their way in, and so many come in before whatever else has come is looked at. */
+const AT_ONCE = 16;
+/** One that takes longer, as the database may, keeps others waiting no more. */
+const PLACE_MS = 250;
+
+/** Waiting, with what begins it. */
+type Line = Map<ServerResponse, () => void>;
+
+const places = new WeakMap<ServerResponse, () => void>();
+
+/** It is a stream now, or is going to be one: the next may come in. */
+export function letNextIn(res: ServerResponse): void {
+  places.get(res)?.();
+}
+
+export class Arrivals {
+  /** By address; the first is the next in turn. */
+  private readonly lines = new Map<string, Line>();
+  private inside = 0;
+  /** Those inside whose places are free from the next turn on. */
+  private left = 0;
+  private isDue = false;
+
+  /** Begins what asks for no stream at once, and the others in turn. */
+  enter(req: IncomingMessage, res: ServerResponse, begin: () => void): void {
+    if (!/\btext\/event-stream\b/i.test(req.headers.accept ?? '')) return begin();
+    if (this.inside < AT_ONCE && this.lines.size === 0) return this.admit(res, begin);
+    const key = addressKey(req.socket.remoteAddress);
+    const line: Line = this.lines.get(key) ?? new Map();
+    this.lines.set(key, line);
+    line.set(res, begin);
+    res.once('close', () => {
+      if (line.delete(res) && line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
+    });
+  }
+
+  private admit(res: ServerResponse, begin: () => void): void {
+    this.inside++;
+    const late = setTimeout(() => leave(), PLACE_MS).unref();
+    const leave = () => {
+      if (!places.delete(res)) return;
+      clearTimeout(late);
+      this.left++;
+      this.callNext();
+    };
+    places.set(res, leave);
+    res.once('close', leave);
+    begin();
+  }
+
+  /** Not at once: what else has come meanwhile goes first. */
+  private callNext(): void {
+    if (this.isDue) return;
+    this.isDue = true;
+    setImmediate(() => {
+      this.isDue = false;
+      this.inside -= this.left;
+      this.left = 0;
+      while (this.inside < AT_ONCE && this.lines.size > 0) this.admitNext();
+    });
+  }
+
+  private admitNext(): void {
+    for (const [key, line] of this.lines) {
+      this.lines.delete(key);
+      const [next] = line;
+      if (!next) continue;
+      const [res, begin] = next;
+      line.delete(res);
+      if (line.size > 0) this.lines.set(key, line); // behind all others
+      return this.admit(res, begin);
+    }
+  }
+}
