@@ -95,11 +95,13 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
   return app;
 }
 
-/** How many of the standbys lists are read at, where there are any: which ones is nobody's business here. */
+/** Where there are standbys: at how many of them lists are read, and by how much the last of those that answer is behind. */
 function tellStandbys({ standbys }: Context): object {
   if (!standbys) return {};
   const all = standbys.status;
-  return { standbys: { used: all.filter(({ problem }) => problem === undefined).length, of: all.length } };
+  const used = all.filter(({ problem }) => problem === undefined).length;
+  const behindBytes = Math.max(0, ...all.map((standby) => Number(standby.behindBytes ?? 0n)));
+  return { standbys: { used, of: all.length, behindBytes } };
 }
 
 /** The context in which a request is served. */

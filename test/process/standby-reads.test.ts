@@ -38,7 +38,7 @@ afterAll(async () => {
 });
 
 const standbysOf = async (of = server) =>
-  ((await send(of, '/health/ready')).body as { standbys: { used: number; of: number } }).standbys;
+  ((await send(of, '/health/ready')).body as { standbys: { used: number; behindBytes: number } }).standbys;
 const untilUsed = () =>
   waitFor('lists to be read at the standby', async () => {
     const before = countLists().standby;
@@ -87,6 +87,7 @@ test('what a standby has not replayed yet is read at the primary', async () => {
   expect(await listIds()).toContain(id);
   expect(countLists()).toEqual({ standby: before.standby, primary: before.primary + 1 });
   await untilPassedOver();
+  expect((await standbysOf()).behindBytes).toBeGreaterThan(0);
   await pair.askStandby('SELECT pg_wal_replay_resume()');
   await untilUsed();
 });
@@ -136,22 +137,20 @@ test('a list that is cancelled since it stands in the way of replaying is read a
   }
 });
 
-test('neither the primary itself, nor another database, nor what is no copy of it, is taken for a standby', async () => {
-  const wrong = [pair.primaryUrl, pair.standbyUrl.replace(/tapes$/, 'postgres')].map((url) => new URL(url));
-  const hosts = `postgresql://postgres@${wrong.map(({ host }) => host).join(',')}`;
-  for (const [url, problems] of [
-    [`${hosts}/tapes`, ['it is no standby']],
-    [`${pair.standbyUrl.replace(/tapes$/, 'postgres')}`, ['it was asked for database postgres, not tapes']],
+test('neither the primary itself nor another database is taken for a standby of the database', async () => {
+  for (const [url, problem] of [
+    [pair.primaryUrl, 'it is no standby'],
+    [pair.standbyUrl.replace(/tapes$/, 'postgres'), 'it was asked for database postgres, not tapes'],
   ] as const) {
     const misled = await startServer('serve', { env: { ...env, DATABASE_READ_URL: url } });
-    for (const problem of problems)
-      await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
+    await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
     expect((await listIds(misled)).length).toBeGreaterThan(30);
     expect(misled.stderr()).not.toContain('postgres@');
   }
 });
 
-test('a standby that was promoted is none any more', async () => {
+test('a standby that was promoted is none any more, and one that goes on with the old primary is none of the new one', async () => {
+  const left = await pair.addStandby();
   await pair.promote();
   await untilPassedOver();
   const before = countLists();
@@ -159,4 +158,11 @@ test('a standby that was promoted is none any more', async () => {
   expect(await listIds()).toContain(id);
   expect(countLists().standby).toBe(before.standby);
   expect(server.stderr()).toContain('"problem":"it is no standby"');
+  const moved = await startServer('serve', { env: { ...env, DATABASE_URL: pair.standbyUrl, DATABASE_READ_URL: left } });
+  const mine = await makeRequest(moved, fields('on-the-new-timeline'));
+  expect(await listIds(moved)).toContain(mine);
+  expect(await listIds(moved)).not.toContain(id); // which the old primary has taken since
+  await waitFor('its log to say why', async () =>
+    moved.stderr().includes('"problem":"it follows timeline 1, and the server that takes writes is on 2"'),
+  );
 });

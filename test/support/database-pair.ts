@@ -20,6 +20,8 @@ export interface DatabasePair {
   /** Asks the standby, or the primary, itself. */
   askStandby(text: string): Promise<Record<string, unknown>[]>;
   askPrimary(text: string): Promise<Record<string, unknown>[]>;
+  /** Another one that follows the primary. @returns its URL */
+  addStandby(): Promise<string>;
   /** For a transaction there; to be ended. */
   connectPrimary(): Promise<pg.Client>;
   /** The standby follows nobody any more, and takes writes. */
@@ -35,16 +37,21 @@ export async function startDatabasePair(
   database: string,
   standbySettings: Record<string, string> = {},
 ): Promise<DatabasePair> {
-  const [one, other] = [path.join(dir, 'primary/postgres'), path.join(dir, 'standby/postgres')];
+  const one = path.join(dir, 'primary/postgres');
   const leader = await startEmbedded({ dataDir: one, settings: OWN });
   await leader.ensureDatabase(database);
   await letFollow(one, leader);
   const primary = await startDatabaseRelay(leader.config(database));
   const { port } = primary.through({});
-  await copyCluster(one, other, leader);
   const primary_conninfo = `host=127.0.0.1 port=${port} user=postgres`;
-  const follower = await startEmbedded({ dataDir: other, settings: { ...OWN, primary_conninfo, ...standbySettings } });
-  const standby = await startDatabaseRelay(follower.config(database));
+  const startStandby = async (name: string) => {
+    const other = path.join(dir, name, 'postgres');
+    await copyCluster(one, other, leader);
+    const server = await startEmbedded({ dataDir: other, settings: { ...OWN, primary_conninfo, ...standbySettings } });
+    return { server, relay: await startDatabaseRelay(server.config(database)) };
+  };
+  const { server: follower, relay: standby } = await startStandby('standby');
+  const others: Awaited<ReturnType<typeof startStandby>>[] = [];
   const hosts = [standby, primary].map((relay) => `127.0.0.1:${relay.through({}).port}`);
   const urlOf = (host = '') => `postgresql://postgres@${host}/${database}`;
   return {
@@ -55,6 +62,11 @@ export async function startDatabasePair(
     primaryUrl: urlOf(hosts[1]),
     askStandby: (text) => ask(follower, text, database),
     askPrimary: (text) => ask(leader, text, database),
+    addStandby: async () => {
+      const added = await startStandby(`standby-${others.length}`);
+      others.push(added);
+      return urlOf(`127.0.0.1:${added.relay.through({}).port}`);
+    },
     connectPrimary: async () => {
       const client = new pg.Client(leader.config(database));
       await client.connect();
@@ -71,6 +83,10 @@ export async function startDatabasePair(
     close: async () => {
       await primary.close();
       await standby.close();
+      for (const { server, relay } of others) {
+        await relay.close();
+        await server.close();
+      }
       await follower.close();
       await leader.close();
     },
