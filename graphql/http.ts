@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError } from '../src/errors.js';
 import { HttpError, readJsonBody } from '../src/http-body.js';
 import { parseJson } from '../src/json.js';
+import { RefusedDocument } from './persisted.js';
 
 /** What is to be run. */
 export interface Params {
@@ -20,12 +21,24 @@ export function checkMethod(req: Request, allowed: readonly string[]): void {
   throw new HttpError(405, `${req.method} is not allowed here, only ${list}`, { Allow: list });
 }
 
+/** The text of a document that a request names (persisted.ts); undefined where it names none. @throws HttpError */
+export type FindText = (given: object) => string | undefined;
+
+/** With its text in place of its name. */
+function named(value: unknown, findText: FindText): unknown {
+  if (!isObject(value)) return value;
+  const query = findText(isObject(value.extensions) ? value : { ...value, extensions: null });
+  if (query === undefined) return value;
+  const { documentId: _, ...others } = value;
+  return { ...others, query };
+}
+
 /**
  * The body of a POST, or the query string of a GET. What belongs to nothing that is known is left in.
  * @throws HttpError 400, 413, 415
  */
-export async function readParams(req: Request): Promise<Params> {
-  if (req.method === 'GET') return checkParams(readQueryString(req));
+export async function readParams(req: Request, findText: FindText = () => undefined): Promise<Params> {
+  if (req.method === 'GET') return checkParams(named(readQueryString(req), findText));
   if (!req.is('json')) {
     const given = req.get('content-type');
     const problem = given === undefined ? 'and is missing' : `not ${quote(given)}`;
@@ -34,7 +47,7 @@ export async function readParams(req: Request): Promise<Params> {
     });
   }
   try {
-    return checkParams(await readJsonBody(req));
+    return checkParams(named(await readJsonBody(req), findText));
   } catch (error) {
     throw error instanceof HttpError ? error : new HttpError(400, 'the body broke off');
   }
@@ -53,6 +66,7 @@ function readQueryString(req: Request): object {
   };
   return {
     query: text('query'),
+    documentId: text('documentId'),
     operationName: text('operationName'),
     variables: json('variables'),
     extensions: json('extensions'),
@@ -102,7 +116,7 @@ export function createErrorHandler(log: Logger): ErrorRequestHandler {
     }
     if (error instanceof HttpError) {
       res.set(error.headers);
-      const code = STATUS_CODES[error.status];
+      const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[error.status];
       sendErrors(res, error.status, [{ message: error.message, ...(code && { extensions: { code } }) }]);
       return;
     }

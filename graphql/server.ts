@@ -19,6 +19,7 @@ import { executeOperation } from './execution.js';
 import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, readParams } from './http.js';
 import { limitOperations } from './operation-limits.js';
+import { openDocuments } from './persisted.js';
 import { RESULT_TYPES, type Read, readOperation, tellResult } from './results.js';
 import { schema } from './schema.js';
 import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
@@ -67,7 +68,12 @@ export function createGraphqlHandlers(
     operations: config.limits.streamOperations,
     readerSeconds: config.readerSeconds,
   };
-  const pipeline = { prepare, maskError };
+  const documents = openDocuments(config);
+  const pipeline: Pipeline = {
+    readParams: (req) => readParams(req, (given) => documents.find(given, contextOf(req).caller)),
+    prepare,
+    maskError,
+  };
   const streams = createStreamHandler(pipeline, { ownerOf, rightsOf }, streamLimits);
   const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
@@ -99,7 +105,7 @@ async function answer(req: Request, res: Response, { pipeline, streams, graphiql
   const types = [...RESULT_TYPES, EVENT_STREAM, ...(page ? ['text/html'] : [])];
   let type = chooseType(accept, types);
   if (page && type === 'text/html') return page(res);
-  const params = await readParams(req);
+  const params = await pipeline.readParams(req);
   const read = readOperation(pipeline, { req, res, params });
   // of what it accepts, the one thing that a subscription can be
   if (isSubscription(read, params.operationName)) type = chooseType(accept, [EVENT_STREAM]);

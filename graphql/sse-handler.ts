@@ -9,7 +9,7 @@ import type { Request, Response } from 'express';
 import { endTurn, keepTurn } from '../src/access/limits/turns.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType, isNamed } from './accept.js';
-import { checkMethod, type Params, readParams, sendErrors } from './http.js';
+import { checkMethod, type Params, sendErrors } from './http.js';
 import { type Pipeline, prepareOperation, type Results, resultsOf } from './sse-operations.js';
 import { EventStream, type Operation } from './sse-stream.js';
 import { Watchers } from './sse-watchers.js';
@@ -106,7 +106,7 @@ class EventStreams implements StreamHandler {
     const accept = req.get('accept');
     const chosen = chooseType(accept, stream ? ['application/json', EVENT_STREAM] : [EVENT_STREAM]);
     if (chosen === EVENT_STREAM && isNamed(accept, EVENT_STREAM)) {
-      if (!stream) return await this.tellAlone(req, res, await readParams(req));
+      if (!stream) return await this.tellAlone(req, res, await this.pipeline.readParams(req));
       if (stream.isOpen) throw new HttpError(409, 'Stream already open');
       reserved?.place.move(this.limits.take(req));
       endTurn(res);
@@ -140,7 +140,7 @@ class EventStreams implements StreamHandler {
   }
 
   private async tellWithOthers(req: Request, res: Response, stream: EventStream): Promise<void> {
-    const params = await readParams(req);
+    const params = await this.pipeline.readParams(req);
     const id = String(params.extensions?.operationId ?? '');
     if (!id) throw new HttpError(400, 'Operation ID is missing');
     if (stream.size >= this.limits.operations) {

@@ -19,6 +19,8 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 /** Parser, validation, context and execution for one request, and the mask of errors. */
 export interface Pipeline {
+  /** What a request says, with the text of what it names. @throws HttpError */
+  readParams(req: Request): Promise<Params>;
   prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
     schema: GraphQLSchema;
     parse(query: string): DocumentNode;

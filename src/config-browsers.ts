@@ -14,6 +14,10 @@ export interface BrowserConfig {
   graphiql: boolean;
   /** Answer questions about the GraphQL schema itself. */
   introspection: boolean;
+  /** A file of documents by their ids, which clients may name. */
+  trustedDocuments: string | undefined;
+  /** Run no other documents, but for operators. */
+  trustedOnly: boolean;
   /** Files of PEM: the certificate with those between it and its authority, and its key. Both or none: then without TLS. */
   tlsCert: string | undefined;
   tlsKey: string | undefined;
@@ -28,6 +32,10 @@ export function readBrowserConfig({ text, parsed, oneOf, refuse }: ConfigReader,
   if (listens && tlsCert !== undefined && tlsKey !== undefined) {
     for (const fault of findTlsFaults({ cert: tlsCert, key: tlsKey })) refuse(fault);
   }
+  const trustedDocuments = text('TRUSTED_DOCUMENTS');
+  const trustedOnly = oneOf('TRUSTED_ONLY', ['on', 'off'], 'off') === 'on';
+  if (trustedOnly && trustedDocuments === undefined)
+    refuse('TRUSTED_ONLY needs TRUSTED_DOCUMENTS, the file of the documents that are trusted');
   return {
     publicUrl: parsed(
       'PUBLIC_URL',
@@ -45,6 +53,8 @@ export function readBrowserConfig({ text, parsed, oneOf, refuse }: ConfigReader,
       ) ?? [],
     graphiql: oneOf('GRAPHIQL', ['on', 'off'], 'on') === 'on',
     introspection: oneOf('INTROSPECTION', ['on', 'off'], 'on') === 'on',
+    trustedDocuments,
+    trustedOnly,
     tlsCert,
     tlsKey,
   };

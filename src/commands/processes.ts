@@ -44,6 +44,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   PUBLIC_URL, ALLOWED_HOSTS, CORS_ORIGINS    where users find it, its other names, and the origins whose pages may ask
   TLS_CERT, TLS_KEY                          files of its certificate and its key: it speaks https then
   GRAPHIQL, INTROSPECTION                    off for no GraphiQL, and for no questions about the schema
+  TRUSTED_DOCUMENTS, TRUSTED_ONLY            a file of GraphQL documents that clients may name; on: no others are run
   AUTH                                       how callers are known: token, oidc, proxy, certificate, legacy, open
   OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID an identity provider, what its tokens are for, and a client of it
   OIDC_USER_CLAIM, OIDC_GROUPS_CLAIM         where a token has the user and the groups

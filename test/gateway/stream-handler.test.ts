@@ -9,7 +9,7 @@ import { createClient } from 'graphql-sse';
 import { pino } from 'pino';
 import { afterEach, expect, test } from 'vitest';
 import { createErrorMask } from '../../graphql/errors.js';
-import { createErrorHandler } from '../../graphql/http.js';
+import { createErrorHandler, readParams } from '../../graphql/http.js';
 import { createStreamHandler } from '../../graphql/sse-handler.js';
 import type { Pipeline } from '../../graphql/sse-operations.js';
 import { UnavailableError } from '../../src/errors.js';
@@ -65,7 +65,7 @@ async function serve(
   const mask = createErrorMask(pino({ level: 'silent' }));
   const maskError = (error: unknown) => (error instanceof UnavailableError ? mask(error) : new Error('masked'));
   const streams = createStreamHandler(
-    { prepare, maskError },
+    { readParams, prepare, maskError },
     { ownerOf: () => 'anybody', rightsOf: () => undefined },
     options,
   );

@@ -60,6 +60,8 @@ const defaults: Config = {
   corsOrigins: [],
   graphiql: true,
   introspection: true,
+  trustedDocuments: undefined,
+  trustedOnly: false,
   tlsCert: undefined,
   tlsKey: undefined,
   limits: readLimits({
@@ -117,6 +119,8 @@ const names = [
   'CORS_ORIGINS',
   'GRAPHIQL',
   'INTROSPECTION',
+  'TRUSTED_DOCUMENTS',
+  'TRUSTED_ONLY',
   'TLS_CERT',
   'TLS_KEY',
 ];
@@ -199,6 +203,7 @@ test.each<[string, string, Partial<Config>]>([
   ['AUDIT_DAYS', '1', { auditDays: 1 }],
   ['GRAPHIQL', 'off', { graphiql: false }],
   ['INTROSPECTION', 'off', { introspection: false }],
+  ['TRUSTED_DOCUMENTS', '/etc/documents.json', { trustedDocuments: '/etc/documents.json' }],
   ['PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
   ['PUBLIC_URL', 'http://archive.example.org:8080/tapes//', { publicUrl: 'http://archive.example.org:8080/tapes' }],
   [
@@ -410,9 +415,11 @@ test.each([
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['GRAPHIQL', value, `GRAPHIQL must be one of on, off, not ${JSON.stringify(value)}`],
+    ['TRUSTED_ONLY', value, `TRUSTED_ONLY must be one of on, off, not ${JSON.stringify(value)}`],
     ['INTROSPECTION', value, `INTROSPECTION must be one of on, off, not ${JSON.stringify(value)}`],
     ['ENGINE', value, `ENGINE must be one of on, off, not ${JSON.stringify(value)}`],
   ]),
+  ['TRUSTED_ONLY', 'on', 'TRUSTED_ONLY needs TRUSTED_DOCUMENTS, the file of the documents that are trusted'],
   ['TAPE_BACKEND', 'lto', `TAPE_BACKEND must be one of ${backendNames.join(', ')}, not "lto"`],
   ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"'],
   ['LOG_LEVEL', 'toString', 'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "toString"'],

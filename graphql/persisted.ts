@@ -1,0 +1,137 @@
+/**
+ * Documents that a client names instead of sending them: automatic ones, by Apollo's protocol of automatic persisted queries, which whoever sends one
+ * with its hash has kept for a while; and trusted ones, of a file that is made with the clients. What is named passes every check that what is sent does.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { type Caller, hasRole } from '../src/caller.js';
+import type { Context } from '../src/context.js';
+import { messageOf, quote } from '../src/errors.js';
+import { HttpError } from '../src/http-body.js';
+
+/** What names a document, in the body of a request. */
+interface Named {
+  query?: unknown;
+  documentId?: unknown;
+  extensions?: Record<string, unknown> | null;
+}
+
+/** Says which document a request is about. */
+export interface Documents {
+  /**
+   * @returns the text; undefined where the request has none and names none
+   * @throws RefusedDocument
+   */
+  find(given: Named, caller: Caller): string | undefined;
+}
+
+/** An answer that clients know by its code. */
+export class RefusedDocument extends HttpError {
+  readonly code: string;
+
+  /** @param status 200 where clients look at an answer for its errors only then, by their protocol */
+  constructor(status: number, code: string, message: string) {
+    super(status, message);
+    this.code = code;
+  }
+}
+
+/** @throws Error when the file of trusted documents is none */
+export function openDocuments({
+  trustedDocuments,
+  trustedOnly,
+}: Pick<Context['config'], 'trustedDocuments' | 'trustedOnly'>): Documents {
+  const trusted = trustedDocuments === undefined ? new Map<string, string>() : readTrusted(trustedDocuments);
+  const texts = new Set(trusted.values());
+  const kept = new KeptTexts();
+  const mayAll = (caller: Caller) => !trustedOnly || hasRole(caller, 'operator');
+  return {
+    find: (given, caller) => {
+      const id = readId(given);
+      const known = id === undefined ? undefined : trusted.get(id.name);
+      if (given.query !== undefined && given.query !== null && given.query !== '') {
+        if (typeof given.query !== 'string') return undefined; // whoever reads it says so
+        if (id?.isAutomatic && known === undefined) kept.keep(id.name, given.query);
+        if (mayAll(caller) || texts.has(given.query)) return given.query;
+        throw untrusted();
+      }
+      if (id === undefined || known !== undefined) return known;
+      if (!mayAll(caller)) throw untrusted();
+      const text = id.isAutomatic ? kept.get(id.name) : undefined;
+      if (text !== undefined) return text;
+      if (!id.isAutomatic)
+        throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
+      throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_FOUND', 'PersistedQueryNotFound');
+    },
+  };
+}
+
+const untrusted = () =>
+  new RefusedDocument(403, 'UNTRUSTED_DOCUMENT', 'only documents that the site trusts are run here (TRUSTED_ONLY)');
+
+/** @throws RefusedDocument */
+function readId({ documentId, extensions }: Named): { name: string; isAutomatic: boolean } | undefined {
+  if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isAutomatic: false };
+  const named = extensions?.persistedQuery as { version?: unknown; sha256Hash?: unknown } | null | undefined;
+  if (named === undefined || named === null) return undefined;
+  const { version, sha256Hash } = named;
+  if (version !== 1 || typeof sha256Hash !== 'string') {
+    throw new RefusedDocument(
+      400,
+      'PERSISTED_QUERY_NOT_SUPPORTED',
+      'persistedQuery must have the version 1 and a sha256Hash',
+    );
+  }
+  return { name: withoutAlgorithm(sha256Hash), isAutomatic: true };
+}
+
+const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
+
+/** Characters that are kept, all together and of one document; the one that was used last stays longest. */
+const MAX_CHARACTERS = 2_000_000;
+const MAX_DOCUMENT = 50_000;
+
+class KeptTexts {
+  private readonly texts = new Map<string, string>();
+  private characters = 0;
+
+  /** @throws RefusedDocument where the hash is another one's */
+  keep(hash: string, text: string): void {
+    if (this.get(hash) === text) return;
+    if (createHash('sha256').update(text).digest('hex') !== hash) {
+      throw new RefusedDocument(400, 'PERSISTED_QUERY_HASH_MISMATCH', 'sha256Hash is not the hash of the query');
+    }
+    if (text.length > MAX_DOCUMENT) return;
+    this.texts.set(hash, text);
+    this.characters += text.length;
+    for (const [oldest, { length }] of this.texts) {
+      if (this.characters <= MAX_CHARACTERS) return;
+      this.texts.delete(oldest);
+      this.characters -= length;
+    }
+  }
+
+  get(hash: string): string | undefined {
+    const text = this.texts.get(hash);
+    if (text === undefined) return undefined;
+    this.texts.delete(hash);
+    this.texts.set(hash, text);
+    return text;
+  }
+}
+
+/** A JSON object of documents by their ids, as code generators write it. */
+function readTrusted(file: string): Map<string, string> {
+  let found: unknown;
+  try {
+    found = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new Error(`TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
+  }
+  const entries = typeof found === 'object' && found !== null && !Array.isArray(found) ? Object.entries(found) : [];
+  const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
+  if (documents.length === 0 || documents.length < entries.length) {
+    throw new Error(`TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`);
+  }
+  return new Map(documents.map(([id, text]) => [withoutAlgorithm(id), text]));
+}
