@@ -19,6 +19,8 @@ import {
 } from 'graphql';
 import { tooLarge } from './operation-limits.js';
 
+const COUNTS = new Set(['totalCount', 'isCountEstimated']);
+
 /** Each may be a search through all files. */
 const MAX_COUNTS = 25;
 
@@ -33,7 +35,7 @@ export function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
       const fragments = fragmentsOf(context.getDocument());
-      const inList = createSum(fragments, ({ name }) => (name.value === 'totalCount' ? 1 : 0));
+      const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
       const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
       const found = ofRoot(selectionSet);
       const says = `the query asks for ${found} counts of lists that hang on nothing, and ${MAX_COUNTS} are allowed`;

@@ -1,13 +1,18 @@
 /** Tape files, and the subscription to their stages. */
 import { cancellable } from '../src/cancellable.js';
+import type { Context } from '../src/context.js';
+import type { TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import { getFile, listFiles } from '../src/operations/catalogue/files.js';
+import { canChooseOfFile, getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
+import { choiceOf } from './chosen-rows.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
+import { argumentsOf } from './page-arguments.js';
 import { isText, readListPage } from './pages.js';
 
 export const StageType = builder.enumType('Stage', {
@@ -88,6 +93,37 @@ builder.prismaNode('TapeFile', {
   }),
 });
 
+const CountPrecisionType = builder.enumType('CountPrecision', {
+  description: 'How exactly a list is counted.',
+  values: {
+    EXACT: { description: 'Each is counted, however many there are.' },
+    ESTIMATED: {
+      description: 'Up to 10,000 that are soon found are counted; else it is an estimate, and flagged as one.',
+    },
+  },
+});
+
+interface CountedFiles extends ListFilesInput {
+  count?: 'EXACT' | 'ESTIMATED' | null | undefined;
+}
+
+const counts = new WeakMap<Context, Map<string, Promise<RowCount>>>();
+
+/** Once for all fields of a request that tell of it. */
+function countFiles(ctx: Context, { match, stages, count }: CountedFiles): Promise<RowCount> {
+  const known = counts.get(ctx) ?? new Map<string, Promise<RowCount>>();
+  counts.set(ctx, known);
+  const key = JSON.stringify([match, stages, count]);
+  let counted = known.get(key);
+  if (!counted) {
+    const list = listFiles(ctx, { match, stages }, ctx.reader);
+    counted =
+      count === 'ESTIMATED' ? list.estimate() : list.count().then((exact) => ({ count: exact, isEstimated: false }));
+    known.set(key, counted);
+  }
+  return counted;
+}
+
 builder.queryFields((t) => ({
   tapeFile: t.prismaField({
     authScopes: { operation: 'getFile' },
@@ -97,20 +133,45 @@ builder.queryFields((t) => ({
     args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
     resolve: (query, _root, { path }, ctx) => getFile(ctx, path, query),
   }),
-  tapeFiles: t.prismaConnection({
-    authScopes: { operation: 'listFiles' },
-    type: 'TapeFile',
-    cursor: 'path',
-    description: 'Tape files in order of their paths.',
-    complexity: pageComplexity,
-    args: {
-      match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
-      stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
+  tapeFiles: t.prismaConnection(
+    {
+      authScopes: { operation: 'listFiles' },
+      type: 'TapeFile',
+      cursor: 'path',
+      description: 'Tape files in order of their paths.',
+      complexity: pageComplexity,
+      args: {
+        match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
+        stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
+        count: t.arg({
+          type: CountPrecisionType,
+          defaultValue: 'EXACT',
+          description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
+        }),
+      },
+      totalCount: async (_root, args, ctx) => (await countFiles(ctx, args)).count,
+      resolve: (query, _root, args, ctx, info) => {
+        const { page, chosen } = listFiles(ctx, args, ctx.reader);
+        const choice = choiceOf(info, ['edges', 'node'], ['path']);
+        const load: typeof page =
+          choice && canChooseOfFile(choice)
+            ? async (place) => (await chosen(place, choice)) as object[] as TapeFile[]
+            : page;
+        return readListPage(query, { name: 'path', isKey: isText }, load);
+      },
     },
-    totalCount: (_root, args, ctx) => listFiles(ctx, args, ctx.reader).count(),
-    resolve: (query, _root, args, ctx) =>
-      readListPage(query, { name: 'path', isKey: isText }, listFiles(ctx, args, ctx.reader).page),
-  }),
+    {
+      fields: (f) => ({
+        isCountEstimated: f.boolean({
+          description: 'Is `totalCount` an estimate? Counted only where it is asked for.',
+          resolve: async (connection, _args, ctx) => {
+            const given = argumentsOf<CountedFiles>(connection);
+            return given.count === 'ESTIMATED' && (await countFiles(ctx, given)).isEstimated;
+          },
+        }),
+      }),
+    },
+  ),
 }));
 
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({

@@ -12,6 +12,7 @@ import {
   GraphQLIncludeDirective,
   type GraphQLObjectType,
   type GraphQLOutputType,
+  type GraphQLResolveInfo,
   type GraphQLSchema,
   GraphQLSkipDirective,
   getArgumentValues,
@@ -42,6 +43,7 @@ export interface FieldPlan {
   resolve: GraphQLFieldResolver<unknown, unknown>;
   /** Is it no more than a property of its parent? Its name. */
   property: string | undefined;
+  extensions: GraphQLField<unknown, unknown>['extensions'];
   /** @throws GraphQLError */
   argsOf(variables: Variables): Record<string, unknown>;
   /** What is asked of its value where that is of this type. @throws GraphQLError */
@@ -88,6 +90,13 @@ function choicesOf(document: DocumentNode): string[] {
     },
   });
   return [...names];
+}
+
+const plans = new WeakMap<readonly FieldNode[], FieldPlan>();
+
+/** Of the field that is resolved; undefined where another executor does it. */
+export function planOf({ fieldNodes }: GraphQLResolveInfo): FieldPlan | undefined {
+  return plans.get(fieldNodes);
 }
 
 type Groups = Map<string, FieldNode[]>;
@@ -167,13 +176,15 @@ class Planner {
     const [node] = nodes;
     const field = node && this.findField(parentType, node.name.value);
     if (!field) return undefined;
-    return {
-      ...{ key, nodes, parentType, name: field.name, type: field.type, shape: shapeOf(field.type) },
-      resolve: field.resolve ?? defaultResolver,
+    const { name, type, extensions, resolve = defaultResolver } = field;
+    const plan: FieldPlan = {
+      ...{ key, nodes, parentType, name, type, extensions, resolve, shape: shapeOf(type) },
       property: propertyOf(field),
       argsOf: createArguments(field, node),
       fieldsOf: this.createFields(nodes.flatMap(({ selectionSet }) => selectionSet ?? [])),
     };
+    plans.set(nodes, plan);
+    return plan;
   }
 
   private findField(type: GraphQLObjectType, name: string): GraphQLField<unknown, unknown> | undefined {

@@ -10,9 +10,11 @@ import {
 } from '@pothos/plugin-relay';
 import { type FieldNode, GraphQLError, type GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
-import { type KeyPage, type ListPlace, readPageKeys } from '../src/operations/page-keys.js';
+import type { Choice, ChosenRow } from '../src/operations/chosen-columns.js';
+import { type KeyPage, type ListPlace, type PageWish, readPageKeys } from '../src/operations/page-keys.js';
 import { createBatch } from './batch.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
+import { choiceOf } from './chosen-rows.js';
 
 interface Page<Row> {
   keys: number[];
@@ -29,6 +31,11 @@ export interface InnerList<Row> {
   load(ctx: Context, pages: { parentId: number; keys: number[] }[], query: object): Promise<Row[]>;
   parentOf(row: Row): number;
   keyOf(row: Row): number;
+  /** The same pages by one statement, where no more is wanted of their rows than it can give. */
+  choose?: {
+    can(choice: Choice): boolean;
+    read(ctx: Context, ids: readonly number[], wish: PageWish, choice: Choice): Promise<Map<number, Page<ChosenRow>>>;
+  };
 }
 
 type PageReader = (ctx: Context, parentId: number) => Promise<Page<unknown> | undefined>;
@@ -53,11 +60,17 @@ export async function resolveInnerPage<Row>(
       limit,
       states: args.states ?? undefined,
     };
+    const choice = list.choose && choiceOf(info, ['edges', 'node']);
+    const chosen = choice && list.choose?.can(choice) ? { read: list.choose.read, choice } : undefined;
     // by each parent, since Pothos notes by its path what its rows will have loaded
-    const query = queryFromInfo({ context: ctx, info, typeName: list.typeName, path: ['edges', 'node'] });
+    const path = ['edges', 'node'];
+    const query = chosen ? {} : queryFromInfo({ context: ctx, info, typeName: list.typeName, path });
     const known = readers.get(ctx) ?? new Map<FieldNode | undefined, PageReader>();
     const reader =
-      known.get(info.fieldNodes[0]) ?? createBatch((_, ids: number[]) => readPages({ ctx, query, ids }, list, wish));
+      known.get(info.fieldNodes[0]) ??
+      createBatch<number, Page<unknown>>((_, ids) =>
+        chosen ? chosen.read(ctx, ids, wish, chosen.choice) : readPages({ ctx, query, ids }, list, wish),
+      );
     readers.set(ctx, known.set(info.fieldNodes[0], reader));
     page = (await reader(ctx, parentId)) as Page<Row> | undefined;
     return page?.keys ?? [];

@@ -28,6 +28,7 @@ import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
 import { isInt, readListPage } from './pages.js';
+import { readRequest } from './request-reads.js';
 
 const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -40,10 +41,8 @@ const RequestStateType = builder.enumType('RequestState', {
     [RequestState.CANCELLED]: { description: 'It was ended before that.' },
   },
 });
-const awaitedCounts = createBatch(countAwaited);
-const releasedCounts = createBatch(countReleased);
-const primaryCounts = createBatch(countAtPrimaryPlace);
-const mountpointsOf = createBatch(readMountpoints);
+const [awaitedCounts, releasedCounts] = [createBatch(countAwaited), createBatch(countReleased)];
+const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPlace), createBatch(readMountpoints)];
 
 export const RequestType = builder.prismaNode('Request', {
   id: { resolve: ({ id }) => id },
@@ -163,13 +162,13 @@ interface Counted {
 }
 
 builder.queryFields((t) => ({
-  request: t.prismaField({
+  request: t.field({
     authScopes: { operation: 'getRequest' },
-    type: 'Request',
+    type: RequestType,
     nullable: true,
     description: 'A request by its id, ended ones too; null when there is none.',
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
-    resolve: (query, _root, { id }, ctx) => orNull(getRequest(ctx, id, query)),
+    resolve: (_root, { id }, ctx, info) => orNull(readRequest(ctx, id, info)),
   }),
   requests: t.prismaConnection(
     {

@@ -156,6 +156,8 @@ async function readBytes(
 
 const tooLong = () => new HttpError(413, `the body must have at most ${MAX_BODY_BYTES} bytes`, { Connection: 'close' });
 
+const ENDED = new Error('the body has been read');
+
 /**
  * Reads a body, until `onPart` says that it is enough.
  * @throws what `signal` says, and an Error when the sender goes away
@@ -186,7 +188,7 @@ async function readParts(
       if (req.readableEnded) resolve();
     });
   } finally {
-    ended.abort();
+    ended.abort(ENDED); // without a reason Node makes one, with a stack
     if (!req.readableEnded) req.pause();
   }
 }

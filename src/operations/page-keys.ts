@@ -6,8 +6,17 @@
  * it in memory, and a request may hold a million files.
  */
 import type { Context } from '../context.js';
-import { askAtLength } from '../database/snapshot.js';
+import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
+import {
+  type Choice,
+  type ChosenRow,
+  chooseColumns,
+  pageLimit,
+  preparedChoice,
+  type Source,
+  toChosenRow,
+} from './chosen-columns.js';
 
 /** A page of a list: so many rows that follow a key, or go before it. */
 export interface KeyPage<Key> {
@@ -55,11 +64,57 @@ export async function readPageRows<Id, Row>(
   }
 }
 
+/**
+ * The rows of a page, in order of the key, of which only what was chosen is read: one statement.
+ * @param list.isWalk no row is left out of it, so that a page is found at once wherever it is
+ */
+export async function readChosenPage(
+  ctx: Context,
+  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { isWalk: boolean },
+  { from, isBackward, limit }: KeyPage<unknown>,
+  { source, choice }: { source: Source; choice: Choice },
+): Promise<ChosenRow[]> {
+  const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
+  const statement = sql`SELECT ${chooseColumns(source, choice)} FROM ${list.rows} ${after}
+    ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} ${pageLimit(limit)}`;
+  const rows = list.isWalk
+    ? (await ctx.db.pool.query<object>(preparedChoice(statement))).rows
+    : await askAtLength<object>(ctx, statement, list.reader);
+  const chosen = rows.map((row) => toChosenRow(row, choice));
+  return isBackward ? chosen.reverse() : chosen;
+}
+
 /** @param list as a KeyedList */
 export async function countRows(ctx: Context, { rows, reader }: Pick<KeyedList, 'rows' | 'reader'>): Promise<number> {
   const statement = sql`SELECT count(*) FROM ${rows}`;
   const [row] = await askAtLength<{ count: bigint }>(ctx, statement, reader);
   return Number(row?.count ?? 0n);
+}
+
+/** How many rows a list has. */
+export interface RowCount {
+  count: number;
+  /** Made of what PostgreSQL knows of the tables, and not counted. */
+  isEstimated: boolean;
+}
+
+/** So many rows are counted by whoever wants an estimate: some milliseconds where they are found at all soon. */
+const COUNTED = 10_000;
+
+/** Counted where they are few and soon found, else estimated as PostgreSQL does for its plans. @param list as a KeyedList */
+export async function estimateRows(
+  ctx: Context,
+  { rows, reader }: Pick<KeyedList, 'rows' | 'reader'>,
+): Promise<RowCount> {
+  const { db, share } = ctx;
+  const few = sql`SELECT count(*) FROM (SELECT FROM ${rows} LIMIT ${raw(String(COUNTED + 1))}) few`;
+  const [found] = (await askSoon<{ count: bigint }>({ db, share, reader }, few)) ?? [];
+  if (found && found.count <= COUNTED) return { count: Number(found.count), isEstimated: false };
+  const explained = await db.pool.query<{ 'QUERY PLAN': [{ Plan: { 'Plan Rows': number } }] }>(
+    sql`EXPLAIN (FORMAT JSON) SELECT FROM ${rows}`,
+  );
+  const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
+  return { count: Math.max(planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
 
 /** Where a list is kept: the column that names the parent, and the one whose integers give the order. */
@@ -86,8 +141,20 @@ export async function readPageKeys(
   parentIds: readonly number[],
   wish: PageWish,
 ): Promise<Map<number, number[]>> {
-  const [table, parent, key] = [raw(place.table), raw(place.parent), raw(place.key)];
+  const [table, key] = [raw(place.table), raw(place.key)];
   const order = raw(wish.descending ? 'DESC' : 'ASC');
+  const { rows } = await ctx.db.pool.query<{ parentId: number; keys: number[] }>(
+    sql`SELECT p.id AS "parentId", array_agg(k.key ORDER BY k.key ${order}) AS keys
+        FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
+          SELECT c.${key} AS key FROM ${table} c WHERE ${whereOnPage(place, wish)} ORDER BY c.${key} ${order} LIMIT ${wish.limit}
+        ) k GROUP BY p.id`,
+  );
+  return new Map(rows.map((row) => [row.parentId, row.keys]));
+}
+
+/** Of the rows `c` of a parent `p`, those that a page may have. */
+export function whereOnPage(place: ListPlace, wish: PageWish): Sql {
+  const [parent, key] = [raw(place.parent), raw(place.key)];
   // conditions are left out rather than made optional, so that the planner sees what it may use an index for
   const conditions = [sql`c.${parent} = p.id`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
@@ -98,11 +165,5 @@ export async function readPageKeys(
     if (wish.below !== undefined) conditions.push(sql`c.first_ordinal < ${wish.below}`);
   }
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);
-  const { rows } = await ctx.db.pool.query<{ parentId: number; keys: number[] }>(
-    sql`SELECT p.id AS "parentId", array_agg(k.key ORDER BY k.key ${order}) AS keys
-        FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
-          SELECT c.${key} AS key FROM ${table} c WHERE ${allOf(conditions)} ORDER BY c.${key} ${order} LIMIT ${wish.limit}
-        ) k GROUP BY p.id`,
-  );
-  return new Map(rows.map((row) => [row.parentId, row.keys]));
+  return allOf(conditions);
 }

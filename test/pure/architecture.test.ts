@@ -480,11 +480,16 @@ test('no error of the compiler is silenced, and no rule of the linter without a 
  * for as another operation, as `getRequestWithPaths` is.
  */
 const partsOfSeen = [
+  'ChosenRow',
+  'canChooseOfFile',
+  'canChooseOfHold',
+  'canChooseOfRequest',
   'countAtPrimaryPlace',
   'countAwaited',
   'countReleased',
   'countRequestsOf',
   'readLookedAt',
+  'getChosenOfRequest',
   'getDisk',
   'getRequestWithPaths',
   'isListed',
@@ -493,6 +498,7 @@ const partsOfSeen = [
   'parseRequestId',
   'readAllowed',
   'readAwaited',
+  'readChosenHolds',
   'readClaimed',
   'readDriveSecondsOf',
   'readFilesBelow',

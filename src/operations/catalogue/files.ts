@@ -5,11 +5,12 @@ import { readTextList, type TextPages } from '../../database/text-lists.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, mayPath } from '../access/paths.js';
+import { type Choice, canChoose, fileColumns } from '../chosen-columns.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
 import { holdsText, isScan } from '../match.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { countRows, estimateRows, type KeyPage, readChosenPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import type { Place } from './volumes.js';
 
@@ -32,6 +33,10 @@ const jsonFields = {
 /** An object's names, in its order, and what each of them tells. */
 export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
 
+const fileSource = { columns: fileColumns };
+
+export const canChooseOfFile = (choice: Choice) => canChoose(fileSource, choice);
+
 type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
 
 /**
@@ -43,6 +48,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   const rows = sql`tape_file f WHERE ${filterOf(input)} AND ${mayPath(ctx, 'LIST')}`;
   return {
     count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { rows, reader })),
+    estimate: () => atListServer(ctx, 'listFiles', (at) => estimateRows(at, { rows, reader })),
     page: (page: KeyPage<string>, query: FileQuery) =>
       atListServer(ctx, 'listFiles', (at) =>
         readPageRows(at, { rows, reader, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
@@ -50,6 +56,12 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
           return at.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
         }),
       ),
+    /** @param choice one that `canChooseOfFile` */
+    chosen: (page: KeyPage<string>, choice: Choice) => {
+      const list = { rows, reader, key: sql`f.path`, isWalk: !input.match && !input.stages && !isRuled(ctx.caller) };
+      const what = { source: fileSource, choice };
+      return atListServer(ctx, 'listFiles', (at) => readChosenPage(at, list, page, what));
+    },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
