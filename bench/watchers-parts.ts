@@ -121,6 +121,8 @@ async function serveBare(): Promise<Work> {
 
 /** Watchers that are let in at once, so that the system's own queue of connections does not overflow. */
 const AT_ONCE = 500;
+/** One address may have half of the connections at most. */
+const ADDRESSES = 8;
 const EVENT = Buffer.from('event: next');
 const TELL_MS = 60_000;
 
@@ -128,6 +130,7 @@ function watch(): Work {
   const sockets = new Set<Socket>();
   let arrivals = new Float64Array(0);
   let count = 0;
+  let came = 0;
   let onTold = () => {};
   let [message, head] = ['', ''];
   /** One buffer for all: what has come is looked at, and not kept. */
@@ -156,7 +159,8 @@ function watch(): Work {
         else if (bytes.includes(EVENT)) took(bytes);
         return true;
       };
-      const socket = connect({ host: hostname, port: Number(port), onread: { buffer, callback } });
+      const localAddress = `127.0.0.${2 + (came++ % ADDRESSES)}`;
+      const socket = connect({ host: hostname, port: Number(port), localAddress, onread: { buffer, callback } });
       sockets.add(socket);
       socket.once('error', reject).once('close', () => {
         sockets.delete(socket);

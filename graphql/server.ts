@@ -108,7 +108,8 @@ async function answer(req: Request, res: Response, { pipeline, streams, graphiql
   const params = await pipeline.readParams(req);
   const read = readOperation(pipeline, { req, res, params });
   // of what it accepts, the one thing that a subscription can be
-  if (isSubscription(read, params.operationName)) type = chooseType(accept, [EVENT_STREAM]);
+  if (streams.isWatched(params) || isSubscription(read, params.operationName))
+    type = chooseType(accept, [EVENT_STREAM]);
   if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
   if (type === undefined) throw notAcceptable(...types);
   await tellResult(pipeline, read, { res, params, type });

@@ -19,6 +19,8 @@ export interface StreamHandler {
   exchange(req: Request, res: Response): Promise<void>;
   /** Answers with a stream of one operation. */
   tellAlone(req: Request, res: Response, params: Params): Promise<void>;
+  /** It is a subscription that others have begun, and known without a look at it. */
+  isWatched(params: Params): boolean;
   /** Ends all streams, without telling that anything is complete, and opens no more. @returns when the last bytes of those that are shared have gone */
   close(): Promise<void>;
 }
@@ -131,6 +133,10 @@ class EventStreams implements StreamHandler {
     stream.open(res);
     await stream.tell(operation, 'errors' in prepared ? resultsOf(prepared) : await prepared.begin());
     stream.end();
+  }
+
+  isWatched(params: Params): boolean {
+    return this.watchers.knows(params);
   }
 
   async close(): Promise<void> {

@@ -37,14 +37,18 @@ export class Watchers {
     this.timer = setInterval(() => this.look(), PING_MS / GROUPS).unref();
   }
 
+  /** Somebody has watched by this document. */
+  knows(params: Params): boolean {
+    return this.shapes.has(nameOf(params));
+  }
+
   /**
    * Where others watch the same already: nothing is parsed or checked again.
    * @returns whether it is told from now on
    * @throws HttpError where it may have no more streams
    */
   join(req: Request, res: Response, wish: Wish): boolean {
-    const { query, operationName } = wish.params;
-    const shape = this.shapes.get(JSON.stringify([query, operationName ?? null]));
+    const shape = this.shapes.get(nameOf(wish.params));
     const standing = shape && find(shape, wish);
     if (!standing || !this.operations.has(keyOf(wish, standing))) return false;
     this.seat(req, res, { wish, standing, begin: refuse });
@@ -55,10 +59,9 @@ export class Watchers {
   begin(req: Request, res: Response, wish: Wish, { shape, share }: Runnable): boolean {
     const standing = shape && find(shape, wish);
     if (!standing) return false;
-    const { query, operationName } = wish.params;
     const [oldest] = this.shapes.keys();
     if (oldest !== undefined && this.shapes.size >= MOST_SHAPES) this.shapes.delete(oldest);
-    this.shapes.set(JSON.stringify([query, operationName ?? null]), shape);
+    this.shapes.set(nameOf(wish.params), shape);
     this.seat(req, res, { wish, standing, begin: share(standing.variables) });
     return true;
   }
@@ -87,6 +90,8 @@ export class Watchers {
     for (const watcher of group) watcher.look(this.mostStalls);
   }
 }
+
+const nameOf = ({ query, operationName }: Params) => JSON.stringify([query, operationName ?? null]);
 
 function find(shape: SharedShape, { params, rights, lastEventId }: Wish): Standing | undefined {
   return rights === undefined ? undefined : standingOf(shape, params.variables ?? {}, lastEventId || undefined);
