@@ -128,11 +128,11 @@ async function askAll(pool: pg.Pool): Promise<void> {
   const client = await pool.connect();
   try {
     for (const { work, times, ask, isNamed } of questionsOf(paths, paths[0]?.slice(60, 68) ?? '')) {
-      let n = 0;
+      // all are asked for the same, which is in memory from the first turn on
       const way = (layout: string) => async () => {
         const took = await seconds(async () => {
-          for (let i = 0; i < times; i++) {
-            const { text, values } = ask(tableOf(layout), n++);
+          for (let n = 0; n < times; n++) {
+            const { text, values } = ask(tableOf(layout), n);
             await client.query({ text, values, ...(isNamed && { name: `${layout} ${work}` }) });
           }
         });
