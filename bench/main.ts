@@ -29,6 +29,8 @@ const benches: readonly Bench[] = [
   { name: 'watchers', small: { WATCHERS: '1000', ROUNDS: '5' } },
   { name: 'search', small: { FILES: '100000', SECONDS: '1', ROUNDS: '1' } },
   { name: 'lists', small: { FILES: '200000', ROUNDS: '1' } },
+  { name: 'posts', small: { SECONDS: '2', ROUNDS: '3' } },
+  { name: 'bulk', small: { FILES: '20000', ROUNDS: '1' } },
   { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
   { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
   { name: 'partition', small: { FILES: '50000', ROUNDS: '3' } },

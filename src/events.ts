@@ -10,6 +10,7 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import type { Database } from './database/client.js';
+import { prepared } from './database/prepared.js';
 import { type Sql, sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
 import { type AskDatabase, EventNumbers } from './event-numbers.js';
@@ -48,19 +49,18 @@ async function insertEvents(tx: Transaction, events: Pending): Promise<void> {
   const moves = events.moves.flatMap(({ ids, from, to }) => ids.map((id) => ({ id, from, to })));
   if (moves.length > 0) {
     const [ids, from, to] = [moves.map((m) => m.id), moves.map((m) => m.from), moves.map((m) => m.to)];
-    await tx.query(
+    tx.send(
       sql`INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
-          SELECT timezone('utc', clock_timestamp()), m.id, m.from_stage, m.to_stage, ARRAY(
-            SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
-          FROM unnest(${ids}::bigint[], ${from}::"Stage"[], ${to}::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n)
-          ORDER BY m.n`,
+          SELECT timezone('utc', clock_timestamp()), m.id, m.from_stage, m.to_stage, ARRAY(SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
+          FROM unnest(${ids}::bigint[], ${from}::"Stage"[], ${to}::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n) ORDER BY m.n`,
     );
   }
   if (events.requests.size > 0) {
-    await tx.query(
-      sql`INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
-       SELECT timezone('utc', clock_timestamp()), '{}', id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk
-       FROM request WHERE id = ANY(${[...events.requests]}::int[]) ORDER BY id`,
+    tx.send(
+      prepared(
+        sql`INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
+         SELECT timezone('utc', clock_timestamp()), '{}', id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk FROM request WHERE id = ANY(${[...events.requests]}::int[]) ORDER BY id`,
+      ),
     );
   }
 }

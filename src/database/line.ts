@@ -5,6 +5,7 @@
 import pg from 'pg';
 import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
+import { Exchange } from './exchange.js';
 import type { DatabaseHosts } from './hosts.js';
 import { isPrepared, Preparations, type PreparedQuery } from './prepared.js';
 
@@ -87,6 +88,7 @@ export class Line {
 
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
       override query(query: any, ...rest: any[]): any {
+        if (query instanceof Exchange) this.preparations.serve(query);
         const inner = query?.types;
         if (inner?.getTypeParser && inner !== exactTypes) query.types = withExactTimes(inner);
         const last = rest.at(-1);

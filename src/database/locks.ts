@@ -192,6 +192,9 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
   await tx.query(sql`SELECT ${take}(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`);
 }
 
+/** The same, shared, as a column that says whether it was there to be taken without waiting. */
+export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
+
 /** Held by whoever gives out places on volumes, so that no two begin the same one. */
 export async function lockPlaces(tx: Transaction): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.places}::int)`);

@@ -12,7 +12,7 @@
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../errors.js';
-import { raw, type Sql } from './sql.js';
+import { raw, type Sql, sql } from './sql.js';
 
 /** Texts are made of what stands in the program, and values are no part of them, so that there are few. */
 const MAX_NAMES = 500;
@@ -40,6 +40,12 @@ function knownBy(text: string): Known | undefined {
   return names.get(text);
 }
 
+/**
+ * For the rest of a transaction whose statements all go by keys: what is prepared is not planned again for values that seem to make it
+ * cheaper than it is in the mean, which takes several times as long as to run it.
+ */
+export const plannedOnce = () => prepared(sql`SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`);
+
 /** How long a plan is used. To make it anew takes a tenth of a millisecond. */
 const PLAN_MS = 10_000;
 
@@ -59,8 +65,8 @@ export function isPrepared(query: unknown): query is PreparedQuery {
 /** What one connection has prepared. */
 export class Preparations {
   private readonly run: Run;
-  /** How often each name has become useless. */
-  private readonly lost = new Map<string, number>();
+  /** How often what was prepared has become useless. */
+  private losses = 0;
   private plannedAt = performance.now();
 
   /** @param run runs a query of the connection */
@@ -68,16 +74,35 @@ export class Preparations {
     this.run = run;
   }
 
+  /** For several statements at once, which find their names by it. */
+  serve(exchange: { prepareBy(preparations: Preparations): void }): void {
+    this.renew();
+    exchange.prepareBy(this);
+  }
+
+  private renew(): void {
+    if (performance.now() - this.plannedAt <= PLAN_MS) return;
+    this.plannedAt = performance.now();
+    this.run(DISCARD, () => {}); // whatever keeps it from that, the query itself will say
+  }
+
+  /** What the statement of that name is called on this connection. */
+  nameOf(name: string): string {
+    return this.losses === 0 ? name : `${name}_${this.losses}`;
+  }
+
+  /** All is prepared anew when it is used again: whatever has become of one has become of others, which would be found out one by one. */
+  lose(): void {
+    this.losses++;
+  }
+
   /** @param isWithin says whether the connection is in a transaction, which has to be run again as a whole then */
   query({ name, text, values }: PreparedQuery, isWithin: () => boolean, callback: Callback): void {
-    if (performance.now() - this.plannedAt > PLAN_MS) {
-      this.plannedAt = performance.now();
-      this.run(DISCARD, () => {}); // whatever keeps it from that, the query itself will say
-    }
-    const before = this.lost.get(name) ?? 0;
-    this.run({ name: before === 0 ? name : `${name}_${before}`, text, values }, (error, result) => {
+    this.renew();
+    const before = this.losses;
+    this.run({ name: this.nameOf(name), text, values }, (error, result) => {
       if (!isUseless(error)) return callback(error, result);
-      this.lost.set(name, Math.max(before + 1, this.lost.get(name) ?? 0));
+      if (this.losses === before) this.lose();
       if (isWithin()) return callback(error);
       this.query({ name, text, values }, isWithin, callback);
     });

@@ -7,12 +7,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, UnavailableError, UnconfirmedError } from '../errors.js';
-import { isUseless } from './prepared.js';
-import type { Sql } from './sql.js';
+import { Exchange } from './exchange.js';
+import { exactTypes, toUnavailable } from './line.js';
+import { isUseless, prepared } from './prepared.js';
+import { raw, type Sql, sql } from './sql.js';
 
 export interface Transaction {
   /** The rows of one statement. */
   query<Row extends object = object>(statement: Sql): Promise<Row[]>;
+  /**
+   * Has a statement run before whatever comes next, in the same round trip. Nobody is told its rows; where it fails, what comes next
+   * does, or the commit.
+   */
+  send(statement: Sql): void;
   /** Runs once, as the last thing before the commit; the key keeps a second call with the same one out. */
   beforeCommit(key: string, work: () => Promise<void>): void;
 }
@@ -26,11 +33,15 @@ export interface TransactionRun {
 export interface TransactionObserver {
   /** Called before the first statement; of a run that began earlier, only later statements are told. */
   onBegin(run: TransactionRun): void;
-  /** Called after each statement. @param ask runs another one in the same transaction */
+  /** Whether it asks: statements are run one at a time then, where several may share a round trip otherwise. */
+  asks?: boolean;
+  /** Called after each statement, or those of a round trip. @param ask runs another one in the same transaction */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
 
 const observers = new Set<TransactionObserver>();
+
+const isAsked = () => [...observers].some(({ asks }) => asks);
 
 /** For tests and for tracing a deadlock. @returns what ends the watching */
 export function observeTransactions(observer: TransactionObserver): () => void {
@@ -54,9 +65,13 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'compactRequest',
 ]);
 
-const BEGIN = 'BEGIN';
+const COMMIT = raw('COMMIT');
+const begin = () => prepared(raw('BEGIN'));
 /** The bound of its connection becomes that of its waits. */
-const BEGIN_LONG = `BEGIN; SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`;
+const lengthen = () =>
+  prepared(
+    sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
+  );
 
 const DEADLOCK = '40P01';
 const LOCK_NOT_AVAILABLE = '55P03';
@@ -108,38 +123,130 @@ export async function runTransaction<T>(
 
 async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const last = new Map<string, () => Promise<void>>();
-  const run: TransactionRun = { name };
-  const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
+  const talk = new Talk(client, { name });
   const tx: Transaction = {
-    query: async <Row extends object>(statement: Sql) => {
-      const rows = await query<Row>(statement);
-      for (const observer of observers) await observer.onStatement(run, statement, query);
-      return rows;
-    },
+    query: (statement) => talk.query(statement),
+    send: (statement) => talk.send(statement),
     beforeCommit: (key, task) => {
       if (!last.has(key)) last.set(key, task);
     },
   };
-  for (const observer of observers) observer.onBegin(run);
-  await client.query(longTransactions.has(name) ? BEGIN_LONG : BEGIN);
   try {
     const result = await work(tx);
-    for (const task of last.values()) await task();
-    await commit(client);
+    for (const [n, task] of [...last.values()].entries()) {
+      if (n > 0) await talk.flush(); // what it does comes after all that was done before it
+      await task();
+    }
+    await talk.commit();
     return result;
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // a connection that broke has rolled back
+    await talk.rollBack();
     throw error;
   }
 }
 
-/** A connection that breaks now may have brought the commit to the server, and only its answer is missing. */
-async function commit(client: pg.PoolClient): Promise<void> {
-  try {
-    await client.query('COMMIT');
-  } catch (error) {
-    const isRefused =
-      error instanceof UnavailableError && error.kind === 'busy' && error.cause instanceof pg.DatabaseError;
-    throw error instanceof UnavailableError && !isRefused ? new UnconfirmedError(error) : error;
+/** What is said on a connection from BEGIN to COMMIT. */
+class Talk {
+  private readonly client: pg.PoolClient;
+  private readonly run: TransactionRun;
+  private readonly begin: readonly Sql[];
+  /** To be sent with what comes next. */
+  private waiting: Sql[] = [];
+  private hasBegun = false;
+
+  constructor(client: pg.PoolClient, run: TransactionRun) {
+    this.client = client;
+    this.run = run;
+    this.begin = longTransactions.has(run.name) ? [begin(), lengthen()] : [begin()];
+    for (const observer of observers) observer.onBegin(run);
+  }
+
+  send(statement: Sql): void {
+    this.waiting.push(statement);
+  }
+
+  async query<Row extends object>(statement: Sql): Promise<Row[]> {
+    if (isAsked()) await this.flush();
+    const done = [...this.waiting, statement];
+    const statements = this.take(statement);
+    const rows =
+      statements.length === 1
+        ? (await this.client.query<Row>(statement)).rows
+        : ((await this.exchange(statements)).at(-1) as Row[]);
+    await this.tell(done);
+    return rows;
+  }
+
+  async flush(): Promise<void> {
+    const done = this.waiting;
+    this.waiting = [];
+    if (isAsked()) for (const statement of done) await this.query(statement);
+    else if (done.length > 0) {
+      await this.exchange([...this.opening(), ...done]);
+      await this.tell(done);
+    }
+  }
+
+  /** A connection that breaks now may have brought the commit to the server, and only its answer is missing. */
+  async commit(): Promise<void> {
+    if (isAsked()) await this.flush();
+    if (!this.hasBegun && this.waiting.length === 0) return;
+    const done = this.waiting;
+    const statements = this.take(COMMIT);
+    let refusedAt: number | undefined;
+    try {
+      await this.exchange(statements, (at) => {
+        refusedAt = at;
+      });
+    } catch (error) {
+      const isBefore = refusedAt !== undefined && refusedAt < statements.length - 1;
+      const isBusy =
+        error instanceof UnavailableError && error.kind === 'busy' && error.cause instanceof pg.DatabaseError;
+      throw error instanceof UnavailableError && !isBefore && !isBusy ? new UnconfirmedError(error) : error;
+    }
+    await this.tell(done);
+  }
+
+  async rollBack(): Promise<void> {
+    if (this.hasBegun) await this.client.query('ROLLBACK').catch(() => {}); // a connection that broke has rolled back
+  }
+
+  private opening(): readonly Sql[] {
+    const opening = this.hasBegun ? [] : this.begin;
+    this.hasBegun = true;
+    return opening;
+  }
+
+  private take(statement: Sql): Sql[] {
+    const statements = [...this.opening(), ...this.waiting, statement];
+    this.waiting = [];
+    return statements;
+  }
+
+  private async tell(done: readonly Sql[]): Promise<void> {
+    const ask = async <Row extends object>(question: Sql) => (await this.client.query<Row>(question)).rows;
+    for (const statement of done) {
+      for (const observer of observers) await observer.onStatement(this.run, statement, ask);
+    }
+  }
+
+  /** @param onRefused is told which of them the server has refused */
+  private async exchange(
+    statements: readonly Sql[],
+    onRefused: (at: number | undefined) => void = () => {},
+  ): Promise<object[][]> {
+    return await new Promise<object[][]>((resolve, reject) => {
+      const exchange: Exchange = new Exchange(statements, exactTypes, {
+        resolve,
+        reject: (error) => {
+          onRefused(exchange.refusedAt);
+          reject(toUnavailable(error));
+        },
+      });
+      this.client.query(exchange);
+    }).catch((error) => {
+      if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as the driver says it
+      throw error;
+    });
   }
 }

@@ -21,7 +21,7 @@ export interface DatabaseRelay {
 }
 
 /** A query as the driver sends it, and what a server says of one that is done. */
-const messages = { commit: Buffer.from('Q\0\0\0\x0bCOMMIT\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
+const messages = { commit: Buffer.from('\0COMMIT\0\0\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
 
 /** @param target a server with a Unix socket */
 export async function startDatabaseRelay(target: ClientConfig): Promise<DatabaseRelay> {

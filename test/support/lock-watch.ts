@@ -98,6 +98,7 @@ export function watchLocks(options: { verify?: boolean } = {}): LockWatch {
   const runs = new WeakMap<TransactionRun, Seen>();
   const watch: LockWatch = { violations: [], names: new Set(), stop: () => {} };
   watch.stop = observeTransactions({
+    asks: options.verify ?? false,
     onBegin: (run) => {
       watch.names.add(run.name);
       if (run.name !== 'test') runs.set(run, { taken: new Set(), own: new Set(), last: undefined });

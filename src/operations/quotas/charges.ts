@@ -5,7 +5,8 @@
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { join, sql } from '../../database/sql.js';
+import { prepared } from '../../database/prepared.js';
+import { empty, join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../errors.js';
 import { type Counts, countColumns } from './counts.js';
@@ -16,10 +17,21 @@ export interface QuotaRow extends Counts {
   email: string;
 }
 
-/** @throws UnknownUserError */
-export async function findQuota(tx: Transaction, user: string): Promise<QuotaRow> {
-  const [row] = await tx.query<QuotaRow>(
-    sql`SELECT q.id, q."user", q.email, ${countColumns} FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`,
+/**
+ * @param more columns that are asked for with it, by name: each says yes or no
+ * @throws UnknownUserError
+ */
+export async function findQuota<Name extends string = never>(
+  tx: Transaction,
+  user: string,
+  more: Record<Name, Sql> = {} as Record<Name, Sql>,
+): Promise<QuotaRow & Record<Name, boolean>> {
+  const columns = Object.entries<Sql>(more).map(([name, column]) => sql`, ${column} AS ${raw(`"${name}"`)}`);
+  const [row] = await tx.query<QuotaRow & Record<Name, boolean>>(
+    prepared(
+      sql`SELECT q.id, q."user", q.email, ${countColumns}${columns.length > 0 ? join(columns, '') : empty}
+          FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`,
+    ),
   );
   if (!row) throw new UnknownUserError(user);
   return row;

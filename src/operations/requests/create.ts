@@ -1,22 +1,21 @@
 /** Requests are made. How they are changed is in update.ts, how they end in ends.ts, how they are read in lists.ts. */
-import { ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
-import { lockCatalogue } from '../../database/locks.js';
+import { lockCatalogue, triesCatalogue } from '../../database/locks.js';
+import { plannedOnce, prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { addSeconds, isBefore } from '../../time.js';
-import { mayPath, rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
-import { charge, findQuota } from '../quotas/charges.js';
-import { addCounts, checkCounts, countIn, countsOf } from '../quotas/counts.js';
+import { findQuota, type QuotaRow } from '../quotas/charges.js';
+import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
 import { asCounted } from '../quotas/recounts.js';
 import { checkAsked, takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
-import { endOverdue } from './ends.js';
-import { holdListed, holdMatching, type Wish } from './first-files.js';
+import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
+import { type NewRequest, storeListed, storeMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
 import { type LimitsInput, readLimits } from './limits.js';
 
@@ -51,45 +50,58 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 async function create(ctx: Context, input: CreateRequestInput, note: Note): Promise<number> {
   const now = ctx.now();
   const checked = checkRequest(input, now);
-  const { wish, user } = checked;
-  allow(ctx, 'createRequest', user);
-  checkWishSize(ctx, wish);
-  await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`);
-  return await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now }, note));
+  allow(ctx, 'createRequest', checked.user);
+  checkWishSize(ctx, checked.wish);
+  for (let endsOverdue = true; ; endsOverdue = false) {
+    const id = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
+    if (id !== undefined) return id;
+    await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
+  }
 }
 
+type Checked = ReturnType<typeof checkRequest> & { now: string };
+
+/** @returns undefined where requests of the quota are to be ended first */
 async function store(
   ctx: Context,
-  { wish, label, retention, limits, user, addresses, now }: ReturnType<typeof checkRequest> & { now: string },
+  { endsOverdue, ...checked }: Checked & { endsOverdue: boolean },
   note: Note,
-): Promise<number> {
+): Promise<number | undefined> {
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
-    const quota = await findQuota(tx, user);
-    const least = countsOf(wish, 0);
-    checkCounts(ctx, user, addCounts(quota, least), least); // early, before anything is stored only to be taken back
-    await lockCatalogue(tx, 'shared');
-    checkAsked(ctx);
-    const first = addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first });
-    const last = addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last });
-    const rules = rulesFor(ctx);
-    const [row] = await tx.query<{ id: number }>(
-      sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
-            notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups)
-          VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
-            ${limits.maxFiles}, ${limits.maxBytes}, ${ownerOf(ctx.caller)}, ${rules.ruledBy}, ${rules.ruledGroups}) RETURNING id`,
-    );
-    const id = (row as { id: number }).id;
-    const made = { id, limits, isAllowed: mayPath(ctx, 'REQUEST') };
-    const { bytes, unknown } = wish.files
-      ? await holdListed(ctx, tx, { ...made, quota }, wish.files)
-      : await holdMatching(ctx, tx, { ...made, pattern: wish.pattern, quota });
-    const added = countsOf(wish, unknown);
-    checkCounts(ctx, user, await countIn(tx, quota, added), added);
-    await charge(tx, quota, bytes);
-    await settleRequests(ctx, tx, [id]);
-    await tx.query(note({ object: id }));
+    const { user, now } = checked;
+    const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
+    if (endsOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
+    await beginNew(ctx, tx, quota, checked);
+    const addresses = addressesOf(ctx, quota, checked);
+    const request: NewRequest = { ...checked, ...addresses, quota };
+    if (checked.wish.files) tx.send(plannedOnce()); // a pattern is searched for by a plan of its own
+    const id = checked.wish.files
+      ? await storeListed(ctx, tx, request, checked.wish.files)
+      : await storeMatching(ctx, tx, request, checked.wish.pattern);
+    await settleRequests(ctx, tx, [id], { isTold: addresses.first !== null || addresses.last !== null });
+    tx.send(prepared(note({ object: id })));
     return id;
   });
+}
+
+/** What can be refused by now is refused before anything is waited for, and before anything is stored only to be taken back. */
+async function beginNew(
+  ctx: Context,
+  tx: Transaction,
+  quota: QuotaRow & { isLocked: boolean },
+  { user, wish }: Checked,
+): Promise<void> {
+  const least = countsOf(wish, 0);
+  checkCounts(ctx, user, addCounts(quota, least), least);
+  if (!quota.isLocked) await lockCatalogue(tx, 'shared');
+  checkAsked(ctx);
+}
+
+function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
+  return {
+    first: addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first }),
+    last: addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last }),
+  };
 }
 
 /** All of a new request that can be checked without looking at anything else. @throws InvalidInputError */

@@ -42,7 +42,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
-  const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`);
+  const { rowCount } = await ctx.db.pool.query(findOverdue(which));
   if (rowCount === 0) return;
   await takeTurn(ctx, 'rows', () =>
     transaction(ctx.db.pool, 'endOverdue', async (tx) => {
@@ -50,6 +50,18 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
     }),
   );
 }
+
+/** Whether anybody has such a request, as a column: the first of all live ones tells, however many there are. */
+export function isAnyOverdue(now: string): Sql {
+  return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
+}
+
+/** Whether a quota has such requests. */
+export async function hasOverdue(tx: Transaction, quotaId: number, now: string): Promise<boolean> {
+  return (await tx.query(findOverdue(sql`r.quota_id = ${quotaId} AND r.retention <= ${now}`))).length > 0;
+}
+
+const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
 /**
  * @param which a condition on the request `r`; those that have ended already are left out

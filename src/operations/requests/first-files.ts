@@ -2,13 +2,21 @@
  * The files of a new request that the catalogue knows: charged together or not at all. All of it holds the catalogue's lock
  * (lockCatalogue in database/locks.ts), so that no file slips in between; how files come into a request later is in joins.ts.
  */
+import { ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
+import { prepared } from '../../database/prepared.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
+import { mayPath, rulesFor } from '../access/paths.js';
 import { holdsText } from '../match.js';
-import { checkRoom, type QuotaRow } from '../quotas/charges.js';
-import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
+import { charge, checkRoom, type QuotaRow } from '../quotas/charges.js';
+import { addCounts, type Counts, checkCounts, countColumns, countIn, countsOf } from '../quotas/counts.js';
 import { checkWithin, type Limits } from './limits.js';
+
+type StoredRow = { id: number; files: number; bytes: string; unknown: number } & (
+  | Counts
+  | { [Name in keyof Counts]: null }
+);
 
 /** What a request asks for: a pattern, or a list of distinct paths. */
 export interface Wish {
@@ -16,89 +24,132 @@ export interface Wish {
   files: readonly string[] | undefined;
 }
 
-/** A request that is being made: it holds nothing yet. */
+/** A request that is being made. */
 export interface NewRequest {
-  id: number;
+  wish: Wish;
+  label: string;
+  now: string;
+  retention: string;
   limits: Limits;
-  /** What it may hold: a condition on the file `f`. */
-  isAllowed: Sql;
+  user: string;
+  quota: QuotaRow;
+  /** Where its mail goes. */
+  first: string | null;
+  last: string | null;
 }
 
-/** What came into a new request: bytes to be charged, and how many paths the catalogue does not know. */
-interface Taken {
-  bytes: bigint;
-  unknown: number;
+function insertRequest(ctx: Context, { wish, label, now, retention, first, last, limits, quota }: NewRequest): Sql {
+  const rules = rulesFor(ctx);
+  return sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
+      notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups)
+    VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
+      ${limits.maxFiles}, ${limits.maxBytes}, ${ownerOf(ctx.caller)}, ${rules.ruledBy}, ${rules.ruledGroups}) RETURNING id`;
 }
 
 /**
- * Holds the listed files that the catalogue knows, and notes the other paths.
- * @throws InvalidInputError when they are beyond the limits; LimitReachedError early, where the user waits for enough paths
+ * Stores a request of listed files: it holds those that the catalogue knows, and the other paths are noted.
+ * @returns its id
+ * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
  */
-export async function holdListed(
+export async function storeListed(
   ctx: Context,
   tx: Transaction,
-  request: NewRequest & { quota: QuotaRow },
+  request: NewRequest,
   files: readonly string[],
-): Promise<Taken> {
+): Promise<number> {
   await checkUnknown(ctx, tx, request, files);
-  // one statement, so that a path is either known or noted
-  const [row] = await tx.query<{ files: number; bytes: string }>(
-    sql`WITH listed AS (
-       SELECT path, n FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
-     ), known AS (
-       SELECT l.path, l.n, f.id, f.size FROM listed l JOIN tape_file f ON f.path = l.path AND ${request.isAllowed}
-     ), held AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size) SELECT ${request.id}, id, n, size FROM known
-     ), noted AS (
-       INSERT INTO awaited_path (request_id, path, ordinal)
-       SELECT ${request.id}, l.path, l.n FROM listed l WHERE NOT EXISTS (SELECT FROM known k WHERE k.path = l.path)
-     )
-     SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM known`,
+  const { quota } = request;
+  const [row] = await tx.query<StoredRow>(
+    prepared(
+      // one statement, so that a path is either known or noted
+      sql`WITH made AS (${insertRequest(ctx, request)}
+       ), listed AS MATERIALIZED (
+         SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
+           LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}
+       ), held AS (
+         INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
+       ), noted AS (
+         INSERT INTO awaited_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
+       ), taken AS MATERIALIZED (
+         SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown FROM listed
+       ), charged AS (
+         UPDATE quota q SET open_requests = q.open_requests + 1, awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
+         FROM taken t WHERE q.id = ${quota.id} AND q.removed_at IS NULL AND (q.used + t.bytes <= q.size OR t.bytes = 0)
+         RETURNING ${countColumns}
+       )
+       SELECT m.id, t.*, c.* FROM made m CROSS JOIN taken t LEFT JOIN charged c ON true`,
+    ),
   );
-  const [known, bytes] = [row?.files ?? 0, BigInt(row?.bytes ?? 0)];
-  checkWithin(ctx, request.limits, { files: known, bytes });
-  return { bytes, unknown: files.length - known };
+  if (!row) throw new Error('nothing was stored');
+  const { id, openRequests, awaitedPaths, standingPatterns } = row;
+  const taken = { files: row.files, bytes: BigInt(row.bytes), unknown: row.unknown };
+  checkWithin(ctx, request.limits, taken);
+  if (openRequests === null) await chargeFor(ctx, tx, request, taken);
+  else
+    checkCounts(
+      ctx,
+      request.user,
+      { openRequests, awaitedPaths, standingPatterns },
+      countsOf(request.wish, taken.unknown),
+    );
+  return id;
+}
+
+/** Of what was not charged in the statement that stored it. */
+async function chargeFor(
+  ctx: Context,
+  tx: Transaction,
+  { wish, user, quota }: NewRequest,
+  { bytes, unknown }: { bytes: bigint; unknown: number },
+): Promise<void> {
+  const added = countsOf(wish, unknown);
+  checkCounts(ctx, user, await countIn(tx, quota, added), added);
+  await charge(tx, quota, bytes);
 }
 
 /** Refuses early what is beyond by far, so that nobody has long lists stored again and again only to be taken back. */
 async function checkUnknown(
   ctx: Context,
   tx: Transaction,
-  { quota, isAllowed }: NewRequest & { quota: QuotaRow },
+  { quota }: NewRequest,
   files: readonly string[],
 ): Promise<void> {
   const all = countsOf({ pattern: '' }, files.length);
   if (addCounts(quota, all).awaitedPaths <= ctx.config.limits.awaitedPaths) return;
   const [row] = await tx.query<{ known: number }>(
-    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${isAllowed}`,
+    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}`,
   );
   const added = countsOf({ pattern: '' }, files.length - (row?.known ?? 0));
   checkCounts(ctx, quota.user, addCounts(quota, added), added);
 }
 
 /**
- * Holds the files whose path holds the pattern.
- * @throws InvalidInputError when they are beyond the limits, QuotaExceededError; before anything is stored
+ * Stores a request of the files whose path holds the pattern.
+ * @returns its id
+ * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
  */
-export async function holdMatching(
+export async function storeMatching(
   ctx: Context,
   tx: Transaction,
-  request: NewRequest & { pattern: string; quota: QuotaRow },
-): Promise<Taken> {
-  const isMatch = holdsText(request.pattern);
+  request: NewRequest,
+  pattern: string,
+): Promise<number> {
+  const which = sql`${holdsText(pattern)} AND ${mayPath(ctx, 'REQUEST')}`;
+  const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
+  const { id } = row as { id: number };
   const [sum] = await tx.query<{ files: number; bytes: string }>(
-    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE ${isMatch} AND ${request.isAllowed}`,
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE ${which}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
-  await checkRoom(tx, request.quota, bytes);
+  await checkRoom(tx, request.quota, bytes); // before they are stored
   const [held] = await tx.query<{ bytes: string }>(
     sql`WITH held AS (
        INSERT INTO hold (request_id, file_id, ordinal, size)
-       SELECT ${request.id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f
-       WHERE ${isMatch} AND ${request.isAllowed}
+       SELECT ${id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f WHERE ${which}
        RETURNING size
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
   );
-  return { bytes: BigInt(held?.bytes ?? 0), unknown: 0 };
+  await chargeFor(ctx, tx, request, { bytes: BigInt(held?.bytes ?? 0), unknown: 0 });
+  return id;
 }

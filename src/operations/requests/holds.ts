@@ -7,23 +7,32 @@
  */
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRecalls, lockRequests } from '../../database/locks.js';
+import { prepared } from '../../database/prepared.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { isChanged, isLive } from '../conditions.js';
-import { advanceRequests, recountRequests } from './progress.js';
+import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
  * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
  * where it is on tape. What stands only as a changed copy is waited for without one, until an engine has looked whether
- * that is there (disks/changed.ts). Counts, states and mail follow. The requests are locked. Calling twice is safe.
+ * that is there (disks/changed.ts). Counts, states and mail follow. The requests are live and locked. Calling twice is safe.
+ * @param isTold false where nobody wants mail of them
  */
-export async function settleRequests(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+export async function settleRequests(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  { isTold = true } = {},
+): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now(); // once: what came with this comes at one time
-  await serveHolds(tx, requestIds, sql`h.request_id = ANY(${requestIds}::int[])`, now);
-  await recountRequests(tx, requestIds, now);
-  await advanceRequests(ctx, tx, requestIds, now);
+  const which = sql`h.request_id = ANY(${requestIds}::int[])`;
+  tx.send(prepared(lockServed(which)));
+  tx.send(prepared(satisfy(which)));
+  tx.send(prepared(queueRecalls(which, now)));
+  await recountAndAdvance(ctx, tx, requestIds, { now, isTold });
 }
 
 /**
@@ -39,8 +48,17 @@ export async function settleHolds(
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now();
-  const satisfied = await serveHolds(tx, requestIds, which, now);
-  await tx.query(
+  tx.send(lockServed(which));
+  const satisfied = await tx.query<{ requestId: number; files: number; bytes: bigint }>(
+    sql`WITH satisfied AS (${satisfy(which)} RETURNING h.request_id, h.size)
+        SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
+  );
+  tx.send(queueRecalls(which, now));
+  tx.send(
+    sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
+        WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL AND ${hasBegun(which)}`,
+  );
+  tx.send(
     sql`UPDATE request r SET files_on_disk = r.files_on_disk + s.files, bytes_on_disk = r.bytes_on_disk + s.bytes,
           last_arrival = ${now}::timestamp
         FROM unnest(${satisfied.map((s) => s.requestId)}::int[], ${satisfied.map((s) => s.files)}::int[],
@@ -49,46 +67,23 @@ export async function settleHolds(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/** @returns what was satisfied, by request */
-async function serveHolds(
-  tx: Transaction,
-  requestIds: readonly number[],
-  which: Sql,
-  now: string,
-): Promise<{ requestId: number; files: number; bytes: bigint }[]> {
-  await tx.query(
-    sql`SELECT count(*) FROM (
-          SELECT FROM tape_file f JOIN hold h ON h.file_id = f.id
-          WHERE ${which} AND h.state = 'WAITING' AND f.stage <> 'ONTAPE'
-          ORDER BY f.id ${locking.fileShared}
-        ) locked`,
-  );
-  const satisfied = await tx.query<{ requestId: number; files: number; bytes: bigint }>(
-    sql`WITH satisfied AS (
-          UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
-          WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY(${onDiskStages}::"Stage"[])
-            AND NOT ${isChanged}
-          RETURNING h.request_id, h.size
-        ) SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
-  );
-  // An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds.
-  await tx.query(
-    sql`INSERT INTO recall (file_id, volume_id, position, size, created_at)
-        SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp
-        FROM hold h JOIN tape_file f ON f.id = h.file_id
-        WHERE ${which} AND h.state = 'WAITING' AND NOT ${isChanged}
-        ORDER BY f.id
-        ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
-  );
-  // a recall of one of the files may have begun before this request was made
-  await tx.query(
-    sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
-        WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL AND EXISTS (
-          SELECT FROM hold h JOIN tape_file f ON f.id = h.file_id
-          WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING')`,
-  );
-  return satisfied;
-}
+const lockServed = (which: Sql) => sql`SELECT count(*) FROM (
+  SELECT FROM tape_file f JOIN hold h ON h.file_id = f.id
+  WHERE ${which} AND h.state = 'WAITING' AND f.stage <> 'ONTAPE'
+  ORDER BY f.id ${locking.fileShared}
+) locked`;
+
+const satisfy = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
+  WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY(${onDiskStages}::"Stage"[]) AND NOT ${isChanged}`;
+
+/** An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds. */
+const queueRecalls = (which: Sql, now: string) => sql`
+  INSERT INTO recall (file_id, volume_id, position, size, created_at)
+  SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp
+  FROM hold h JOIN tape_file f ON f.id = h.file_id
+  WHERE ${which} AND h.state = 'WAITING' AND NOT ${isChanged}
+  ORDER BY f.id
+  ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
 /** Holds that were satisfied wait again. The requests are locked, and settled afterwards. */
 export async function waitAgain(

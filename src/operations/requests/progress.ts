@@ -1,6 +1,7 @@
 /** How far requests are: their counts, and the states, times, mail and events that follow from them. */
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { prepared } from '../../database/prepared.js';
+import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../events.js';
 import { isLive } from '../conditions.js';
@@ -21,6 +22,57 @@ const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
+
+/** What else follows from the counts of the live request `r`, beside its state: columns, and what is to be in them. */
+const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
+
+function dueValues(now: string): Sql {
+  return sql`${dueState}::"RequestState",
+    coalesce(r.first_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN ${now}::timestamp END),
+    CASE WHEN ${isDone} THEN coalesce(r.last_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN r.last_arrival END) END,
+    CASE WHEN ${isDone} AND r.tapestore_request_start IS NOT NULL THEN coalesce(r.tapestore_request_end, ${now}::timestamp) END`;
+}
+
+/** The recall of a file that the request `r` waits for has begun, which may be before the request was made. @param which of its holds `h` */
+export function hasBegun(which = sql`true`): Sql {
+  // for one request after another, whatever PostgreSQL believes: as EXISTS it may look through the holds of all
+  return sql`coalesce((SELECT true FROM hold h JOIN tape_file f ON f.id = h.file_id
+    WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
+}
+
+/**
+ * Counts the holds of live requests anew, and gives these the state and the times that follow, in one. The requests are locked.
+ * @param isTold whether mail may be due
+ */
+export async function recountAndAdvance(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  { now = ctx.now(), isTold = true }: { now?: string; isTold?: boolean } = {},
+): Promise<void> {
+  tx.send(
+    prepared(
+      sql`UPDATE request t SET files_total = n.files_total, files_on_disk = n.files_on_disk, files_failed = n.files_failed,
+            bytes_total = n.bytes_total, bytes_on_disk = n.bytes_on_disk, last_arrival = n.last_arrival,
+            tapestore_request_start = n.tapestore_request_start, (${dueColumns}) = (n.due_state, n.due_first, n.due_last, n.due_end)
+          FROM (
+            SELECT r.*, d.* FROM (
+              SELECT r.id, r.first_files_on_disk, r.last_files_on_disk, r.tapestore_request_end,
+                CASE WHEN r.tapestore_request_start IS NOT NULL THEN r.tapestore_request_start
+                  WHEN ${hasBegun()} THEN ${now}::timestamp END AS tapestore_request_start, c.files AS files_total, c.on_disk AS files_on_disk, c.failed AS files_failed,
+                c.bytes AS bytes_total, c.bytes_on_disk,
+                CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END AS last_arrival
+              FROM request r CROSS JOIN LATERAL (
+                SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+              ) c WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}
+              OFFSET 0
+            ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
+          ) n WHERE t.id = n.id`,
+    ),
+  );
+  if (isTold) await queueMail(ctx, tx, requestIds);
+  recordProgress(tx, requestIds);
+}
 
 /**
  * Counts the holds of requests anew. The requests are locked.
@@ -51,15 +103,8 @@ export async function advanceRequests(
   now = ctx.now(),
 ): Promise<void> {
   if (requestIds.length === 0) return;
-  await tx.query(
-    sql`UPDATE request r SET state = ${dueState}::"RequestState",
-          first_files_on_disk =
-            coalesce(r.first_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN ${now}::timestamp END),
-          last_files_on_disk = CASE WHEN ${isDone}
-            THEN coalesce(r.last_files_on_disk, CASE WHEN r.files_on_disk > 0 THEN r.last_arrival END) END,
-          tapestore_request_end = CASE WHEN ${isDone} AND r.tapestore_request_start IS NOT NULL
-            THEN coalesce(r.tapestore_request_end, ${now}::timestamp) END
-        WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}`,
+  tx.send(
+    sql`UPDATE request r SET (${dueColumns}) = (${dueValues(now)}) WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}`,
   );
   await queueMail(ctx, tx, requestIds);
   recordProgress(tx, requestIds);

@@ -11,7 +11,7 @@ import { checkPath, checkPattern } from '../input.js';
 import { refund } from '../quotas/charges.js';
 import { dropRecalls } from './ends.js';
 import { keepUnnotedOut } from './left-out.js';
-import { advanceRequests, recountRequests } from './progress.js';
+import { recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** Exactly one of paths and match is given. */
@@ -53,10 +53,9 @@ async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Prom
     if (held.files + dropped.paths + keptOut === 0) return;
     await refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
     await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
-    await tx.query(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
-    await recountRequests(tx, [request.id], ctx.now());
-    await advanceRequests(ctx, tx, [request.id]);
-    await tx.query(note());
+    tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
+    await recountAndAdvance(ctx, tx, [request.id]);
+    tx.send(note());
   });
 }
 

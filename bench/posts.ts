@@ -1,0 +1,164 @@
+/**
+ * Requests of FILES (10) files are made, beside a bare transaction with the same effects, in one run: 16 clients in another process, for a
+ * quota each and all for one, turns of SECONDS (4) in alternating order, ROUNDS (5) of them, medians. ONLY=each measures one of them.
+ *
+ *   npm run build && node dist/bench/posts.js
+ */
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import pg from 'pg';
+import { startGateway } from '../src/app.js';
+import { setQuota } from '../src/operations/quotas/quotas.js';
+import { inTurns, tellFigure } from './figures.js';
+import { withBench } from './kit.js';
+import { startLoad } from './load.js';
+
+const CLIENTS = 16;
+/** Of the catalogue; each body asks for others, so that who asks waits for nobody who asks for the same. */
+const CATALOGUE = 200_000;
+const files = Number(process.env.FILES ?? 10);
+const seconds = Number(process.env.SECONDS ?? 4);
+const rounds = Number(process.env.ROUNDS ?? 5);
+const only = process.env.ONLY;
+
+interface Body {
+  quota: string;
+  files: string[];
+}
+
+function buildBodies(quotaOf: (client: number) => string): string[] {
+  return Array.from({ length: Math.floor(CATALOGUE / files) }, (_, body) =>
+    JSON.stringify([
+      {
+        quota: quotaOf(body % CLIENTS),
+        files: Array.from({ length: files }, (_, n) => `/bench/${body * files + n}`),
+      } satisfies Body,
+    ]),
+  );
+}
+
+/** Each statement prepared by name. */
+function statement(name: string, text: string) {
+  return (client: pg.PoolClient, values: unknown[]) => client.query({ name, text, values });
+}
+
+const insertRequest = statement(
+  'request',
+  `INSERT INTO request (quota_id, label, request_date, retention, made_by, ruled_by)
+   SELECT id, $2, now(), now() + interval '5 days', $3, $3 FROM quota WHERE "user" = $1 RETURNING id, quota_id`,
+);
+const insertHolds = statement(
+  'holds',
+  `WITH held AS (
+     INSERT INTO hold (request_id, file_id, ordinal, size)
+     SELECT $1, f.id, l.n, f.size FROM unnest($2::text[]) WITH ORDINALITY AS l (path, n) JOIN tape_file f ON f.path = l.path
+     RETURNING size
+   ) SELECT count(*)::int AS files, sum(size) AS bytes FROM held`,
+);
+const insertRecalls = statement(
+  'recalls',
+  `INSERT INTO recall (file_id, volume_id, position, size, created_at)
+   SELECT f.id, f.volume_id, f.position, f.size, now() FROM hold h JOIN tape_file f ON f.id = h.file_id
+   WHERE h.request_id = $1 AND f.stage = 'ONTAPE' ORDER BY f.id
+   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
+);
+const chargeQuota = statement(
+  'charge',
+  'UPDATE quota SET used = used + $2::bigint, open_requests = open_requests + 1 WHERE id = $1 AND used + $2::bigint <= size',
+);
+const countRequest = statement(
+  'count',
+  'UPDATE request SET files_total = $2::int, bytes_total = $3::bigint WHERE id = $1',
+);
+const insertAudit = statement(
+  'audit',
+  `INSERT INTO audit (at, who, way, operation, kind, object, given, result)
+   VALUES (now(), 'anybody', 'ANYBODY', 'createRequest', 'REQUEST', $1::text, $2, 'DONE')`,
+);
+const insertEvent = statement(
+  'event',
+  `INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
+   SELECT now(), '{}', id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk FROM request WHERE id = $1`,
+);
+
+async function makeBare(client: pg.PoolClient, { quota, files }: Body): Promise<number> {
+  await client.query('BEGIN');
+  const { rows } = await insertRequest(client, [quota, files[0], 'anybody']);
+  const [{ id, quota_id }] = rows;
+  const held = await insertHolds(client, [id, files]);
+  await chargeQuota(client, [quota_id, held.rows[0].bytes]);
+  await insertRecalls(client, [id]);
+  await countRequest(client, [id, held.rows[0].files, held.rows[0].bytes]);
+  await insertAudit(client, [id, JSON.stringify({ quota, files })]);
+  await insertEvent(client, [id]);
+  await client.query('COMMIT');
+  return id;
+}
+
+function bareGateway(pool: pg.Pool): RequestListener {
+  return async (req, res) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of req) chunks.push(chunk);
+    const [body] = JSON.parse(Buffer.concat(chunks).toString()) as [Body];
+    const client = await pool.connect();
+    const id = await makeBare(client, body);
+    client.release();
+    const answer = Buffer.from(JSON.stringify([{ req_id: id }]));
+    res.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': answer.length }).end(answer);
+  };
+}
+
+async function compare(name: string, work: string, urls: { ours: string; reference: string }, bodies: string[]) {
+  if (only !== undefined && only !== name) return;
+  const load = startLoad();
+  const at = (base: string) => async () => {
+    const url = `${base}/tape_control/api/v1/requests`;
+    const headers = { 'Content-Type': 'application/json' };
+    return (await load.run({ url, method: 'POST', headers, bodies, clients: CLIENTS, seconds, holds: 'req_id' }))
+      .perSecond;
+  };
+  const ways = { ours: at(urls.ours), reference: at(urls.reference) };
+  try {
+    await inTurns(ways, 1); // to be warm
+    const rates = await inTurns(ways, rounds);
+    const beside = 'bare transaction';
+    const each = (all: readonly number[]) => all.map((rate) => rate.toFixed(0)).join(' ');
+    console.log(`Tapegate ${each(rates.ours.all)}, ${beside} ${each(rates.reference.all)}`);
+    tellFigure({ work, ours: rates.ours.median, reference: rates.reference.median, beside, unit: '/s', bound: 0.4 });
+  } finally {
+    load.close();
+  }
+}
+
+await withBench(
+  async (ctx) => {
+    const gateway = await startGateway(ctx);
+    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway has
+    await ctx.db.pool.query(
+      `INSERT INTO tape_file (path, size, stage) SELECT '/bench/' || n, 1000, 'ONTAPE' FROM generate_series(0, ${CATALOGUE - 1}) n`,
+    );
+    for (let n = 0; n < CLIENTS; n++) await setQuota(ctx, { user: `user${n}`, size: 10n ** 15n });
+    await ctx.db.pool.query('ANALYZE');
+    const server = createServer(bareGateway(pool));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const urls = { ours: gateway.url, reference: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+    const work = `POST /requests, ${files} files`;
+    await compare(
+      'each',
+      `${work}, a quota each`,
+      urls,
+      buildBodies((client) => `user${client}`),
+    );
+    await compare(
+      'one',
+      `${work}, all on one quota`,
+      urls,
+      buildBodies(() => 'user0'),
+    );
+    server.closeAllConnections();
+    server.close();
+    await pool.end();
+    await gateway.close();
+  },
+  { PORT: '0', RATE_LIMIT: '1000000' },
+);
