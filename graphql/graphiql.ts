@@ -2,21 +2,21 @@
 import { createHash } from 'node:crypto';
 import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { Response } from 'express';
+import { KeptBody } from '../src/encodings.js';
 
 /** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
-export function createGraphiql(publicUrl: string | undefined): (res: Response) => void {
+export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
-  let page: { body: Buffer; policy: string } | undefined;
-  return (res) => {
+  let page: { body: KeptBody; policy: string } | undefined;
+  return async (res) => {
     page ??= makePage(endpoint); // of 9 MB, which nobody may ever open
     res.setHeader('Content-Security-Policy', page.policy);
     res.setHeader('Content-Type', 'text/html; charset=utf-8');
-    res.setHeader('Content-Length', page.body.length);
-    res.end(page.body);
+    await page.body.send(res);
   };
 }
 
-function makePage(endpoint: string): { body: Buffer; policy: string } {
+function makePage(endpoint: string): { body: KeptBody; policy: string } {
   const text = renderGraphiQL({ title: 'Tapegate', endpoint });
   const [, script = ''] = /<script>([\s\S]*)<\/script>/.exec(text) ?? [];
   const policy = {
@@ -32,5 +32,5 @@ function makePage(endpoint: string): { body: Buffer; policy: string } {
     'form-action': "'none'",
   };
   const directives = Object.entries(policy).map((directive) => directive.join(' '));
-  return { body: Buffer.from(text), policy: directives.join('; ') };
+  return { body: new KeptBody(Buffer.from(text)), policy: directives.join('; ') };
 }

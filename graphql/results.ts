@@ -3,7 +3,8 @@
  * HTTP makes a Request, a Response and their streams for each, which was a fifth of the processor time of a request; its statuses are kept.
  */
 import type { Request, Response } from 'express';
-import { type ExecutionResult, GraphQLError } from 'graphql';
+import { type ExecutionResult, GraphQLError, getOperationAST } from 'graphql';
+import { sendEncoded } from '../src/encodings.js';
 import type { Params } from './http.js';
 import type { Pipeline } from './sse-operations.js';
 
@@ -46,8 +47,14 @@ export async function tellResult(
   const result = await resultOf(pipeline, read, params);
   const { status, headers } = headOf(result, type);
   const body = Buffer.from(JSON.stringify(withoutInternals(result)));
-  res.writeHead(status, { ...headers, 'Content-Type': `${type}; charset=utf-8`, 'Content-Length': body.length });
-  res.end(body);
+  res.status(status).set(headers);
+  res.setHeader('Content-Type', `${type}; charset=utf-8`);
+  sendEncoded(res, body, { isSecret: !isQuery(read, params) });
+}
+
+/** A mutation may answer with a new token beside the name that its asker has chosen. */
+function isQuery(read: Read, { operationName }: Params): boolean {
+  return 'document' in read && getOperationAST(read.document, operationName)?.operation === 'query';
 }
 
 async function resultOf(pipeline: Pipeline, read: Read, params: Params): Promise<ExecutionResult> {

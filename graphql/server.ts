@@ -92,7 +92,7 @@ interface Ways {
   pipeline: Pipeline;
   streams: StreamHandler;
   /** Unless it is off. */
-  graphiql: ((res: Response) => void) | undefined;
+  graphiql: ((res: Response) => Promise<void>) | undefined;
 }
 
 /** What a request asks for decides who answers it, and what it accepts decides in which form. */
@@ -104,7 +104,7 @@ async function answer(req: Request, res: Response, { pipeline, streams, graphiql
   const page = req.method === 'GET' ? graphiql : undefined;
   const types = [...RESULT_TYPES, EVENT_STREAM, ...(page ? ['text/html'] : [])];
   let type = chooseType(accept, types);
-  if (page && type === 'text/html') return page(res);
+  if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
   const read = readOperation(pipeline, { req, res, params });
   // of what it accepts, the one thing that a subscription can be

@@ -1,9 +1,11 @@
 /**
- * How every answer of the REST contract leaves: an array of one object, exactly `application/json`, `Vary: Accept`.
+ * How every answer of the REST contract leaves: an array of one object, exactly `application/json`, `Vary: Accept, Accept-Encoding`.
  * The one table from error codes to statuses is here.
  */
 import { once } from 'node:events';
+import type { Writable } from 'node:stream';
 import type { Response } from 'express';
+import { openBody, sendEncoded } from '../src/encodings.js';
 import { OverShareError, UnavailableError, UnconfirmedError, UserError, type UserErrorCode } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 
@@ -36,8 +38,7 @@ export function sendText(res: Response, status: number, text: string): void {
 
 function sendWhole(res: Response, status: number, bytes: Buffer): void {
   start(res, status);
-  res.setHeader('Content-Length', bytes.length);
-  res.end(bytes);
+  sendEncoded(res, bytes);
 }
 
 /** The status and message of anything thrown; what is not the user's doing says no more than that. */
@@ -101,45 +102,58 @@ export async function sendBytes(
   { head, pages, tail }: { head: string; pages: Pages<Buffer[]>; tail: string },
 ): Promise<void> {
   let waiting: Buffer[] = [Buffer.from(head)];
+  let body: Writable | undefined;
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
     // the first page has been read: what fails from here on can only break the connection off
-    if (!res.headersSent) start(res, 200);
-    await write(res, Buffer.concat(waiting), pages); // the rows of a page come in small parts
+    body ??= open(res);
+    if (res.req.method === 'HEAD') break;
+    await write({ res, body }, Buffer.concat(waiting), pages); // the rows of a page come in small parts
     waiting = [];
   }
   waiting.push(Buffer.from(tail));
   const bytes = Buffer.concat(waiting);
-  if (!res.headersSent) return sendWhole(res, 200, bytes);
-  await write(res, bytes, pages);
-  res.end();
+  if (!body) return sendWhole(res, 200, bytes);
+  if (res.req.method !== 'HEAD') await write({ res, body }, bytes, pages);
+  body.end();
+}
+
+function open(res: Response): Writable {
+  start(res, 200);
+  return openBody(res);
 }
 
 const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) => sum + length, 0);
 
-async function write(res: Response, bytes: Buffer, { signal, took }: Pages<unknown>): Promise<void> {
+interface Out {
+  res: Response;
+  /** What is written to: the answer itself, or what encodes it. */
+  body: Writable;
+}
+
+async function write({ res, body }: Out, bytes: Buffer, { signal, took }: Pages<unknown>): Promise<void> {
   for (let at = 0; at < bytes.length; at += PART_BYTES) {
     if (res.destroyed || res.closed) throw new Error('the client is gone');
     signal?.throwIfAborted();
     const part = bytes.subarray(at, at + PART_BYTES);
-    if (!res.write(part)) await drained(res, signal);
+    if (!body.write(part)) await drained(body, signal);
     took?.(part.length);
   }
 }
 
-async function drained(res: Response, signal: AbortSignal | undefined): Promise<void> {
+async function drained(body: Writable, signal: AbortSignal | undefined): Promise<void> {
   const end = new AbortController();
   const onClose = () => end.abort(new Error('the client is gone'));
   const onBreak = () => end.abort(signal?.reason);
-  res.once('close', onClose);
+  body.once('close', onClose);
   signal?.addEventListener('abort', onBreak);
   try {
-    await once(res, 'drain', { signal: end.signal });
+    await once(body, 'drain', { signal: end.signal });
   } catch (error) {
     throw end.signal.aborted ? end.signal.reason : error;
   } finally {
-    res.off('close', onClose);
+    body.off('close', onClose);
     signal?.removeEventListener('abort', onBreak);
   }
 }

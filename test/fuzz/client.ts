@@ -2,6 +2,7 @@
 import http from 'node:http';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import zlib from 'node:zlib';
 import { codeOf } from '../../src/errors.js';
 import type { ExchangeInput, HttpInput, RawInput } from './input.js';
 import type { Known } from './known.js';
@@ -178,12 +179,29 @@ export class Client {
 const isStream = ({ headers }: http.IncomingMessage): boolean =>
   headers['content-type']?.startsWith('text/event-stream') ?? false;
 
+const decoders: Record<string, (bytes: Buffer) => Buffer> = {
+  gzip: zlib.gunzipSync,
+  br: zlib.brotliDecompressSync,
+  ...('zstdDecompressSync' in zlib && { zstd: zlib.zstdDecompressSync as (bytes: Buffer) => Buffer }),
+};
+
+/** What is not encoded as it says is shown as that, so that whoever looks at the answer finds it at fault. */
+function decode(encoding: string | undefined, bytes: Buffer): string {
+  const decoder = decoders[encoding ?? ''];
+  if (!decoder || bytes.length === 0) return bytes.toString();
+  try {
+    return decoder(bytes).toString();
+  } catch (error) {
+    return `not whole as ${encoding}: ${error}`;
+  }
+}
+
 function read(response: http.IncomingMessage, listenMs: number | undefined, done: (answer: Answer) => void): void {
   const { statusCode: status = 0, headers } = response;
   const chunks: Buffer[] = [];
   const finish = (isWhole: boolean) => {
     clearTimeout(timer);
-    done({ status, headers, text: Buffer.concat(chunks).toString(), isWhole });
+    done({ status, headers, text: decode(headers['content-encoding'], Buffer.concat(chunks)), isWhole });
   };
   const timer = isStream(response) && listenMs !== undefined ? setTimeout(leave, listenMs) : undefined;
   function leave(): void {

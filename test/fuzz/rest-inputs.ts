@@ -104,6 +104,13 @@ const header: Arbitrary<[string, string]> = choose<[string, string]>(
       (type): [string, string] => ['Accept', type],
     ),
   ],
+  [
+    2,
+    pick('gzip', 'br', 'zstd', 'gzip;q=0.5, *', '*;q=0', 'x;;q', ',').map((value): [string, string] => [
+      'Accept-Encoding',
+      value,
+    ]),
+  ],
   [1, pick('gzip', 'identity', 'br, gzip', 'x').map((type): [string, string] => ['Content-Encoding', type])],
   [1, pick('100-continue', 'something').map((value): [string, string] => ['Expect', value])],
   [1, pick('bytes=0-1', 'x').map((value): [string, string] => ['Range', value])],

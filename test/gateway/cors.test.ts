@@ -80,12 +80,13 @@ describe.each(PATHS)('%s', (path) => {
         'access-control-allow-origin': LISTED,
         'access-control-expose-headers': READABLE,
       });
-      expect(listed.headers.get('vary')).toBe('Accept, Origin');
+      expect(listed.headers.get('vary')).toMatch(/^Accept, Origin\b/);
       const other = await sendAsIs(open, path, { method, headers: { ...page, Origin: OTHER } });
-      expect([other.status, corsOf(other), other.headers.get('vary')]).toEqual([403, {}, 'Accept, Origin']);
+      expect([other.status, corsOf(other)]).toEqual([403, {}]);
+      expect(other.headers.get('vary')).toMatch(/^Accept, Origin\b/);
     }
     // what is kept for whoever is no page must not be given to a page
-    expect((await sendAsIs(open, path)).headers.get('vary')).toBe('Accept, Origin');
+    expect((await sendAsIs(open, path)).headers.get('vary')).toMatch(/^Accept, Origin\b/);
   });
 });
 
@@ -108,5 +109,5 @@ test('a listed page does what scripts do', async () => {
 
 test('without a listed origin nothing is said of origins at all', async () => {
   const { headers } = await sendAsIs(closed, `${API}/requests`, { headers: { Origin: closed.url } });
-  expect([headers.get('vary'), headers.get('access-control-allow-origin')]).toEqual(['Accept', null]);
+  expect([headers.get('vary'), headers.get('access-control-allow-origin')]).toEqual(['Accept, Accept-Encoding', null]);
 });

@@ -49,7 +49,7 @@ test('R02 the Content-Type of every answer is exactly application/json', async (
 
 test('R03 the Vary of every answer names Accept', async () => {
   const answers = await answerAll();
-  expect(answers.map(({ headers }) => headers.get('vary'))).toEqual(STATUSES.map(() => 'Accept'));
+  expect(answers.map(({ headers }) => headers.get('vary'))).toEqual(STATUSES.map(() => 'Accept, Accept-Encoding'));
 });
 
 test('R04 who accepts only HTML gets JSON all the same', async () => {

@@ -65,7 +65,7 @@ test.each(answers)('%s is framed by nobody, and taken for nothing else', async (
 
 test('what REST answers keeps its type and its Vary', async () => {
   const { headers } = await send(app, `${API}/requests`);
-  expect([headers.get('content-type'), headers.get('vary')]).toEqual(['application/json', 'Accept']);
+  expect([headers.get('content-type'), headers.get('vary')]).toEqual(['application/json', 'Accept, Accept-Encoding']);
 });
 
 test('GraphiQL has one script, which its policy knows by its hash, and nothing comes from other hosts', async () => {

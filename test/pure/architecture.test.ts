@@ -55,6 +55,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/secrets',
       'src/cancellable',
       'src/deadline',
+      'src/encodings',
     ],
     from: [],
   },
@@ -137,7 +138,10 @@ const mayImport: { part: string[]; from: string[] }[] = [
     ],
   },
   { part: ['src/simulator/'], from: ['src/planner/'] },
-  { part: ['rest/'], from: [...words, 'src/operations/', 'src/context', 'src/cancellable', 'src/http-body'] },
+  {
+    part: ['rest/'],
+    from: [...words, 'src/operations/', 'src/context', 'src/cancellable', 'src/encodings', 'src/http-body'],
+  },
   {
     part: ['graphql/'],
     from: [
@@ -146,6 +150,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/context',
       'src/cancellable',
       'src/access/',
+      'src/encodings',
       'src/http-body',
       'src/generated/',
       'src/package-root',
@@ -421,7 +426,7 @@ test('only the outermost files know HTTP, and only rest/ and graphql/ know their
   const uses = (pattern: RegExp) => files.filter((file) => pattern.test(read(file)));
   expect(
     uses(/from 'express'/).filter(
-      (file) => !isIn(file, ['src/access/', 'rest/', 'graphql/', 'src/app', 'src/http-body']),
+      (file) => !isIn(file, ['src/access/', 'rest/', 'graphql/', 'src/app', 'src/encodings', 'src/http-body']),
     ),
   ).toEqual([]);
   expect(uses(/from '(graphql|graphql-yoga|@pothos\/[a-z-]+)'/).filter((file) => !isIn(file, ['graphql/']))).toEqual(
