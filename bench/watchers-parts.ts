@@ -33,6 +33,11 @@ export interface Part {
   close(): Promise<void>;
 }
 
+interface Answered {
+  answer?: unknown;
+  error?: string;
+}
+
 type Work = Record<string, (given: never) => unknown>;
 
 export function startPart(name: 'gateway' | 'bare' | 'load', env: Record<string, string> = {}): Part {
@@ -40,15 +45,17 @@ export function startPart(name: 'gateway' | 'bare' | 'load', env: Record<string,
     env: { ...process.env, ...env, BENCH_PART: name },
     execArgv: ['--expose-gc', ...(process.env.NODE_FLAGS?.split(' ') ?? [])],
   });
+  let hear = (_answer: Answered) => {};
+  child.on('message', (answer: Answered) => hear(answer)).once('exit', () => hear({ error: 'it has ended' }));
   return {
     ask: async <Answer>(what: string, given = {}) => {
+      const answered = new Promise<Answered>((resolve) => {
+        hear = resolve;
+      });
       child.send({ what, given });
-      const ended = once(child, 'exit').then(() => [{ error: `${name} has ended` }]);
-      const [{ answer, error }] = (await Promise.race([once(child, 'message'), ended])) as [
-        { answer: Answer; error?: string },
-      ];
+      const { answer, error } = await answered;
       if (error !== undefined) throw new Error(`${name}: ${error}`);
-      return answer;
+      return answer as Answer;
     },
     close: async () => {
       const ended = child.exitCode === null ? once(child, 'exit') : undefined;

@@ -106,10 +106,10 @@ async function answer(req: Request, res: Response, { pipeline, streams, graphiql
   let type = chooseType(accept, types);
   if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
+  if (streams.isWatched(params) && chooseType(accept, [EVENT_STREAM])) return await streams.tellAlone(req, res, params);
   const read = readOperation(pipeline, { req, res, params });
   // of what it accepts, the one thing that a subscription can be
-  if (streams.isWatched(params) || isSubscription(read, params.operationName))
-    type = chooseType(accept, [EVENT_STREAM]);
+  if (isSubscription(read, params.operationName)) type = chooseType(accept, [EVENT_STREAM]);
   if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
   if (type === undefined) throw notAcceptable(...types);
   await tellResult(pipeline, read, { res, params, type });
