@@ -1,7 +1,8 @@
 /**
  * Lists of files, as REST tells them: of 100,000 hits, and of all of a catalogue of FILES (1,000,000). Beside them is a COPY of the same text
  * by the driver, in turns of alternating order, ROUNDS (3) of them, medians; who reads is another process. What a list takes of the
- * gateway's memory above what it has idle comes first, and the same list compressed last.
+ * gateway's memory above what it has idle comes first, and the same list in gzip last, both in MB of
+ * what it says.
  *
  *   npm run build && FILES=10000000 node dist/bench/lists.js
  */
@@ -126,6 +127,8 @@ async function measure(): Promise<void> {
       const beside = 'COPY of the same text';
       const reference = rates.reference.median;
       tellFigure({ work: name, ours: rates.ours.median, reference, beside, unit: 'MB/s', bound: 0.8 });
+      const gzip = await rate(() => ask('gzip'));
+      tellFigure({ work: `${name}, gzip`, ours: gzip, reference: rates.ours.median, beside: 'as it is', unit: 'MB/s' });
     }
     reader.close();
     await gateway.close();
