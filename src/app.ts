@@ -9,7 +9,6 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import express, {
   type ErrorRequestHandler,
   type Express,
@@ -20,6 +19,7 @@ import express, {
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { createAddressHandler } from './access/address.js';
+import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
@@ -50,17 +50,16 @@ export interface Gateway {
 interface Handlers {
   graphql: GraphqlHandlers;
   identifier: Identifier;
-  count: RequestHandler;
+  answers: AnswersInHand;
   limits: CallerLimits;
 }
 
-const CLOSE_MS = 5000;
 const REST = '/tape_control/api/v1';
 const GRAPHQL = '/graphql';
 
-function createApp(ctx: Context, { graphql, identifier, count, limits }: Handlers): Express {
+function createApp(ctx: Context, { graphql, identifier, answers, limits }: Handlers): Express {
   const app = express();
-  app.use(count);
+  app.use(answers.handler);
   app.use(createAddressHandler(ctx.config.access.proxyAddresses));
   app.use(dropStalled(ctx.config.readerSeconds * 1000));
   app.use(createSecurityHeaders(ctx.config));
@@ -79,6 +78,7 @@ function createApp(ctx: Context, { graphql, identifier, count, limits }: Handler
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
+    if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
     const status = isReady ? 'ready' : 'the database does not answer';
     res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(ctx) });
@@ -126,26 +126,26 @@ export async function startGateway(base: Context): Promise<Gateway> {
   const ctx = { ...base, standbys: openStandbys(base) };
   const identifier = createIdentifier(ctx);
   const graphql = createGraphqlHandlers((req) => serve(ctx, req), ctx);
-  const answers = countAnswers();
+  const answers = new AnswersInHand();
   const limits = limitCallers(ctx.config);
-  const app = createApp(ctx, { graphql, identifier, count: answers.count, limits });
+  const app = createApp(ctx, { graphql, identifier, answers, limits });
   const server = await listen(app, ctx.config, createTlsServer ?? createPlainServer).catch(async (error) => {
     await ctx.standbys?.close();
     throw error;
   });
   limits.watch(server);
+  answers.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
   return {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      await answers.finish(server, () => {
+        const ended = graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
+        ctx.events.endReaders();
+        return ended;
+      });
       identifier.close();
-      const streamsEnded = graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
-      ctx.events.endReaders();
-      await Promise.race([Promise.all([answers.ended(), streamsEnded]), sleep(CLOSE_MS, undefined, { ref: false })]);
-      server.closeAllConnections();
       limits.close();
-      await closed;
       await identifier.finish();
       await ctx.standbys?.close();
     },
@@ -171,26 +171,6 @@ function dropStalled(ms: number): RequestHandler {
     });
     next();
   };
-}
-
-/** Knows which answers are in hand: Node counts a connection that has not sent a request yet as busy. */
-function countAnswers() {
-  const open = new Set<Response>();
-  let onEnd = () => {};
-  const count: RequestHandler = (_req, res, next) => {
-    open.add(res);
-    res.once('close', () => {
-      open.delete(res);
-      if (open.size === 0) onEnd();
-    });
-    next();
-  };
-  const ended = () =>
-    new Promise<void>((resolve) => {
-      if (open.size === 0) resolve();
-      else onEnd = resolve;
-    });
-  return { count, ended };
 }
 
 /** What the parser of HTTP throws, and what it is answered with; anything else is 400. */
