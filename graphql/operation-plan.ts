@@ -179,7 +179,7 @@ class Planner {
     const { name, type, extensions, resolve = defaultResolver } = field;
     const plan: FieldPlan = {
       ...{ key, nodes, parentType, name, type, extensions, resolve, shape: shapeOf(type) },
-      property: propertyOf(field),
+      property: propertyOf(parentType, field),
       argsOf: createArguments(field, node),
       fieldsOf: this.createFields(nodes.flatMap(({ selectionSet }) => selectionSet ?? [])),
     };
@@ -205,10 +205,15 @@ const defaultResolver: GraphQLFieldResolver<unknown, unknown> = (source, args, c
   return typeof property === 'function' ? property.call(source, args, context, info) : property;
 };
 
-/** A field that Pothos exposes, and that nothing else looks after. */
-function propertyOf({ extensions, args }: GraphQLField<unknown, unknown>): string | undefined {
+/** A field that Pothos exposes, and that nothing else looks after: neither a scope of its own nor one of its type. */
+function propertyOf(
+  parent: GraphQLObjectType,
+  { extensions, args }: GraphQLField<unknown, unknown>,
+): string | undefined {
   const { pothosExposedField, pothosPrismaSelect, pothosOptions } = extensions;
-  const isGuarded = (pothosOptions as { authScopes?: unknown } | undefined)?.authScopes !== undefined;
+  const isGuarded = [pothosOptions, parent.extensions.pothosOptions].some(
+    (options) => (options as { authScopes?: unknown } | undefined)?.authScopes !== undefined,
+  );
   if (typeof pothosExposedField !== 'string' || pothosPrismaSelect || isGuarded || args.length > 0) return undefined;
   return pothosExposedField;
 }

@@ -18,6 +18,9 @@ const REST_MS = 1000;
 /** For answers in hand, after that, and for the first request on a connection that was made before. */
 const ANSWER_MS = 5000;
 
+/** Who waits for the end of an answer: each limit that it has a place in, and what sends it. */
+const LISTENERS = 30;
+
 /** So many turns at most wait for another connection to be accepted: what the system has accepted by then is lost when nobody listens. */
 const TURNS = 1000;
 
@@ -48,6 +51,7 @@ export class AnswersInHand {
   }
 
   readonly handler: RequestHandler = (req, res, next) => {
+    res.setMaxListeners(LISTENERS);
     this.open.add(res);
     this.unused.delete(req.socket);
     if (this.isOver) res.shouldKeepAlive = false;

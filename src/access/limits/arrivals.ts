@@ -31,8 +31,12 @@ export class Arrivals {
 
   /** Begins what asks for no stream at once, and the others in turn. */
   enter(req: IncomingMessage, res: ServerResponse, begin: () => void): void {
-    if (!/\btext\/event-stream\b/i.test(req.headers.accept ?? '')) return begin();
-    if (this.inside < AT_ONCE && this.lines.size === 0) return this.admit(res, begin);
+    if (!/\btext\/event-stream\b/i.test(req.headers.accept ?? '')) begin();
+    else if (this.inside < AT_ONCE && this.lines.size === 0) this.admit(res, begin);
+    else this.waitInLine(req, res, begin);
+  }
+
+  private waitInLine(req: IncomingMessage, res: ServerResponse, begin: () => void): void {
     const key = addressKey(req.socket.remoteAddress);
     const line: Line = this.lines.get(key) ?? new Map();
     this.lines.set(key, line);
@@ -76,7 +80,8 @@ export class Arrivals {
       const [res, begin] = next;
       line.delete(res);
       if (line.size > 0) this.lines.set(key, line); // behind all others
-      return this.admit(res, begin);
+      this.admit(res, begin);
+      return;
     }
   }
 }
