@@ -75,10 +75,15 @@ export function planOperation(
     kept = { choices: choicesOf(document), plans: new Map() };
     known.set(operation, kept);
   }
-  const choice = kept.choices.map((name) => String(variables[name])).join();
+  const choice = kept.choices.map((name) => String(decisionOf(variables[name]))).join();
   const plan = kept.plans.get(choice) ?? new Planner(schema, document, variables).plan(operation);
   if (kept.plans.size < MAX_CHOICES) kept.plans.set(choice, plan);
   return plan;
+}
+
+/** In another operation of the document a variable of the same name may be anything, of any length, and is not to be kept with the plan. */
+function decisionOf(value: unknown): boolean | null | undefined {
+  return typeof value === 'boolean' || value === null ? value : undefined;
 }
 
 /** The variables that decide which fields are there. */
@@ -197,7 +202,8 @@ class Planner {
 }
 
 function entryOf(variables: Variables, name: string): [string, unknown][] {
-  return Object.hasOwn(variables, name) ? [[name, variables[name]]] : [];
+  const decision = Object.hasOwn(variables, name) ? decisionOf(variables[name]) : undefined;
+  return decision === undefined ? [] : [[name, decision]];
 }
 
 const defaultResolver: GraphQLFieldResolver<unknown, unknown> = (source, args, context, info) => {

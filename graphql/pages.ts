@@ -8,13 +8,14 @@ import {
   type ResolveCursorConnectionArgs,
   resolveCursorConnection,
 } from '@pothos/plugin-relay';
-import { type FieldNode, GraphQLError, type GraphQLResolveInfo } from 'graphql';
+import { GraphQLError, type GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
 import type { Choice, ChosenRow } from '../src/operations/chosen-columns.js';
 import { type KeyPage, type ListPlace, type PageWish, readPageKeys } from '../src/operations/page-keys.js';
 import { createBatch } from './batch.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 import { choiceOf } from './chosen-rows.js';
+import { planOf } from './operation-plan.js';
 
 interface Page<Row> {
   keys: number[];
@@ -41,7 +42,7 @@ export interface InnerList<Row> {
 type PageReader = (ctx: Context, parentId: number) => Promise<Page<unknown> | undefined>;
 
 /** For each request, the readers of its fields; what one field asks of many parents becomes one page reader's work. */
-const readers = new WeakMap<Context, Map<FieldNode | undefined, PageReader>>();
+const readers = new WeakMap<Context, Map<object | undefined, PageReader>>();
 
 /** A page of a list within a list, read for all parents together. */
 export async function resolveInnerPage<Row>(
@@ -65,13 +66,15 @@ export async function resolveInnerPage<Row>(
     // by each parent, since Pothos notes by its path what its rows will have loaded
     const path = ['edges', 'node'];
     const query = chosen ? {} : queryFromInfo({ context: ctx, info, typeName: list.typeName, path });
-    const known = readers.get(ctx) ?? new Map<FieldNode | undefined, PageReader>();
+    const known = readers.get(ctx) ?? new Map<object | undefined, PageReader>();
+    // a fragment's field may have more beside it in one place than in another, which Prisma's rows get afterwards, and chosen ones do not
+    const field = chosen ? planOf(info) : info.fieldNodes[0];
     const reader =
-      known.get(info.fieldNodes[0]) ??
+      known.get(field) ??
       createBatch<number, Page<unknown>>((_, ids) =>
         chosen ? chosen.read(ctx, ids, wish, chosen.choice) : readPages({ ctx, query, ids }, list, wish),
       );
-    readers.set(ctx, known.set(info.fieldNodes[0], reader));
+    readers.set(ctx, known.set(field, reader));
     page = (await reader(ctx, parentId)) as Page<Row> | undefined;
     return page?.keys ?? [];
   };

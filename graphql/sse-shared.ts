@@ -266,7 +266,9 @@ export class SharedOperations {
   join(key: string, place: string, listener: Listener, begin: Begin): Seat {
     const known = this.channels.get(key);
     if (known) return known.join(place, listener);
-    const channel = new Channel(begin, () => this.channels.delete(key));
+    const channel: Channel = new Channel(begin, () => {
+      if (this.channels.get(key) === channel) this.channels.delete(key); // one that ends late leaves its successor
+    });
     this.channels.set(key, channel);
     return channel.join(place, listener);
   }

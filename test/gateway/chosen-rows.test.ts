@@ -109,3 +109,18 @@ test('what is chosen is what Prisma reads', async () => {
   const hold = await prisma.hold.findFirst({ where: { requestId: id, ordinal: 3 } });
   await compare(holdColumns as never, `hold h WHERE h.request_id = ${id} AND h.ordinal = 3`, hold);
 });
+
+test('a fragment has what stands beside it in one place and not in another', async () => {
+  const fragment = 'fragment Page on Request { holds(first: 2) { edges { node { file { path } } } } }';
+  const ofBoth = (more: string) =>
+    `{ a: request(id: ${id}) { ...Page } b: request(id: ${id}) { ...Page holds(first: 2) { edges { node { ${more} } } } } } ${fragment}`;
+  for (const more of ['size file { size stage }', 'file { size restoredPath }']) {
+    const alone = `{ request(id: ${id}) { holds(first: 2) { edges { node { file { path } ${more} } } } } }`;
+    const { request } = await askData<{ request: object }>(app, alone);
+    const { a, b } = await askData<{ a: object; b: object }>(app, ofBoth(more));
+    expect([a, b]).toEqual([
+      { holds: { edges: [0, 1].map((n) => ({ node: { file: { path: pathOf(n) } } })) } },
+      request,
+    ]);
+  }
+});

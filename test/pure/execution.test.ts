@@ -2,6 +2,7 @@
 import { buildSchema, type ExecutionResult, execute, type GraphQLSchema, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { executeOperation } from '../../graphql/execution.js';
+import { findOperation, planOperation } from '../../graphql/operation-plan.js';
 
 const schema: GraphQLSchema = buildSchema(`
   directive @other(if: Boolean!) on FIELD
@@ -189,4 +190,18 @@ test('ways to leave fields out are worked out anew beyond those that are kept', 
     const wanted = names.filter((name) => variableValues[name]);
     expect(Object.keys(data ?? {})).toEqual(['__typename', ...wanted]);
   }
+});
+
+test('nothing of what a variable holds is kept with the document but yes and no', () => {
+  const document = parse('query A($x: Boolean!) { echo @skip(if: $x) } query B($x: String) { echo(text: $x) }');
+  const planned = (name: string, x: unknown) => planOperation(schema, document, findOperation(document, name), { x });
+  expect(planned('B', 'long text')).toBe(planned('B', 'another one'));
+  expect(planned('A', true)).not.toBe(planned('A', false));
+});
+
+test('a variable that decides of a field and is null is refused as graphql-js does it', async () => {
+  const document = parse('query ($x: Boolean = true) { echo @skip(if: $x) }');
+  const given = { schema, document, rootValue: createRoot(), variableValues: { x: null } };
+  const told = JSON.stringify(await execute(given));
+  expect(JSON.stringify(await executeOperation(given))).toBe(told);
 });
