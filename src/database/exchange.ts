@@ -3,6 +3,7 @@
  * after one that fails. Those that have a name (prepared.ts) are prepared once on their connection.
  */
 import pg from 'pg';
+import { codeOf } from '../errors.js';
 import { isUseless, type Preparations } from './prepared.js';
 import type { Sql } from './sql.js';
 
@@ -33,6 +34,12 @@ const driver = pg as unknown as {
 };
 const { prepareValue } = driver.utils;
 
+/**
+ * Of what stands between us and PostgreSQL, and has lost its connection there: what the server has done by then, nobody knows. (Where it is
+ * the server's own, nothing was done.)
+ */
+const BROKEN_CODES = /^08/;
+
 interface Sent {
   name: string | undefined;
   text: string;
@@ -51,6 +58,7 @@ export class Exchange implements pg.Submittable {
   private result: Result;
   private leave = () => {};
   private refused: number | undefined;
+  private unsent: { error: unknown } | undefined;
 
   constructor(statements: readonly Sql[], types: pg.CustomTypesConfig, settle: Settle) {
     this.statements = statements;
@@ -64,7 +72,10 @@ export class Exchange implements pg.Submittable {
     return this.statements.map(({ text }) => text).join(';\n');
   }
 
-  /** The index of the statement that the server has refused to run; none is known to have been where the connection broke. */
+  /**
+   * The index of the statement that the server has refused to run; none is known to have been where the connection broke, be it one between
+   * the server and who tells so in its place.
+   */
   get refusedAt(): number | undefined {
     return this.refused;
   }
@@ -101,6 +112,8 @@ export class Exchange implements pg.Submittable {
         wire.describe({ type: 'P' });
         wire.execute({});
       }
+    } catch (error) {
+      this.unsent = { error }; // of a value that is none; the driver may have us here with nobody above who would catch it
     } finally {
       wire.sync();
       wire.stream.uncork();
@@ -122,12 +135,13 @@ export class Exchange implements pg.Submittable {
 
   handleReadyForQuery(): void {
     this.leave();
-    this.settle.resolve(this.rows);
+    if (this.unsent) this.settle.reject(this.unsent.error);
+    else this.settle.resolve(this.rows);
   }
 
   handleError(error: unknown): void {
     this.leave();
-    if (error instanceof pg.DatabaseError) this.refused = this.rows.length;
+    if (error instanceof pg.DatabaseError && !BROKEN_CODES.test(codeOf(error) ?? '')) this.refused = this.rows.length;
     if (isUseless(error)) this.preparations?.lose();
     this.settle.reject(error);
   }

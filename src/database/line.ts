@@ -170,8 +170,15 @@ export function toUnavailable(error: unknown): unknown {
     return new UnavailableError('busy', 'the database is too busy', error);
   }
   const isOfNetwork = (error as { syscall?: unknown } | undefined)?.syscall !== undefined;
-  const isAway = isOfServer ? AWAY_CODES.test(code) : isOfNetwork || code === 'ETIMEDOUT' || AWAY_TEXTS.test(text);
+  const isAway = isOfServer
+    ? AWAY_CODES.test(code) || isOfPooler(error)
+    : isOfNetwork || code === 'ETIMEDOUT' || AWAY_TEXTS.test(text);
   return isAway || error instanceof AggregateError ? away(error) : error;
+}
+
+/** What PgBouncer says where it has lost the server. PostgreSQL says the same of what it cannot read, after which it hangs up as well. */
+function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
+  return code === '08P01' && severity === 'FATAL';
 }
 
 /** It has waited for a lock as long as it may. One that does not wait has the same code, and texts come in many languages. */

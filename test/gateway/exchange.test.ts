@@ -1,4 +1,5 @@
 /** Several statements in one round trip, and the transactions that are made of them. */
+import type { Socket } from 'node:net';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { prepared } from '../../src/database/prepared.js';
@@ -89,6 +90,52 @@ test('what is sent with a commit whose answer is missing is told as such, and is
   expect(runs).toBe(2);
   expect(await readTried()).toEqual([]);
   await own.end();
+});
+
+test('a commit whose answer a pooler has lost is told as such, however far the answers had come', async () => {
+  const own = new pg.Pool({ ...app.ctx.db.config, max: 1, Client: app.ctx.db.Client });
+  own.on('error', () => {});
+  own.on('connect', (client) => client.on('error', () => {}));
+  const done = transaction(own, 'test', async (tx) => {
+    await tx.query(sql`SELECT 1`);
+    tx.send(insert(1));
+    tx.send(insert(2));
+    (own as unknown as { _clients: pg.Client[] })._clients.forEach(loseAnswers);
+  });
+  await expect(done).rejects.toBeInstanceOf(UnconfirmedError);
+  expect(await readTried()).toEqual([1, 2]);
+  await own.end();
+  await app.ctx.db.pool.query('TRUNCATE tried');
+});
+
+/** In place of what comes next it is told what PgBouncer says when its server is gone. */
+function loseAnswers(client: pg.Client): void {
+  const { stream } = (client as unknown as { connection: { stream: Socket } }).connection;
+  const [driver] = stream.listeners('data') as ((bytes: Buffer) => void)[];
+  stream.removeAllListeners('data');
+  stream.once('data', () => {
+    const fields = Buffer.from('SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0');
+    const head = Buffer.from('E....');
+    head.writeInt32BE(fields.length + 4, 1);
+    driver?.call(stream, Buffer.concat([head, fields]));
+    stream.destroy();
+  });
+}
+
+test('a value that cannot be sent fails its transaction and nothing else', async () => {
+  const circular: { own?: object } = {};
+  circular.own = circular;
+  const { now } = performance;
+  for (const lateMs of [0, 60_000]) {
+    performance.now = () => now.call(performance) + lateMs; // plans are given up before, so that the statements wait for that
+    const failing = transaction(app.ctx.db.pool, 'test', async (tx) => {
+      tx.send(insert(1));
+      await tx.query(sql`SELECT ${circular}::jsonb`);
+    });
+    await expect(failing).rejects.toThrow('circular');
+  }
+  performance.now = now;
+  expect(await readTried()).toEqual([]);
 });
 
 function destroySocket(client: pg.Client): void {
