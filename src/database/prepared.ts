@@ -41,10 +41,13 @@ function knownBy(text: string): Known | undefined {
 }
 
 /**
- * For the rest of a transaction whose statements all go by keys: what is prepared is not planned again for values that seem to make it
+ * For statements of a transaction that all go by keys, up to `plannedByValues`: what is prepared is not planned again for values that seem to make it
  * cheaper than it is in the mean, which takes several times as long as to run it.
  */
 export const plannedOnce = () => prepared(sql`SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`);
+
+/** From here on again by the values where that is cheaper: how many holds a request has differs by millions, and the mean suits none. */
+export const plannedByValues = () => prepared(sql`SELECT set_config('plan_cache_mode', 'auto', true)`);
 
 /** How long a plan is used. To make it anew takes a tenth of a millisecond. */
 const PLAN_MS = 10_000;

@@ -32,7 +32,7 @@ const post = () => makeRequest(app, { quota: 'alice', files: ['/a/one.nc', '/a/t
 test('a request of listed files is made in three round trips', async () => {
   await post();
   const exchanges = await recordStatements(post);
-  expect(exchanges.map(({ text }) => text.split(';\n').length)).toEqual([3, 2, 7]);
+  expect(exchanges.map(({ text }) => text.split(';\n').length)).toEqual([3, 2, 8]);
 });
 
 test('what is sent is run in its order, with what comes next, and what follows sees it', async () => {

@@ -1,7 +1,7 @@
 /** Requests are made. How they are changed is in update.ts, how they end in ends.ts, how they are read in lists.ts. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, triesCatalogue } from '../../database/locks.js';
-import { plannedOnce, prepared } from '../../database/prepared.js';
+import { plannedByValues, plannedOnce, prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
@@ -78,6 +78,7 @@ async function store(
     const id = checked.wish.files
       ? await storeListed(ctx, tx, request, checked.wish.files)
       : await storeMatching(ctx, tx, request, checked.wish.pattern);
+    if (checked.wish.files) tx.send(plannedByValues());
     await settleRequests(ctx, tx, [id], { isTold: addresses.first !== null || addresses.last !== null });
     tx.send(prepared(note({ object: id })));
     return id;

@@ -1,0 +1,37 @@
+/** What a small request costs where others are large. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { makeRequest } from '../support/rest.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp({ database: { poolSize: 1 } });
+  await addQuota(app.ctx, 'alice', 10n ** 15n);
+});
+afterAll(() => app.close());
+
+async function countRead(): Promise<number> {
+  await app.ctx.db.pool.query('SELECT pg_stat_force_next_flush()');
+  const { rows } = await app.ctx.db.pool.query<{ read: bigint }>(
+    `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint AS read FROM pg_stat_user_tables WHERE relname IN ('hold', 'tape_file')`,
+  );
+  return Number(rows[0]?.read);
+}
+
+test('a request of two files looks at theirs, however many are held by others', async () => {
+  const post = () => makeRequest(app, { quota: 'alice', files: ['/p/1', '/p/2'] });
+  for (const statement of [
+    `INSERT INTO tape_file (path, size, stage) SELECT '/p/' || n, n, 'ONTAPE' FROM generate_series(1, 10000) n`,
+    `INSERT INTO request (quota_id, pattern, label, request_date, retention, made_by, state)
+       SELECT id, '', 'large', now(), now() + interval '1 day', 'alice', 'EXPIRED' FROM quota, generate_series(1, 5)`,
+    `INSERT INTO hold (request_id, file_id, ordinal, size) SELECT r.id, f.id, f.id, 1 FROM request r, tape_file f`,
+    'ANALYZE',
+  ]) {
+    await app.ctx.db.pool.query(statement);
+  }
+  for (let n = 0; n < 8; n++) await post();
+  const before = await countRead();
+  await post();
+  expect((await countRead()) - before).toBeLessThan(1000);
+});
