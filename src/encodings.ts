@@ -129,6 +129,7 @@ function sendPlain(res: Response, bytes: Buffer): void {
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
+  res.flushHeaders(); // before the encoder has anything to send: what fails from here on is no answer of its own in this encoding
   const { stream, fast } = coderOf(encoding);
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
   encoder.on('data', (bytes: Buffer) => {

@@ -1,9 +1,12 @@
 /** Answers in gzip, br and zstd: the same bytes for whoever asks, and what is encoded for whom. */
 import { once } from 'node:events';
 import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import zlib from 'node:zlib';
+import express from 'express';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openBody } from '../../src/encodings.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { waitFor } from '../support/wait.js';
@@ -173,3 +176,22 @@ test('an encoded list whose database goes breaks off, rather than ending as if i
   await expect(read).rejects.toThrow('aborted');
   expect(response.complete).toBe(false);
 });
+
+test.each(encodings)(
+  'what fails before %s has bytes of a list is no answer of its own in that encoding',
+  async (encoding) => {
+    const server = express()
+      .get('/', (_req, res) => {
+        openBody(res).write('[');
+        if (res.headersSent) res.destroy();
+        else res.status(503).send('plain');
+      })
+      .listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const answer = http.get({ port, host: '127.0.0.1', agent: false, ...accepting(encoding) });
+    const whole = once(answer, 'response').then(([response]) => buffer(response as http.IncomingMessage));
+    await expect(whole).rejects.toThrow();
+    server.close();
+  },
+);
