@@ -101,15 +101,20 @@ export interface RowCount {
 /** So many rows are counted by whoever wants an estimate: some milliseconds where they are found at all soon. */
 const COUNTED = 10_000;
 
-/** Counted where they are few and soon found, else estimated as PostgreSQL does for its plans. @param list as a KeyedList */
+/**
+ * Counted where they are few and soon found, else estimated as PostgreSQL does for its plans.
+ * @param list as a KeyedList
+ * @param list.isSecret is there what the caller is not to know of? An estimate would have some of it in it, so that all are counted
+ */
 export async function estimateRows(
   ctx: Context,
-  { rows, reader }: Pick<KeyedList, 'rows' | 'reader'>,
+  { rows, reader, isSecret }: Pick<KeyedList, 'rows' | 'reader'> & { isSecret: () => Promise<boolean> },
 ): Promise<RowCount> {
   const { db, share } = ctx;
   const few = sql`SELECT count(*) FROM (SELECT FROM ${rows} LIMIT ${raw(String(COUNTED + 1))}) few`;
   const [found] = (await askSoon<{ count: bigint }>({ db, share, reader }, few)) ?? [];
   if (found && found.count <= COUNTED) return { count: Number(found.count), isEstimated: false };
+  if (await isSecret()) return { count: await countRows(ctx, { rows, reader }), isEstimated: false };
   const explained = await db.pool.query<{ 'QUERY PLAN': [{ Plan: { 'Plan Rows': number } }] }>(
     sql`EXPLAIN (FORMAT JSON) SELECT FROM ${rows}`,
   );

@@ -1,5 +1,7 @@
 /** Counts of files that may be estimates, and say so. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { askData, askErrors } from '../support/graphql.js';
 import { recordStatements } from '../support/statements.js';
@@ -21,9 +23,9 @@ interface Counted {
   isCountEstimated: boolean;
 }
 
-async function count(args: string): Promise<Counted> {
+async function count(args: string, token = app.token): Promise<Counted> {
   const { tapeFiles } = await askData<{ tapeFiles: Counted }>(
-    app,
+    { url: app.url, token },
     `{ tapeFiles${args} { totalCount isCountEstimated } }`,
   );
   return tapeFiles;
@@ -58,4 +60,15 @@ test('both fields cost one count, and neither where it is not asked for', async 
 test('the flag is a count like others where counts are limited', async () => {
   const lists = Array.from({ length: 26 }, (_, n) => `l${n}: tapeFiles { isCountEstimated }`).join(' ');
   expect(JSON.stringify(await askErrors(app, `{ ${lists} }`))).toContain('26 counts');
+});
+
+test('of what rules by folders keep from a caller no estimate tells', async () => {
+  const hidden = { prefix: '/many/1', action: 'LIST', kind: 'USER', name: 'bob' } as const;
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  await setPathRule(app.ctx, hidden);
+  try {
+    expect(await count('(count: ESTIMATED)', secret)).toEqual({ totalCount: FILES - 1, isCountEstimated: false });
+  } finally {
+    await removePathRule(app.ctx, hidden);
+  }
 });

@@ -14,6 +14,12 @@ export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: r
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
+/** May files be kept from the caller? What was not looked at one by one, as an estimate is, would tell of them. */
+export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
+  if (!isRuled(caller)) return false;
+  return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
+}
+
 /** A condition on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;

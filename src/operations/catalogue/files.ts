@@ -4,7 +4,7 @@ import { allOf, type Sql, sql } from '../../database/sql.js';
 import { readTextList, type TextPages } from '../../database/text-lists.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
-import { isRuled, mayPath } from '../access/paths.js';
+import { isRuled, mayMissFiles, mayPath } from '../access/paths.js';
 import { type Choice, canChoose, fileColumns } from '../chosen-columns.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
@@ -48,7 +48,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   const rows = sql`tape_file f WHERE ${filterOf(input)} AND ${mayPath(ctx, 'LIST')}`;
   return {
     count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { rows, reader })),
-    estimate: () => atListServer(ctx, 'listFiles', (at) => estimateRows(at, { rows, reader })),
+    estimate: () =>
+      atListServer(ctx, 'listFiles', (at) => estimateRows(at, { rows, reader, isSecret: () => mayMissFiles(at) })),
     page: (page: KeyPage<string>, query: FileQuery) =>
       atListServer(ctx, 'listFiles', (at) =>
         readPageRows(at, { rows, reader, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
