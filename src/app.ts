@@ -52,12 +52,15 @@ interface Handlers {
   identifier: Identifier;
   answers: AnswersInHand;
   limits: CallerLimits;
+  standbys: Standbys | undefined;
+  /** In which a request is served. */
+  contextFor(req: IncomingMessage): Context;
 }
 
 const REST = '/tape_control/api/v1';
 const GRAPHQL = '/graphql';
 
-function createApp(ctx: Context, { graphql, identifier, answers, limits }: Handlers): Express {
+function createApp(ctx: Context, { graphql, identifier, answers, limits, standbys, contextFor }: Handlers): Express {
   const app = express();
   app.use(answers.handler);
   app.use(createAddressHandler(ctx.config.access.proxyAddresses));
@@ -71,20 +74,17 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits }: Handl
   });
   app.use(createBrowserGuard(ctx.config));
   app.use([REST, GRAPHQL, IMPORT_PATH], identifier.handler, limits.before);
-  app.use(
-    REST,
-    createRestRouter((req) => serve(ctx, req), ctx.log),
-  );
+  app.use(REST, createRestRouter(contextFor, ctx.log));
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
     const status = isReady ? 'ready' : 'the database does not answer';
-    res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(ctx) });
+    res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(standbys) });
   });
   app.use(GRAPHQL, graphql.handler);
-  const takeImport = createImportHandler((req) => serve(ctx, req), ctx.log);
+  const takeImport = createImportHandler(contextFor, ctx.log);
   app.use(IMPORT_PATH, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next()));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
@@ -96,7 +96,7 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits }: Handl
 }
 
 /** Where there are standbys: at how many of them lists are read, and by how much the last of those that answer is behind. */
-function tellStandbys({ standbys }: Context): object {
+function tellStandbys(standbys: Standbys | undefined): object {
   if (!standbys) return {};
   const all = standbys.status;
   const used = all.filter(({ problem }) => problem === undefined).length;
@@ -121,16 +121,17 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 }
 
 /** @throws Error when the port is taken */
-export async function startGateway(base: Context): Promise<Gateway> {
-  const createTlsServer = await openTls(base.config, base.log);
-  const ctx = { ...base, standbys: openStandbys(base) };
+export async function startGateway(ctx: Context): Promise<Gateway> {
+  const createTlsServer = await openTls(ctx.config, ctx.log);
+  const standbys = openStandbys(ctx);
+  const contextFor = (req: IncomingMessage): Context => ({ ...serve(ctx, req), standbys });
   const identifier = createIdentifier(ctx);
-  const graphql = createGraphqlHandlers((req) => serve(ctx, req), ctx);
+  const graphql = createGraphqlHandlers(contextFor, ctx);
   const answers = new AnswersInHand();
   const limits = limitCallers(ctx.config);
-  const app = createApp(ctx, { graphql, identifier, answers, limits });
+  const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, contextFor });
   const server = await listen(app, ctx.config, createTlsServer ?? createPlainServer).catch(async (error) => {
-    await ctx.standbys?.close();
+    await standbys?.close();
     throw error;
   });
   limits.watch(server);
@@ -147,7 +148,7 @@ export async function startGateway(base: Context): Promise<Gateway> {
       identifier.close();
       limits.close();
       await identifier.finish();
-      await ctx.standbys?.close();
+      await standbys?.close();
     },
   };
 }
