@@ -32,13 +32,19 @@ const clock = createClock();
 const capacities = new Map<string, number | Error>();
 
 /** Bytes of the files below, those that are still being written too. */
+/** What is there at two looks: between the first name and the last one a file may go, and another one come. */
 function sizeOf(dir: string): number {
+  return Math.min(lookAtSize(dir), lookAtSize(dir));
+}
+
+function lookAtSize(dir: string): number {
   const names = readdirSync(dir, { recursive: true, encoding: 'utf8' }).filter((name) => name !== markerName);
-  const sizes = names.map((name) => {
+  const sizes = new Map<number, number>(); // a file that is put in its place has two names for a moment
+  for (const name of names) {
     const stats = statSync(path.join(dir, name), { throwIfNoEntry: false }); // it may just have left
-    return stats?.isFile() ? stats.size : 0;
-  });
-  return sizes.reduce((sum, size) => sum + size, 0);
+    if (stats?.isFile()) sizes.set(stats.ino, stats.size);
+  }
+  return [...sizes.values()].reduce((sum, size) => sum + size, 0);
 }
 
 async function readFileSystem(mountpoint: string): Promise<FileSystem> {

@@ -1,6 +1,6 @@
 /** Two real gateways behind a balancer of connections, stopped and started one after the other under load. */
 import { createClient } from 'graphql-sse';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { type Balancer, startBalancer } from '../support/balancer.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -17,12 +17,14 @@ const CALLS = 60;
 
 let app: TestApp;
 let balancer: Balancer;
-const gateways: { port: number; running: Running }[] = [];
+let gateways: { port: number; running: Running }[];
 
-beforeAll(async () => {
+// of each try its own
+beforeEach(async () => {
   app = await startApp();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/tape/watched', volume: 'ROLL' }]);
+  gateways = [];
   for (let n = 0; n < 2; n++) {
     const { port, letGo } = await takePort();
     await letGo();
@@ -30,7 +32,7 @@ beforeAll(async () => {
   }
   balancer = await startBalancer(gateways.map(({ port }) => port));
 }, 120_000);
-afterAll(async () => {
+afterEach(async () => {
   await balancer?.close();
   await cleanUp();
   await app.close();

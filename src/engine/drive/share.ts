@@ -16,6 +16,13 @@ import { shareDrives } from '../../planner/drive-shares.js';
 /** A drive is given back only when it has been another engine's for so long: engines that come and go at once move nothing. */
 const SETTLED_MS = 5000;
 
+/**
+ * A drive that is free for so long anybody may claim: whose it is to be may fail at whatever it does with it, and one that was killed
+ * counts until its lease has run out. It is given back after a while.
+ */
+const UNTAKEN_MS = 10_000;
+const KEPT_MS = 60_000;
+
 /** An engine that can do nothing with its drives leaves them to others for so long, if there are any. */
 const AWAY_MS = 120_000;
 
@@ -39,6 +46,8 @@ export class DriveShare {
   private retiring: Promise<void> | undefined;
   /** By the ids of drives that are to be another engine's: since when. */
   private readonly othersSince = new Map<number, number>();
+  /** By the ids of drives that nobody has: since when. */
+  private readonly freeSince = new Map<number, number>();
 
   constructor(ctx: Context, process: EngineProcess, { leaseSeconds, settledMs = SETTLED_MS }: ShareOptions) {
     this.ctx = ctx;
@@ -60,13 +69,18 @@ export class DriveShare {
     const owners = shareDrives(drives, engines);
     const { engineId } = this.process;
     const now = performance.now();
-    for (const { id, number } of drives) {
+    for (const { id, number, holder } of drives) {
+      if (holder !== undefined) this.freeSince.delete(id);
+      else if (!this.freeSince.has(id)) this.freeSince.set(id, now);
       const isOthers = owners.has(number) && owners.get(number) !== engineId;
       if (!isOthers) this.othersSince.delete(id);
       else if (!this.othersSince.has(id)) this.othersSince.set(id, now);
     }
-    const isMine = ({ number }: { number: number }) => (owners.get(number) ?? engineId) === engineId;
-    return drives.filter((drive) => drive.holder === undefined && isMine(drive)).map(({ id }) => id);
+    const isMine = (number: number) => (owners.get(number) ?? engineId) === engineId;
+    const isUntaken = (id: number) => now - (this.freeSince.get(id) ?? now) >= UNTAKEN_MS;
+    const free = drives.filter(({ holder }) => holder === undefined);
+    for (const { id } of free) if (this.othersSince.has(id) && isUntaken(id)) this.othersSince.set(id, now + KEPT_MS);
+    return free.filter(({ id, number }) => isMine(number) || isUntaken(id)).map(({ id }) => id);
   }
 
   /** Is a drive that the process holds to be given back, once what is in hand is done? As of the last look. */
