@@ -58,8 +58,8 @@ export interface OperationPlan {
   fieldsOf(type: GraphQLObjectType): readonly FieldPlan[];
 }
 
-/** Ways to leave out fields that are kept of one operation; who varies them further has them worked out each time. */
-const MAX_CHOICES = 4;
+/** Ways to leave out fields that are kept of one operation, since each keeps a plan of all of it; others are worked out each time. */
+const MAX_CHOICES = 1;
 
 const known = new WeakMap<OperationDefinitionNode, { choices: string[]; plans: Map<string, OperationPlan> }>();
 
