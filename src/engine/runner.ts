@@ -33,7 +33,6 @@ import { DiskGauge, type readFileSystem } from './disk/space.js';
 import { runDrive, takeOver } from './drive/drive.js';
 import type { DriveOptions } from './drive/options.js';
 import { RunningRecalls } from './drive/running.js';
-import { DriveShare } from './drive/share.js';
 import { VolumeFailures } from './drive/volume-failures.js';
 import { sendMail } from './notify.js';
 import { type Pass, PassRunner } from './passes.js';
@@ -56,13 +55,9 @@ export interface EngineOptions {
   part?: EnginePart;
   /** Called when a call on a disk or a tape hangs, once that is written down: a thread of the process may be lost. */
   onHang?: () => void;
-  /** The same for all processes of an engine; one of its own unless given. */
-  engineId?: string;
   // for tests: a site needs none of the rest
   /** A drive whose engine is silent for this long goes to another one. */
   leaseSeconds?: number;
-  /** How long a drive is to be another engine's before it is given back. */
-  settledMs?: number;
   /** How long a stop waits for the file in hand. */
   drainMs?: number;
   /** How often drives without work, and whoever stops recalls, look without being rung for. */
@@ -88,7 +83,6 @@ const MAIL_MS = 2000;
 const HISTORY_MS = 3_600_000;
 const COMPACT_MS = 60_000;
 const DISKS_MS = 1000;
-const SHARE_MS = 1000;
 const LOOK_MS = 10_000;
 
 /**
@@ -108,14 +102,9 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
-  const count = { all: ctx.config.drives, drive: 1, passes: 0 }[part];
-  const engineId = randomUUID();
-  const share = createShare(ctx, { id: engineId, drives: count }, options);
-  if (count > 0) await share.join();
   const drive: DriveOptions = {
-    engineId,
+    engineId: randomUUID(),
     count: ctx.config.drives,
-    share,
     leaseSeconds,
     held: new Set(),
     stop: stop.signal,
@@ -130,6 +119,7 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     disks,
   };
   const unlisten = listen(ctx, bells, drive);
+  const count = { all: drive.count, drive: 1, passes: 0 }[part];
   const drives = Array.from({ length: count }, () => runDrive(ctx, backend, drive));
   const all = [...listPasses(ctx, { drive, bells, transport }), lookPass(ctx, disks, options)];
   const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
@@ -138,26 +128,15 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
       const drained = Promise.all([...drives, passes]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
-      if (count > 0) share.retire();
       await within(drainMs);
       abort.abort();
       await within(ABORT_MS);
       leave.abort();
       await within(LEAVE_MS);
-      if (count > 0) await Promise.race([share.leave(), sleep(LEAVE_MS, undefined, { ref: false })]);
       unlisten();
       transport?.close();
     },
   };
-}
-
-function createShare(
-  ctx: Context,
-  { id, drives }: { id: string; drives: number },
-  { engineId = id, host = hostname(), leaseSeconds = LEASE_SECONDS, settledMs }: EngineOptions,
-): DriveShare {
-  const { drives: reach, engineWeight: weight } = ctx.config;
-  return new DriveShare(ctx, { id, engineId, host, drives, reach, weight }, { leaseSeconds, settledMs });
 }
 
 /** The calls of the passes: a disk that hangs is out of service before anybody else turns to it. */
@@ -188,9 +167,9 @@ function listen(ctx: Context, bells: Bells, { failures, disks }: DriveOptions): 
   };
 }
 
-/** Who has drives stops recalls and knows its share as well; the rest is done once an engine. */
+/** Who runs recalls stops them as well; the rest is done once an engine. */
 function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
-  return passes.filter(({ name }) => part === 'all' || (part === 'drive') === (name === 'abandon' || name === 'share'));
+  return passes.filter(({ name }) => part === 'all' || (part === 'drive') === (name === 'abandon'));
 }
 
 function listPasses(
@@ -204,7 +183,6 @@ function listPasses(
   const waiting = new WaitingRequests();
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
-    { name: 'share', everyMs: SHARE_MS, run: () => drive.share.look() },
     { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
     { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },

@@ -35,24 +35,11 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
     let restMs = RESTART_MS;
     const tell = (error: unknown) => logFailure(ctx.log, error, 'drive');
     await takeOver(ctx, options).catch(tell);
-    await claimAndWork(ctx, backend, options).then((isLeft) => {
-      if (isLeft) restMs = LEFT_MS;
-    }, tell);
+    await useDrive(ctx, options, { count: options.count }, async (lease) => {
+      if (await workDrive(ctx, watchBackend(backend, lease), lease, options)) restMs = LEFT_MS;
+    }).catch(tell);
     await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
-}
-
-/** With a drive of the engine's share, if one is free. @returns whether it was left to other hosts */
-async function claimAndWork(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<boolean> {
-  const { count, share } = options;
-  const of = await share.look();
-  if (of.length === 0) return false;
-  let isLeft = false;
-  await useDrive(ctx, options, { count, of }, async (lease) => {
-    isLeft = await workDrive(ctx, watchBackend(backend, lease), lease, options);
-    if (isLeft) await share.stepAside();
-  });
-  return isLeft;
 }
 
 /** Puts in order what drives of dead engines left, also of drives that the site does not have any more. */
@@ -69,12 +56,12 @@ export async function takeOver(ctx: Context, options: LeaseOptions): Promise<voi
 async function useDrive(
   ctx: Context,
   options: LeaseOptions,
-  { except = [], ...which }: { count: number; of?: readonly number[]; except?: readonly number[] },
+  { count, except = [] }: { count: number; except?: readonly number[] },
   use: (lease: HeldLease) => Promise<void>,
 ): Promise<number | undefined> {
   const { engineId, leaseSeconds, held } = options;
   const claimedAt = performance.now();
-  const claimed = await claimDrive(ctx, { engineId, leaseSeconds, ...which, except: [...held, ...except] });
+  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds, except: [...held, ...except] });
   if (!claimed) return undefined;
   let end: (hung?: HungError) => void = () => {};
   const ended = new Promise<HungError | undefined>((resolve) => {
@@ -116,9 +103,8 @@ async function workDrive(
   options: DriveOptions,
 ): Promise<boolean> {
   const stop = AbortSignal.any([options.stop, lease.signal]);
-  const isToLeave = () => options.share.isToLeave(lease.driveId);
   let verifyAt = 0;
-  while (!stop.aborted && !isToLeave()) {
+  while (!stop.aborted) {
     const seen = options.work.count;
     const isOpen = !(await isSuspended(ctx, lease.driveName));
     const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
@@ -137,7 +123,7 @@ async function workDrive(
       options.failures.noteVisit(volume.volume, hasRead);
       if (options.failures.isLibraryAway || (!hasRead && options.gauge.hasAbsent)) return true;
     } else if (isOpen && performance.now() >= verifyAt) {
-      if (!(await verifyNext(ctx, backend, lease, { stop, isToLeave }))) verifyAt = performance.now() + VERIFY_MS;
+      if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
     } else await options.work.wait(seen, options.idleMs, stop);
   }
   return false;

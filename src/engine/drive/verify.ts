@@ -23,21 +23,19 @@ import { visitVolume } from './visit.js';
 
 const PAGE = 100;
 
-/** When it is not to go on. */
-interface Ends {
-  stop: AbortSignal;
-  /** Asked before each file: is the drive to be given back? */
-  isToLeave: () => boolean;
-}
-
 /** @returns whether anything was read; a drive that is wanted for recalls, be it in a while only, reads nothing here */
-export async function verifyNext(ctx: Context, backend: TapeBackend, lease: HeldLease, ends: Ends): Promise<boolean> {
+export async function verifyNext(
+  ctx: Context,
+  backend: TapeBackend,
+  lease: HeldLease,
+  stop: AbortSignal,
+): Promise<boolean> {
   const volume = await findUnconfirmed(ctx);
   if (!volume) return false;
   const { volumeId } = volume;
   let hasRead = false;
-  await visitVolume(ctx, lease, { volumeId, stop: ends.stop }, async () => {
-    hasRead = await verifyVolume(ctx, backend, lease, { volume, ends });
+  await visitVolume(ctx, lease, { volumeId, stop }, async () => {
+    hasRead = await verifyVolume(ctx, backend, lease, { volume, stop });
     return true;
   });
   return hasRead;
@@ -47,7 +45,7 @@ async function verifyVolume(
   ctx: Context,
   backend: TapeBackend,
   lease: HeldLease,
-  { volume, ends: { stop, isToLeave } }: { volume: UnconfirmedVolume; ends: Ends },
+  { volume, stop }: { volume: UnconfirmedVolume; stop: AbortSignal },
 ): Promise<boolean> {
   let mounted: MountedVolume | undefined;
   let hasRead = false;
@@ -55,12 +53,7 @@ async function verifyVolume(
     for (let after = -1n; ; ) {
       const copies = await readUnconfirmed(ctx, { volumeId: volume.volumeId, after, limit: PAGE });
       for (const copy of copies) {
-        if (
-          stop.aborted ||
-          isToLeave() ||
-          (await hasReadyRecalls(ctx, lease.driveId)) ||
-          (await isSuspended(ctx, lease.driveName))
-        )
+        if (stop.aborted || (await hasReadyRecalls(ctx, lease.driveId)) || (await isSuspended(ctx, lease.driveName)))
           return hasRead;
         hasRead = true;
         let failure: VerificationFailure | undefined;

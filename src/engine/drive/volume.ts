@@ -68,8 +68,7 @@ class Visit {
 
   /** @returns whether there was anything to read */
   async readBatches(): Promise<boolean> {
-    const { stop, share } = this.options;
-    const isStopped = () => stop.aborted || this.lease.signal.aborted || share.isToLeave(this.lease.driveId);
+    const isStopped = () => this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.starts.hasNext())) {
       const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan

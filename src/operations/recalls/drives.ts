@@ -64,14 +64,12 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 /**
  * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
  * @param claim.count drives 1 to `count` may be claimed, and any drive from a holder that is gone or has left recalls running
- * @param claim.of ids of drives, none but these; unless given, any
  * @param claim.except drives that the engine holds: one that has woken from a long sleep renews its leases
  */
 export async function claimDrive(
   ctx: Context,
-  claim: { engineId: string; count: number; leaseSeconds: number; of?: readonly number[]; except?: readonly number[] },
+  claim: { engineId: string; count: number; leaseSeconds: number; except?: readonly number[] },
 ): Promise<Lease | undefined> {
-  const isAllowed = claim.of ? sql`d.id = ANY(${claim.of}::int[])` : sql`true`;
   const isOfSite = sql`d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n)`;
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
     sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL,
@@ -79,7 +77,7 @@ export async function claimDrive(
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
        SELECT d.id FROM drive d
-       WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${claim.count}::int = 0 OR ${isOfSite}) AND ${isAllowed}
+       WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${claim.count}::int = 0 OR ${isOfSite})
          AND (d.lease_until < timezone('utc', clock_timestamp())
            -- a start that its engine did not wait for was committed after the drive was given back
            OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
