@@ -18,7 +18,8 @@ import express, {
 } from 'express';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
-import { createAddressHandler } from './access/address.js';
+import { addressOf, createAddressNote } from './access/address.js';
+import { addressKey } from './access/address-key.js';
 import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
@@ -63,7 +64,6 @@ const GRAPHQL = '/graphql';
 function createApp(ctx: Context, { graphql, identifier, answers, limits, standbys, contextFor }: Handlers): Express {
   const app = express();
   app.use(answers.handler);
-  app.use(createAddressHandler(ctx.config.access.proxyAddresses));
   app.use(dropStalled(ctx.config.readerSeconds * 1000));
   app.use(createSecurityHeaders(ctx.config));
   app.disable('x-powered-by');
@@ -130,10 +130,13 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const answers = new AnswersInHand();
   const limits = limitCallers(ctx.config);
   const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, contextFor });
-  const server = await listen(app, ctx.config, createTlsServer ?? createPlainServer).catch(async (error) => {
-    await standbys?.close();
-    throw error;
-  });
+  const arrivals = new Arrivals((req) => addressKey(addressOf(req)));
+  const server = await listen({ app, arrivals }, ctx.config, createTlsServer ?? createPlainServer).catch(
+    async (error) => {
+      await standbys?.close();
+      throw error;
+    },
+  );
   limits.watch(server);
   answers.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
@@ -142,6 +145,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     close: async () => {
       await answers.finish(server, () => {
         const ended = graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
+        arrivals.open();
         ctx.events.endReaders();
         return ended;
       });
@@ -237,14 +241,15 @@ function hasBody({ headers }: IncomingMessage): boolean {
 const CONTINUE = /^\s*100-continue\s*$/i;
 
 async function listen(
-  app: Express,
-  { port, host, publicUrl, limits }: Context['config'],
+  { app, arrivals }: { app: Express; arrivals: Arrivals },
+  { port, host, publicUrl, limits, access }: Context['config'],
   create: (listener: RequestListener) => Server,
 ): Promise<Server> {
   const prefix = prefixOf(publicUrl);
-  const arrivals = new Arrivals();
+  const noteAddress = createAddressNote(access.proxyAddresses);
   return await new Promise((resolve, reject) => {
     const answer = answerInTurn((req, res) => {
+      noteAddress(req);
       toOriginForm(req);
       dropPrefix(req, prefix);
       awaitBody(server, req, res);

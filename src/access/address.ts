@@ -4,7 +4,6 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
-import type { RequestHandler } from 'express';
 import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
 
 interface Origin {
@@ -22,13 +21,10 @@ function originOf(req: IncomingMessage): Origin {
   return origin;
 }
 
-/** Before everything that asks `addressOf`. */
-export function createAddressHandler(proxies: AddressRanges): RequestHandler {
+/** @returns what notes where a request comes from, before everything that asks `addressOf` */
+export function createAddressNote(proxies: AddressRanges): (req: IncomingMessage) => void {
   const isProxy = createRangeTest(proxies);
-  return (req, _res, next) => {
-    origins.set(req, findOrigin(req, isProxy));
-    next();
-  };
+  return (req) => void origins.set(req, findOrigin(req, isProxy));
 }
 
 /**

@@ -1,14 +1,14 @@
 /** Where a request comes from, by the chain that proxies write down. */
 import type { IncomingMessage } from 'node:http';
 import { expect, test } from 'vitest';
-import { addressOf, createAddressHandler, isProxied } from '../../src/access/address.js';
+import { addressOf, createAddressNote, isProxied } from '../../src/access/address.js';
 import { isLoopback, parseRanges } from '../../src/address-ranges.js';
 
 /** What is found of a request from `peer`, with what the proxies before it have written. */
 function find(peer: string, forwarded: string | undefined, proxies = ['127.0.0.1', '10.0.0.0/8', '2001:db8::/32']) {
   const headers = forwarded === undefined ? {} : { 'x-forwarded-for': forwarded };
   const req = { socket: { remoteAddress: peer }, headers } as unknown as IncomingMessage;
-  createAddressHandler(proxies)(req as never, {} as never, () => {});
+  createAddressNote(proxies)(req as never);
   return [addressOf(req), isProxied(req)];
 }
 

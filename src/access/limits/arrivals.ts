@@ -4,15 +4,22 @@
  * others wait as they are: their requests are read and looked at no further.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { addressKey } from '../address-key.js';
 
 /** So many are on their way in, and so many come in before whatever else has come is looked at. */
 const AT_ONCE = 16;
 /** One that takes longer, as the database may, keeps others waiting no more. */
 const PLACE_MS = 250;
+/** One whose body is still to come, as it may be for minutes, does even less. */
+const BODY_MS = 20;
 
-/** Waiting, with what begins it. */
-type Line = Map<ServerResponse, () => void>;
+/** Who comes, and what begins it. */
+interface Arrival {
+  req: IncomingMessage;
+  res: ServerResponse;
+  begin(): void;
+}
+
+type Line = Set<Arrival>;
 
 const places = new WeakMap<ServerResponse, () => void>();
 
@@ -24,37 +31,53 @@ export function letNextIn(res: ServerResponse): void {
 export class Arrivals {
   /** By address; the first is the next in turn. */
   private readonly lines = new Map<string, Line>();
+  private readonly keyOf: (req: IncomingMessage) => string;
   private inside = 0;
   /** Those inside whose places are free from the next turn on. */
   private left = 0;
   private isDue = false;
+  private isOpen = false;
+
+  /** @param keyOf names the address that a request comes from */
+  constructor(keyOf: (req: IncomingMessage) => string) {
+    this.keyOf = keyOf;
+  }
+
+  /** Lets in all who wait, and whoever comes, at once: they are to be told that the gateway stops. */
+  open(): void {
+    this.isOpen = true;
+    for (const line of this.lines.values()) for (const { begin } of line) begin();
+    this.lines.clear();
+  }
 
   /** Begins what asks for no stream at once, and the others in turn. */
   enter(req: IncomingMessage, res: ServerResponse, begin: () => void): void {
-    if (!/\btext\/event-stream\b/i.test(req.headers.accept ?? '')) begin();
-    else if (this.inside < AT_ONCE && this.lines.size === 0) this.admit(res, begin);
-    else this.waitInLine(req, res, begin);
+    if (this.isOpen || !/\btext\/event-stream\b/i.test(req.headers.accept ?? '')) begin();
+    else if (this.inside < AT_ONCE && this.lines.size === 0) this.admit({ req, res, begin });
+    else this.waitInLine({ req, res, begin });
   }
 
-  private waitInLine(req: IncomingMessage, res: ServerResponse, begin: () => void): void {
-    const key = addressKey(req.socket.remoteAddress);
-    const line: Line = this.lines.get(key) ?? new Map();
+  private waitInLine(arrival: Arrival): void {
+    const key = this.keyOf(arrival.req);
+    const line: Line = this.lines.get(key) ?? new Set();
     this.lines.set(key, line);
-    line.set(res, begin);
-    res.once('close', () => {
-      if (line.delete(res) && line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
+    line.add(arrival);
+    arrival.res.once('close', () => {
+      if (line.delete(arrival) && line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
     });
   }
 
-  private admit(res: ServerResponse, begin: () => void): void {
+  private admit({ req, res, begin }: Arrival): void {
     this.inside++;
-    const late = setTimeout(() => leave(), PLACE_MS).unref();
     const leave = () => {
       if (!places.delete(res)) return;
       clearTimeout(late);
+      clearTimeout(bodyLate);
       this.left++;
       this.callNext();
     };
+    const late = setTimeout(leave, PLACE_MS).unref();
+    const bodyLate = setTimeout(() => req.complete || leave(), BODY_MS).unref();
     places.set(res, leave);
     res.once('close', leave);
     begin();
@@ -77,10 +100,9 @@ export class Arrivals {
       this.lines.delete(key);
       const [next] = line;
       if (!next) continue;
-      const [res, begin] = next;
-      line.delete(res);
+      line.delete(next);
       if (line.size > 0) this.lines.set(key, line); // behind all others
-      this.admit(res, begin);
+      this.admit(next);
       return;
     }
   }
