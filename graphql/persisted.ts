@@ -51,9 +51,9 @@ export function openDocuments({
       const known = id === undefined ? undefined : trusted.get(id.name);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
         if (typeof given.query !== 'string') return undefined; // whoever reads it says so
+        if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         if (id?.isAutomatic && known === undefined) kept.keep(id.name, given.query);
-        if (mayAll(caller) || texts.has(given.query)) return given.query;
-        throw untrusted();
+        return given.query;
       }
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
@@ -133,5 +133,15 @@ function readTrusted(file: string): Map<string, string> {
   if (documents.length === 0 || documents.length < entries.length) {
     throw new Error(`TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`);
   }
-  return new Map(documents.map(([id, text]) => [withoutAlgorithm(id), text]));
+  const byName = new Map<string, string>();
+  for (const [id, text] of documents) {
+    const name = withoutAlgorithm(id);
+    if ((byName.get(name) ?? text) !== text) {
+      throw new Error(
+        `TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
+      );
+    }
+    byName.set(name, text);
+  }
+  return byName;
 }

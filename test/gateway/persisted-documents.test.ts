@@ -34,6 +34,11 @@ afterAll(async () => {
 const named = (hash: string, version = 1) => ({ extensions: { persistedQuery: { version, sha256Hash: hash } } });
 const post = (app: TestApp, body: object, headers: Record<string, string> = {}, at = '/graphql') =>
   send(app, at, { headers: { 'Content-Type': 'application/json', ...headers }, body });
+const callerWith = (role: 'user' | 'operator') => ({
+  ...strict.ctx.caller,
+  way: 'token' as const,
+  roles: new Set([role]),
+});
 const codeOf = ({ body }: { body: unknown }) =>
   (body as { errors?: { extensions?: { code?: string } }[] }).errors?.[0]?.extensions?.code;
 
@@ -115,10 +120,18 @@ test('operators who show who they are may send what they like, which nobody else
   expect(codeOf(user)).toBe('UNTRUSTED_DOCUMENT');
 });
 
+test('what is refused as untrusted is not kept either', () => {
+  const documents = openDocuments({ trustedDocuments: file, trustedOnly: true });
+  const [query, user, operator] = ['query Refused { __typename }', callerWith('user'), callerWith('operator')];
+  expect(() => documents.find({ query, ...named(hashOf(query)) }, user)).toThrow(/TRUSTED_ONLY/);
+  expect(() => documents.find(named(hashOf(query)), operator)).toThrow('PersistedQueryNotFound');
+});
+
 test.each([
   ['[]', /must be a JSON object/],
   ['{"a": 1}', /must be a JSON object/],
   ['{', /cannot be read/],
+  ['{"Aa": "{ __typename }", "sha256:aA": "{ other: __typename }"}', /two documents for the id "aa"/],
 ])('a file of trusted documents that is %s stops the start', (text, says) => {
   const bad = path.join(path.dirname(file), 'bad.json');
   writeFileSync(bad, text);
