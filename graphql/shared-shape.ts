@@ -63,6 +63,8 @@ export function standingOf(
 ): Standing | undefined {
   if (placeVariable === undefined) return checked({ place: lastEventId ?? '', variables });
   const { [placeVariable]: after, ...others } = variables;
+  // in any other form it is for the operation itself to refuse
+  if (typeof after === 'object' && after !== null) return undefined;
   return checked({ place: lastEventId ?? String(after ?? ''), variables: others });
 }
 

@@ -12,6 +12,7 @@ import { addQuota } from '../support/factories.js';
 import type { Gateway } from '../support/http.js';
 import { recordStatements } from '../support/statements.js';
 import {
+  drain,
   PROGRESS,
   type Progress,
   postOperation,
@@ -92,6 +93,15 @@ test('who comes back is told all that it has missed, in order, while others go o
   for (const each of [first, ...returning]) expect(await counts(each, 31)).toEqual(expected);
   await waitForReaders(app, 1);
   await closeAll([first, ...returning]);
+});
+
+test('a place that is none is refused also where others watch already', async () => {
+  const first = watch(app);
+  const [start] = await take(first, 1);
+  const after = [start?.requestProgress.eventId]; // a list, of the one
+  const [refused] = await drain(postOperation<Progress>(app, { query: PROGRESS, variables: { id, after } }));
+  expect(refused?.errors?.[0]?.message).toMatch(/"\$after"/);
+  await closeAll([first]);
 });
 
 test('callers of different rights never share, those of the same do, and who may not see a request is told so while others watch it', async () => {
