@@ -29,6 +29,9 @@ export const BEHIND = 'it is behind';
 /** A standby that is silent for so long is lost, and what is read there is read at the primary. */
 const LOST_MS = 5000;
 
+/** For its answer it is waited so long at least, also where nobody waits for what it has not replayed. */
+const ANSWER_MS = 100;
+
 /** Between questions to one that is not there yet. */
 const FIRST_STEP_MS = 1;
 const LONGEST_STEP_MS = 20;
@@ -62,13 +65,14 @@ export class Standby {
    */
   async catchUp(primary: Promise<PrimaryPosition>, waitMs: number): Promise<boolean> {
     const late = new AbortController();
-    const overdue = sleep(waitMs, 'late' as const, { signal: late.signal, ref: false });
+    const until = performance.now() + waitMs;
+    const overdue = sleep(Math.max(waitMs, ANSWER_MS), 'late' as const, { signal: late.signal, ref: false });
     overdue.catch(() => {}); // it is not waited for any more
     try {
       // both are asked at once: most often it has what it is asked for already
       const first = this.readPosition();
       first.catch(() => {}); // where the primary says nothing, this does not matter
-      return await this.follow(await primary, first, overdue);
+      return await this.follow(await primary, first, { until, overdue });
     } finally {
       late.abort();
     }
@@ -77,7 +81,7 @@ export class Standby {
   private async follow(
     primary: PrimaryPosition,
     first: Promise<StandbyPosition>,
-    overdue: Promise<'late'>,
+    { until, overdue }: { until: number; overdue: Promise<'late'> },
   ): Promise<boolean> {
     try {
       let asked = first;
@@ -88,7 +92,8 @@ export class Standby {
         this.behindBytes = primary.written > position.replayed ? primary.written - position.replayed : 0n;
         if (mismatch !== undefined) return this.passOver(mismatch);
         if (this.behindBytes === 0n) return this.take();
-        if ((await Promise.race([sleep(stepMs), overdue])) === 'late') return this.passOver(BEHIND);
+        if (performance.now() + stepMs > until) return this.passOver(BEHIND);
+        await sleep(stepMs);
         asked = this.readPosition();
         asked.catch(() => {}); // it may be too late
       }

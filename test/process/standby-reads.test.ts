@@ -28,7 +28,7 @@ beforeAll(async () => {
   await pair.askPrimary(`INSERT INTO tape_file (path, size, stage)
     SELECT '/long/' || repeat('x', 600) || n, n, 'ONTAPE' FROM generate_series(1, 20000) n`);
   server = await startServer('serve', { env });
-  other = await startServer('serve', { env });
+  other = await startServer('serve', { env: { ...env, READ_WAIT_MS: '0' } }); // it asks, and does not wait
   await untilUsed();
 }, 120_000);
 
