@@ -163,7 +163,12 @@ export class KeptBody {
       res.removeHeader('Content-Encoding');
       return void res.status(304).end();
     }
-    sendPlain(res, encoding === undefined ? this.bytes : await this.encode(encoding));
+    if (encoding === undefined) return sendPlain(res, this.bytes);
+    const bytes = await this.encode(encoding).catch((error) => {
+      for (const header of ['Content-Encoding', 'ETag', 'Cache-Control']) res.removeHeader(header); // what is told instead is none of it
+      throw error;
+    });
+    sendPlain(res, bytes);
   }
 
   private encode(encoding: Encoding): Promise<Buffer> {

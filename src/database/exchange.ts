@@ -59,6 +59,8 @@ export class Exchange implements pg.Submittable {
   private leave = () => {};
   private refused: number | undefined;
   private unsent: { error: unknown } | undefined;
+  /** The driver's, which has set a bound to the answer (`query_timeout`). */
+  callback: (() => void) | undefined;
 
   constructor(statements: readonly Sql[], types: pg.CustomTypesConfig, settle: Settle) {
     this.statements = statements;
@@ -135,12 +137,14 @@ export class Exchange implements pg.Submittable {
 
   handleReadyForQuery(): void {
     this.leave();
+    this.callback?.();
     if (this.unsent) this.settle.reject(this.unsent.error);
     else this.settle.resolve(this.rows);
   }
 
   handleError(error: unknown): void {
     this.leave();
+    this.callback?.();
     if (error instanceof pg.DatabaseError && !BROKEN_CODES.test(codeOf(error) ?? '')) this.refused = this.rows.length;
     if (isUseless(error)) this.preparations?.lose();
     this.settle.reject(error);

@@ -133,8 +133,9 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
   };
   try {
     const result = await work(tx);
-    for (const [n, task] of [...last.values()].entries()) {
-      if (n > 0) await talk.flush(); // what it does comes after all that was done before it
+    let done = 0;
+    for (const task of last.values()) {
+      if (done++ > 0) await talk.flush(); // what it does comes after all that was done before it
       await task();
     }
     await talk.commit();

@@ -23,8 +23,8 @@ export interface Place {
 
 /** More than are on their way at a time: what ends a server may do so after its answer. */
 const RECENT = 40;
-/** A connection that breaks is the first that is seen of a server that ends. */
-const DYING_MS = 3000;
+/** A connection that breaks is the first that is seen of a server that ends, which still writes why. */
+const DYING_MS = 15_000;
 
 export class Session {
   readonly known: Known;

@@ -48,6 +48,17 @@ test('what is sent is run in its order, with what comes next, and what follows s
   await app.ctx.db.pool.query('TRUNCATE tried');
 });
 
+test('what is to come before the commit may have more come after it', async () => {
+  await transaction(app.ctx.db.pool, 'test', async (tx) => {
+    tx.beforeCommit('first', async () => {
+      tx.send(insert(1));
+      tx.beforeCommit('second', async () => tx.send(sql`INSERT INTO tried SELECT n + 1 FROM tried`));
+    });
+  });
+  expect(await readTried()).toEqual([1, 2]);
+  await app.ctx.db.pool.query('TRUNCATE tried');
+});
+
 test('of what is sent with the commit all is done or nothing, and the error is that of the statement', async () => {
   for (const last of ['with a question', 'with the commit']) {
     const failing = transaction(app.ctx.db.pool, 'test', async (tx) => {

@@ -38,7 +38,10 @@ test.each([
   [',,;q=1, ,gzip', 'gzip'],
   ['gzip gzip', undefined],
   ['__proto__, constructor', undefined],
-  [`${'a,'.repeat(5000)}gzip`, 'gzip'],
 ])('%j is answered with %j', (header, encoding) => {
   expect(chooseEncoding(header)).toBe(encoding);
+});
+
+test('a header of thousands of encodings is read as well', () => {
+  expect(chooseEncoding(`${'a,'.repeat(5000)}gzip`)).toBe('gzip');
 });
