@@ -9,7 +9,7 @@ import { codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
 import { checkWanted, type LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
-import { closeTexts, PARALLEL, queryWithin, readTexts, type TextPage } from './wire.js';
+import { closeTexts, PARALLEL, queryWithin, readTexts, SERIAL, type TextPage } from './wire.js';
 
 /** What is read whole before its reader sees any of it; what is more is read by as many rows at a time. */
 export const PAGE = 2000;
@@ -130,18 +130,19 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * What a statement finds within a second; undefined where it takes longer.
- * @param isScan it looks at each row of a large table, so that soon is sooner: what has been looked at in vain is looked at again
+ * @param by `scan` looks at each row of a large table, so that soon is sooner: what has been looked at in vain is looked at again; what an
+ *   `index` finds is looked at by one core
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
   statement: Sql,
-  isScan = false,
+  by?: 'scan' | 'index',
 ): Promise<Row[] | undefined> {
   const { leave } = await db.looks.enter(share, reader);
   try {
-    return await (isScan
+    return await (by === 'scan'
       ? queryWithin<Row>(db.pool, statement, SCAN_MS, PARALLEL)
-      : queryWithin<Row>(db.pool, statement, SHORT_MS));
+      : queryWithin<Row>(db.pool, statement, SHORT_MS, by === 'index' ? SERIAL : {}));
   } catch (error) {
     if (isLate(error)) return undefined;
     throw error;

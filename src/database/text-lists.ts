@@ -2,8 +2,9 @@
  * Lists of which the database makes the text, from one snapshot: no row becomes an object of this process, and memory holds two
  * pages however long the list is. A list that is short is one statement, with its count.
  */
+import { prepared } from './prepared.js';
 import { type Asker, askSoon, atPace, PAGE, type Paced, withSnapshot } from './snapshot.js';
-import { type Sql, sql } from './sql.js';
+import { empty, raw, type Sql, sql } from './sql.js';
 import { PARALLEL, setLocally, type TextPage } from './wire.js';
 
 export interface TextList {
@@ -15,8 +16,12 @@ export interface TextList {
   item: Sql;
   /** An expression. */
   order: Sql;
+  /** The same rows where nothing keeps any from whoever asks, and else none: found sooner, since nobody looks at each. */
+  free?: { rows: Sql; isFree: Sql };
   /** Where few rows are found, each of the table was looked at. */
   isScan?: boolean;
+  /** One plan is good for all that is looked for so. */
+  isPlannedOnce?: boolean;
 }
 
 /** Texts of rows in UTF-8, many at a time, whole ones, with commas between them. */
@@ -32,14 +37,13 @@ export async function readTextList<T>(
   consume: (count: bigint, pages: TextPages) => Promise<T>,
 ): Promise<T> {
   const { db, share, reader } = asker;
-  const short = shortOf(list);
-  const soon = await askSoon<Short>(asker, short, list.isScan);
+  const soon = await askShort(asker, list);
   if (soon && isShort(soon)) return await consume(...pageOf(soon));
   const place = await db.longReads.enter(share, reader);
   try {
     return await withSnapshot(db.streamPool, async ({ query, texts }) => {
       if (list.isScan) await query(setLocally(PARALLEL));
-      const late = soon ?? (await query<Short>(short));
+      const late = soon ?? (await query<Short>(shortOf(list)));
       if (isShort(late)) return await consume(...pageOf(late));
       const [row] = await query<{ count: bigint }>(sql`SELECT count(*) FROM ${list.rows}`);
       return await consume(row?.count ?? 0n, atPace(joinTexts(texts(longOf(list))), place));
@@ -55,13 +59,29 @@ interface Short {
   text: string | null;
 }
 
+async function askShort(asker: Asker, list: TextList): Promise<Short[] | undefined> {
+  const { free, isScan, isPlannedOnce } = list;
+  const ask = <Row extends Short>(statement: Sql) =>
+    askSoon<Row>(asker, isPlannedOnce ? prepared(statement) : statement, isScan ? 'scan' : 'index');
+  if (free) {
+    const soon = await ask<Short & { isFree: boolean }>(
+      shortOf({ ...list, ...free }, sql`, ${free.isFree} AS "isFree"`),
+    );
+    if (!soon?.some(({ isFree }) => !isFree)) return soon;
+  }
+  return await ask(shortOf(list));
+}
+
+const MOST = raw(String(PAGE));
+const ONE_MORE = raw(String(PAGE + 1));
+
 /**
  * The rows before their order, so that no index is walked for it: where few match, that would go on for long. It is the number of
  * rows that ends the search.
  */
-function shortOf({ rows, columns, item, order }: TextList): Sql {
-  return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${PAGE} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text
-    FROM (SELECT ${columns} FROM ${rows} LIMIT ${PAGE + 1}) f`;
+function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
+  return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}
+    FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
 /** The order before the texts: they are longer than what they are made of, and are not to be sorted. */

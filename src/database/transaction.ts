@@ -7,10 +7,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, UnavailableError, UnconfirmedError } from '../errors.js';
-import { Exchange } from './exchange.js';
-import { exactTypes, toUnavailable } from './line.js';
 import { isUseless, prepared } from './prepared.js';
 import { raw, type Sql, sql } from './sql.js';
+import { sendTogether } from './wire.js';
 
 export interface Transaction {
   /** The rows of one statement. */
@@ -173,7 +172,7 @@ class Talk {
     const rows =
       statements.length === 1
         ? (await this.client.query<Row>(statement)).rows
-        : ((await this.exchange(statements)).at(-1) as Row[]);
+        : ((await sendTogether(this.client, statements)).at(-1) as Row[]);
     await this.tell(done);
     return rows;
   }
@@ -183,7 +182,7 @@ class Talk {
     this.waiting = [];
     if (isAsked()) for (const statement of done) await this.query(statement);
     else if (done.length > 0) {
-      await this.exchange([...this.opening(), ...done]);
+      await sendTogether(this.client, [...this.opening(), ...done]);
       await this.tell(done);
     }
   }
@@ -196,7 +195,7 @@ class Talk {
     const statements = this.take(COMMIT);
     let refusedAt: number | undefined;
     try {
-      await this.exchange(statements, (at) => {
+      await sendTogether(this.client, statements, (at) => {
         refusedAt = at;
       });
     } catch (error) {
@@ -229,25 +228,5 @@ class Talk {
     for (const statement of done) {
       for (const observer of observers) await observer.onStatement(this.run, statement, ask);
     }
-  }
-
-  /** @param onRefused is told which of them the server has refused */
-  private async exchange(
-    statements: readonly Sql[],
-    onRefused: (at: number | undefined) => void = () => {},
-  ): Promise<object[][]> {
-    return await new Promise<object[][]>((resolve, reject) => {
-      const exchange: Exchange = new Exchange(statements, exactTypes, {
-        resolve,
-        reject: (error) => {
-          onRefused(exchange.refusedAt);
-          reject(toUnavailable(error));
-        },
-      });
-      this.client.query(exchange);
-    }).catch((error) => {
-      if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as the driver says it
-      throw error;
-    });
   }
 }

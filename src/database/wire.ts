@@ -4,7 +4,9 @@
  */
 import type { Socket } from 'node:net';
 import pg from 'pg';
-import { toUnavailable } from './line.js';
+import { Exchange } from './exchange.js';
+import { exactTypes, toUnavailable } from './line.js';
+import { isPrepared, isUseless, prepared } from './prepared.js';
 import { RowTap } from './row-tap.js';
 import { join, raw, type Sql, sql } from './sql.js';
 
@@ -20,17 +22,6 @@ interface Wire {
 /** As the driver sends what is given to a statement. */
 const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): unknown } }).utils;
 
-/** How a query of the driver's is told what comes; its types do not say it. */
-interface QueryParts {
-  callback: (error: Error | null, result: pg.QueryResult) => void;
-  submit(connection: Wire): Error | null;
-  handleRowDescription(message: unknown): void;
-  handleDataRow(message: unknown): void;
-  handleCommandComplete(message: unknown, connection: Wire): void;
-}
-
-const DriverQuery = pg.Query as unknown as new (config: object) => QueryParts;
-
 /** What holds for a statement, by the names of PostgreSQL's settings. */
 export type Settings = Readonly<Record<string, string>>;
 
@@ -40,53 +31,48 @@ export type Settings = Readonly<Record<string, string>>;
  */
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
+/**
+ * That what an index finds is looked at by one core: of how many rows there will be the planner knows little, and to begin other processes takes a
+ * hundred times as long as to look at ten.
+ */
+export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
+
+/** What is prepared is planned for all values at once, whatever the planner thinks of these. */
+const PLANNED_ONCE: Settings = { plan_cache_mode: 'force_generic_plan' };
+
 /** Sets them until the transaction ends. */
 export function setLocally(settings: Settings): Sql {
   return sql`SELECT ${join(Object.entries(settings).map(([name, value]) => sql`set_config(${name}, ${value}, true)`))}`;
 }
 
 /**
- * Without a BEGIN, all up to the sync is one transaction: the bound is set in it, holds for the statement, and ends with it. It is
- * sent along, where a transaction of four statements would take four round trips.
+ * Several statements in one round trip (exchange.ts).
+ * @param onRefused is told which of them the server has refused
+ * @returns the rows of each
  */
-class BoundedQuery extends DriverQuery {
-  private readonly bounds: Sql;
-  private isBounded = false;
-
-  constructor({ text, values }: Sql, bounds: Settings) {
-    super({ text, values, queryMode: 'extended' });
-    this.bounds = setLocally(bounds);
-  }
-
-  override submit(connection: Wire): Error | null {
-    connection.stream.cork();
-    try {
-      connection.parse({ text: this.bounds.text });
-      connection.bind({ values: this.bounds.values });
-      connection.execute({});
-      return super.submit(connection);
-    } finally {
-      connection.stream.uncork();
-    }
-  }
-
-  /** Nobody asks what the first statement's rows are, so that the first description is of the second one. */
-  override handleRowDescription(message: unknown): void {
-    this.isBounded = true;
-    super.handleRowDescription(message);
-  }
-
-  override handleDataRow(message: unknown): void {
-    if (this.isBounded) super.handleDataRow(message);
-  }
-
-  override handleCommandComplete(message: unknown, connection: Wire): void {
-    if (this.isBounded) super.handleCommandComplete(message, connection);
-  }
+export async function sendTogether(
+  client: pg.ClientBase,
+  statements: readonly Sql[],
+  onRefused: (at: number | undefined) => void = () => {},
+): Promise<object[][]> {
+  return await new Promise<object[][]>((resolve, reject) => {
+    const exchange: Exchange = new Exchange(statements, exactTypes, {
+      resolve,
+      reject: (error) => {
+        onRefused(exchange.refusedAt);
+        reject(toUnavailable(error));
+      },
+    });
+    client.query(exchange);
+  }).catch((error) => {
+    if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as the driver says it
+    throw error;
+  });
 }
 
 /**
- * The rows of one statement, which may take so long and no longer: one round trip.
+ * The rows of one statement, which may take so long and no longer: one round trip. Without a BEGIN, all up to the sync is one transaction: the
+ * bound is set in it, holds for the statement, and ends with it. It is sent along, where a transaction of four statements would take four round trips.
  * @throws UnavailableError whose cause has the code 57014 when it takes longer
  */
 export async function queryWithin<Row extends object>(
@@ -95,17 +81,24 @@ export async function queryWithin<Row extends object>(
   timeoutMs: number,
   settings: Settings = {},
 ): Promise<Row[]> {
+  const planned = isPrepared(statement) ? PLANNED_ONCE : {};
+  const bounds = prepared(setLocally({ statement_timeout: String(timeoutMs), ...planned, ...settings }));
   const client = await pool.connect();
   try {
-    const query = new BoundedQuery(statement, { statement_timeout: String(timeoutMs), ...settings });
-    const { rows } = await new Promise<pg.QueryResult<Row>>((resolve, reject) => {
-      // the driver's types know of no query with a callback of its own
-      const ask = client.query.bind(client) as unknown as (query: QueryParts, callback: QueryParts['callback']) => void;
-      ask(query, (error, result) => (error ? reject(error) : resolve(result)));
-    });
-    return rows;
+    return (await sendUntilUseful(client, [bounds, statement])).at(-1) as Row[];
   } finally {
     client.release(); // the pool sees by itself whether the connection has broken
+  }
+}
+
+/** Where what was prepared is good no longer, nothing was done, and it is prepared anew. */
+async function sendUntilUseful(client: pg.ClientBase, statements: readonly Sql[]): Promise<object[][]> {
+  for (;;) {
+    try {
+      return await sendTogether(client, statements);
+    } catch (error) {
+      if (!isUseless(error)) throw error;
+    }
   }
 }
 

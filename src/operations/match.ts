@@ -1,6 +1,6 @@
 /** `match` and `pattern` are plain, case-sensitive substrings: no character of them is a wildcard. */
 import { type Sql, sql } from '../database/sql.js';
-import { choosePatternLookup, type Word } from './pattern-lookup.js';
+import { choosePatternLookup, isRare, type Word } from './pattern-lookup.js';
 
 /**
  * A condition on the file `f`: its path holds `text`. Whoever looks for a pattern among files does so by this one, since how it is
@@ -17,6 +17,12 @@ export function holdsText(text: string): Sql {
 /** Is each path looked at for this text? */
 export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
+}
+
+/** Is it looked up by a word that is rare in any catalogue? One plan is good for all of these. */
+export function isByRareWord(text: string): boolean {
+  const lookup = choosePatternLookup(text);
+  return lookup.by === 'words' && lookup.words.some(isRare);
 }
 
 /** Takes the meaning from what LIKE would read as a wildcard. */

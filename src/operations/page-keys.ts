@@ -66,20 +66,21 @@ export async function readPageRows<Id, Row>(
 
 /**
  * The rows of a page, in order of the key, of which only what was chosen is read: one statement.
- * @param list.isWalk no row is left out of it, so that a page is found at once wherever it is
+ * @param list.walk the same rows where none is left out, so that a page is found at once wherever it is, and else none; `rows` themselves where
+ *   none ever is; undefined where some are
  */
 export async function readChosenPage(
   ctx: Context,
-  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { isWalk: boolean },
+  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { walk: Sql | undefined },
   { from, isBackward, limit }: KeyPage<unknown>,
   { source, choice }: { source: Source; choice: Choice },
 ): Promise<ChosenRow[]> {
   const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
-  const statement = sql`SELECT ${chooseColumns(source, choice)} FROM ${list.rows} ${after}
+  const pageOf = (all: Sql) => sql`SELECT ${chooseColumns(source, choice)} FROM ${all} ${after}
     ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} ${pageLimit(limit)}`;
-  const rows = list.isWalk
-    ? (await ctx.db.pool.query<object>(preparedChoice(statement))).rows
-    : await askAtLength<object>(ctx, statement, list.reader);
+  const walked = list.walk && (await ctx.db.pool.query<object>(preparedChoice(pageOf(list.walk)))).rows;
+  const isFound = walked && (walked.length > 0 || list.walk === list.rows);
+  const rows = isFound ? walked : await askAtLength<object>(ctx, pageOf(list.rows), list.reader);
   const chosen = rows.map((row) => toChosenRow(row, choice));
   return isBackward ? chosen.reverse() : chosen;
 }

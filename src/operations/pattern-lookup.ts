@@ -53,6 +53,13 @@ function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }
 
+/** A date, or a number that is as long, which no archive has in more than some of its paths. */
+const RARE = 30;
+
+export function isRare({ text }: Word): boolean {
+  return rarityOf(text) >= RARE;
+}
+
 function shorten(word: Word): Word {
   const characters = [...word.text];
   return characters.length > MAX_WORD ? { text: characters.slice(0, MAX_WORD).join(''), isPrefix: true } : word;

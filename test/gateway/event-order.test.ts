@@ -138,10 +138,11 @@ test('a change that the present state holds, and that had no number then, is not
   const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
   const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
     const ask = () => query.apply(this, args);
-    if (!(args[0] as { text?: string }).text?.includes('unnumbered')) return ask();
+    const [question] = args as [{ text?: string; handleReadyForQuery(): void }];
+    if (!question.text?.includes('unnumbered')) return ask();
     spy.mockRestore();
-    const tell = args[1] as (...given: unknown[]) => void;
-    args[1] = (...given: unknown[]) => void numbering.query('COMMIT').then(() => tell(...given));
+    const tell = question.handleReadyForQuery.bind(question);
+    question.handleReadyForQuery = () => void numbering.query('COMMIT').then(tell);
     void writeUnseen().then(ask);
     return undefined;
   } as never);

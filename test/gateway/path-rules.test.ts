@@ -46,6 +46,7 @@ async function close(action: PathAction): Promise<void> {
 
 const OPEN = ['/closed/open/1', '/closedly/1', '/open/1'];
 const ALL = ['/closed/1', ...OPEN];
+const HIDDEN = ['/closedly/1', '/open/1'];
 
 async function listed(caller: string): Promise<string[]> {
   const { tapeFiles } = await askData<{ tapeFiles: { totalCount: number; edges: { node: { path: string } }[] } }>(
@@ -68,6 +69,17 @@ test('without rules everybody sees everything', async () => {
   for (const caller of ['alice', 'bob', 'viewer', 'nobody']) {
     expect(await listed(caller)).toEqual(ALL);
     expect(await listedByRest(caller)).toEqual(ALL);
+  }
+});
+
+test('a rule holds from the moment in which it is set, also for what was asked a moment before, and until it is removed', async () => {
+  const rule = { prefix: '/closed', action: 'LIST', kind: 'USER', name: 'alice' } as const;
+  for (let round = 0; round < 3; round++) {
+    expect([await listed('bob'), await listedByRest('bob')]).toEqual([ALL, ALL]);
+    await setPathRule(app.ctx, rule);
+    expect([await listed('bob'), await listedByRest('bob')]).toEqual([HIDDEN, HIDDEN]);
+    expect([await listed('alice'), await listedByRest('alice')]).toEqual([ALL, ALL]);
+    await removePathRule(app.ctx, rule);
   }
 });
 

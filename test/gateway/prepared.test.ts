@@ -62,6 +62,22 @@ test('a connection that is made anew prepares anew', async () => {
   expect(await get(app, `/requests/${id}`)).toMatchObject({ status: 200, text: before.text });
 });
 
+test('a search by a date is prepared once for all dates, and again where somebody between takes it away', async () => {
+  const search = async (date: string) => (await get(app, `/files?match=/${date}`)).body;
+  await addFiles(app.ctx, [{ path: '/a/20200102T0304_1.nc' }, { path: '/a/20200102T0506_1.nc' }]);
+  for (const date of ['20200102T0304', '20200102T0506', '20200102T0607']) {
+    const count = date === '20200102T0607' ? 0 : 1;
+    expect(await search(date)).toMatchObject([{ count }]);
+    expect((await namesOf()).filter(({ statement }) => statement.includes('path_words'))).toHaveLength(1);
+  }
+  for (const command of ['DEALLOCATE ALL', 'DISCARD ALL']) {
+    await app.ctx.db.pool.query(command);
+    expect(await search('20200102T0304')).toMatchObject([{ count: 1 }]);
+  }
+  const { rows } = await app.ctx.db.pool.query('SHOW plan_cache_mode'); // what held for the search holds no longer
+  expect(rows).toEqual([{ plan_cache_mode: 'auto' }]);
+});
+
 const labelOf = () => prepared(sql`SELECT r.label FROM request r WHERE r.id = ${id}::int`);
 
 test('in a transaction it is run again as a whole, and what it did before counts once', async () => {

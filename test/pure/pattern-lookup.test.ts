@@ -1,6 +1,7 @@
 /** How patterns of each shape are looked for. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { isByRareWord } from '../../src/operations/match.js';
 import { choosePatternLookup } from '../../src/operations/pattern-lookup.js';
 
 /** Words as tsquery writes them. */
@@ -51,6 +52,19 @@ test.each([
   ['\\', 'scan'],
 ])('%j is looked for by %s', (pattern, how) => {
   expect(tell(pattern)).toBe(how);
+});
+
+test.each([
+  ['/20180823T05', true],
+  ['_20180823_', true],
+  ['S1A_IW_SLC__1SDV_20180823T05', true],
+  ['_0029629_', true],
+  ['/2018/08/23/', false],
+  ['/neodc/sentinel1a/data/IW/', false],
+  ['0029629', false], // by trigrams
+  ['%', false],
+])('%j has a word that is in few paths of any catalogue: %s', (pattern, isRareThere) => {
+  expect(isByRareWord(pattern)).toBe(isRareThere);
 });
 
 test('of a long word its beginning is looked for, whole characters of it', () => {

@@ -20,15 +20,21 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
 }
 
+/**
+ * No folder has a rule. What looks at no file costs a look-up nothing, while a condition on each takes as long to be planned as the look-up to be
+ * done: where most sites have no rules, who is in a hurry asks by this first, in the statement that reads the files.
+ */
+export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
+
 /** A condition on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
-  return sql`(NOT EXISTS (SELECT FROM path_rule) OR path_allowed(f.path, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
+  return sql`(${isUnruled} OR path_allowed(f.path, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
 /** The same for a request `r`, whoever asks: what joins it later, and what its mail tells. */
 export function isAllowedIn(action: PathAction): Sql {
-  return sql`(r.ruled_groups IS NULL OR NOT EXISTS (SELECT FROM path_rule)
+  return sql`(r.ruled_groups IS NULL OR ${isUnruled}
     OR path_allowed(f.path, ${action}, r.ruled_by, r.ruled_groups))`;
 }
 

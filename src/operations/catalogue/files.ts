@@ -4,12 +4,12 @@ import { allOf, type Sql, sql } from '../../database/sql.js';
 import { readTextList, type TextPages } from '../../database/text-lists.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
-import { isRuled, mayMissFiles, mayPath } from '../access/paths.js';
+import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
 import { type Choice, canChoose, fileColumns } from '../chosen-columns.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
-import { holdsText, isScan } from '../match.js';
+import { holdsText, isByRareWord, isScan } from '../match.js';
 import { countRows, estimateRows, type KeyPage, readChosenPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import type { Place } from './volumes.js';
@@ -45,7 +45,11 @@ type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
-  const rows = sql`tape_file f WHERE ${filterOf(input)} AND ${mayPath(ctx, 'LIST')}`;
+  const filter = filterOf(input);
+  const rows = sql`tape_file f WHERE ${filter} AND ${mayPath(ctx, 'LIST')}`;
+  const free = isRuled(ctx.caller)
+    ? { rows: sql`tape_file f WHERE ${filter} AND ${isUnruled}`, isFree: isUnruled }
+    : undefined;
   return {
     count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { rows, reader })),
     estimate: () =>
@@ -59,14 +63,16 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
       ),
     /** @param choice one that `canChooseOfFile` */
     chosen: (page: KeyPage<string>, choice: Choice) => {
-      const list = { rows, reader, key: sql`f.path`, isWalk: !input.match && !input.stages && !isRuled(ctx.caller) };
+      const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
+      const list = { rows, walk, reader, key: sql`f.path` };
       const what = { source: fileSource, choice };
       return atListServer(ctx, 'listFiles', (at) => readChosenPage(at, list, page, what));
     },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
-      const list = { rows, columns, item, order: sql`f.path`, isScan: looksAtAll(input) };
+      const ways = { isScan: looksAtAll(input), isPlannedOnce: Boolean(input.match && isByRareWord(input.match)) };
+      const list = { rows, ...(free && { free }), columns, item, order: sql`f.path`, ...ways };
       return atListServer(ctx, 'listFiles', (at, given) =>
         readTextList(at, list, (count, pages) => consume(count, given(pages))),
       );
