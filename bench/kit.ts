@@ -6,22 +6,31 @@ import { appendFile, mkdir } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
+import { startEngineProcesses } from '../src/commands/engine-processes.js';
 import { readConfig } from '../src/config.js';
 import type { Context } from '../src/context.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { openRuntime } from '../src/runtime.js';
 import { backendNames } from '../src/tape/index.js';
 
+/** Starts the engine as `start` and `work` do, with a process for each drive. @returns what ends it */
+type StartEngine = () => Promise<() => Promise<void>>;
+
 /** Runs `work` in an own folder (BENCH_DIR, else the system's temporary one) that is removed afterwards. */
-export async function withBench(work: (ctx: Context, dir: string) => Promise<void>, env = {}): Promise<void> {
+export async function withBench(
+  work: (ctx: Context, dir: string, startEngine: StartEngine) => Promise<void>,
+  env = {},
+): Promise<void> {
   const dir = mkdtempSync(path.join(process.env.BENCH_DIR ?? os.tmpdir(), 'tapegate-bench-'));
   chmodSync(dir, 0o755);
-  const config = readConfig({ DATA_DIR: path.join(dir, 'data'), LOG_LEVEL: 'warn', ...env }, backendNames);
-  const runtime = await openRuntime(config);
+  const wanted = { DATA_DIR: path.join(dir, 'data'), LOG_LEVEL: 'warn', ...env };
+  const runtime = await openRuntime(readConfig(wanted, backendNames));
   try {
     await runtime.ctx.events.open();
-    await work(runtime.ctx, dir);
+    await work(runtime.ctx, dir, async () => {
+      Object.assign(process.env, wanted); // its processes read theirs
+      return (await startEngineProcesses(runtime)).stop;
+    });
   } finally {
     await runtime.close();
     rmSync(dir, { recursive: true, force: true });
@@ -80,28 +89,4 @@ export async function seconds(work: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
   await work();
   return (performance.now() - start) / 1000;
-}
-
-/** Measures for how long at least one statement of this process was with the database. */
-export function watchDatabase(): () => { busySeconds: number; statements: number } {
-  let inFlight = 0;
-  let since = 0;
-  let busyMs = 0;
-  let statements = 0;
-  const native = pg.Client.prototype.query;
-  pg.Client.prototype.query = function query(this: pg.Client, ...args: unknown[]) {
-    const result = (native as (...a: unknown[]) => unknown).apply(this, args);
-    if (!(result instanceof Promise)) return result;
-    statements++;
-    if (inFlight++ === 0) since = performance.now();
-    const done = () => {
-      if (--inFlight === 0) busyMs += performance.now() - since;
-    };
-    result.then(done, done);
-    return result;
-  } as typeof native;
-  return () => {
-    pg.Client.prototype.query = native;
-    return { busySeconds: busyMs / 1000, statements };
-  };
 }

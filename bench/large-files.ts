@@ -1,6 +1,7 @@
 /**
- * Large files: COUNT files (8) of SIZE bytes (256 MB) by one request, from the directory back end to a restore disk, with
- * SHA-256, against `cp` of the same files followed by `sha256sum` of the copies. ROUNDS times (5) in turn, in one run.
+ * Large files: COUNT files (8) of SIZE bytes (256 MB) by one request, from the directory back end to a restore disk, with SHA-256, by
+ * an engine as `work` starts it, with a process for each drive. Beside it `cp` of the same files, followed by `sha256sum` of the
+ * copies. ROUNDS times (5) in turn, in one run.
  *
  * Tapegate syncs each file and its folder; the reference is measured as it is, and with one `sync -f` after `cp`, without which its
  * copies are not durable.
@@ -9,7 +10,6 @@
  */
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
-import { startEngine } from '../src/engine/runner.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createBackend } from '../src/tape/index.js';
 import { inTurns, tellFigure } from './figures.js';
@@ -20,7 +20,7 @@ const count = Number(process.env.COUNT ?? 8);
 const size = Number(process.env.SIZE ?? 256 * 1024 * 1024);
 const rounds = Number(process.env.ROUNDS ?? 5);
 
-await withBench(async (ctx, dir) => {
+await withBench(async (ctx, dir, startEngine) => {
   const source = path.join(dir, 'source');
   await writeFiles(source, count, size);
   const backend = createBackend('directory', { dataDir: ctx.config.dataDir });
@@ -29,7 +29,7 @@ await withBench(async (ctx, dir) => {
   await archiveTree(ctx, backend, { dir: source, prefix: '/bench', volumeSize, move: true }, { signal });
   await setQuota(ctx, { user: 'bench', size: 10n ** 15n });
   const library = { dir, bytes: count * size };
-  const engine = await startEngine(ctx, backend);
+  const stopEngine = await startEngine();
   const times = await inTurns(
     {
       tapegate: () => restoreAll(ctx, library),
@@ -38,7 +38,7 @@ await withBench(async (ctx, dir) => {
     },
     rounds,
   );
-  await engine.stop();
+  await stopEngine();
 
   for (const [name, { all }] of Object.entries(times)) {
     console.log(`${name.padEnd(8)} ${all.map((each) => each.toFixed(2)).join(', ')} s`);

@@ -1,24 +1,23 @@
 /**
- * Small files, end to end: one request for COUNT files (10,000) of SIZE bytes (4,096), from the directory back end to a
- * restore disk, with SHA-256, sync and the database, against `cp`, a sync and `sha256sum` of the same files. ROUNDS times (5) in
- * turn, in one run.
+ * Small files, end to end: one request for COUNT files (10,000) of SIZE bytes (4,096), from the directory back end to a restore disk,
+ * with SHA-256, sync and the database, by an engine as `work` starts it, with a process for each drive. Beside it `cp`, a sync and
+ * `sha256sum` of the same files. ROUNDS times (5) in turn, in one run.
  *
  *   npm run build && node dist/bench/small-files.js
  */
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
-import { startEngine } from '../src/engine/runner.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createBackend } from '../src/tape/index.js';
 import { inTurns, tellFigure } from './figures.js';
-import { seconds, watchDatabase, withBench, writeFiles } from './kit.js';
+import { seconds, withBench, writeFiles } from './kit.js';
 import { copyAll, restoreAll } from './restores.js';
 
 const count = Number(process.env.COUNT ?? 10_000);
 const size = Number(process.env.SIZE ?? 4096);
 const rounds = Number(process.env.ROUNDS ?? 5);
 
-await withBench(async (ctx, dir) => {
+await withBench(async (ctx, dir, startEngine) => {
   const source = path.join(dir, 'source');
   await writeFiles(source, count, size);
   const backend = createBackend('directory', { dataDir: ctx.config.dataDir });
@@ -31,16 +30,12 @@ await withBench(async (ctx, dir) => {
   );
   await setQuota(ctx, { user: 'bench', size: 10n ** 15n });
   const library = { dir, bytes: count * size };
-  const engine = await startEngine(ctx, backend);
-  const restore = async () => {
-    const stopWatch = watchDatabase();
-    const spent = await restoreAll(ctx, library);
-    const { statements } = stopWatch();
-    console.log(`restored in ${spent.toFixed(2)} s, and its copies removed, with ${statements} statements`);
-    return spent;
-  };
-  const times = await inTurns({ tapegate: restore, copied: () => copyAll(ctx, library, { isSynced: true }) }, rounds);
-  await engine.stop();
+  const stopEngine = await startEngine();
+  const times = await inTurns(
+    { tapegate: () => restoreAll(ctx, library), copied: () => copyAll(ctx, library, { isSynced: true }) },
+    rounds,
+  );
+  await stopEngine();
 
   tellFigure({
     work: `restore of ${count} files of ${size} bytes`,
