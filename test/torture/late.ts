@@ -21,9 +21,9 @@ export async function archiveLate(world: World, random: Random): Promise<void> {
   await archive(world, tree, (child) => void (isKilled && kill(child)));
 }
 
-/** Archives what is left, killed or not before. @returns what is still left */
-export async function archiveRest(world: World): Promise<number> {
-  for (const tree of world.lateTrees) if (!tree.isArchived) await archive(world, tree);
+/** Archives what is left, killed or not before, until the signal aborts. @returns what is still left */
+export async function archiveRest(world: World, signal?: AbortSignal): Promise<number> {
+  for (const tree of world.lateTrees) if (!tree.isArchived && !signal?.aborted) await archive(world, tree);
   return world.lateTrees.filter((tree) => !tree.isArchived).length;
 }
 

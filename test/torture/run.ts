@@ -6,6 +6,7 @@ import path from 'node:path';
 import { startDeadline } from '../../src/deadline.js';
 import { showTokens } from './callers.js';
 import { dumpFacts } from './dump.js';
+import { archiveRest } from './late.js';
 import { createRandom } from './random.js';
 import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
@@ -67,6 +68,8 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     left = '; calming down';
     await calmDown(world);
     left = '; the last trees are archived';
+    const archiving = startDeadline(options.settleMs, options.signal);
+    await archiveRest(world, archiving.signal).finally(archiving.end);
     const bound = startDeadline(options.settleMs, options.signal);
     const verdict = await settleAndCheck(world, bound.signal, (work) => {
       left = `; left to do: ${work}`;
