@@ -1,5 +1,7 @@
 /** What a client accepts, by RFC 9110 12.5.1: each media type may have a weight, and 0 means never. Pure. */
 
+import { remember } from '../src/remembered.js';
+
 interface Range {
   type: string;
   weight: number;
@@ -14,7 +16,15 @@ interface Range {
  * @returns undefined when none is acceptable
  */
 export function chooseType(accept: string | undefined, types: readonly string[]): string | undefined {
-  const ranges = readRanges(accept);
+  const choose = choosers.get(types) ?? remember((header) => chooseOf(readRanges(header), types));
+  choosers.set(types, choose);
+  return choose(accept ?? '');
+}
+
+/** By lists of types, most of which are constants. */
+const choosers = new WeakMap<readonly string[], (accept: string) => string | undefined>();
+
+function chooseOf(ranges: readonly Range[], types: readonly string[]): string | undefined {
   const ranked = types.flatMap((named, index) => {
     const range = rangeOf(ranges, named);
     return range && range.weight > 0 ? [{ ...range, named, index }] : [];
@@ -36,8 +46,8 @@ function rangeOf(ranges: readonly Range[], type: string): Range | undefined {
   return holding.sort((a, b) => b.precision - a.precision || a.place - b.place)[0];
 }
 
-function readRanges(accept: string | undefined): Range[] {
-  if (!accept?.trim()) return [{ type: '*/*', weight: 1, precision: 1, place: 0 }];
+function readRanges(accept = ''): Range[] {
+  if (accept.trim() === '') return [{ type: '*/*', weight: 1, precision: 1, place: 0 }];
   return accept.split(',').flatMap((text, place) => {
     const [type = '', ...parameters] = text.split(';').map((part) => part.trim().toLowerCase());
     const parameter = (name: string) => parameters.find((p) => p.startsWith(`${name}=`))?.slice(name.length + 1);

@@ -3,7 +3,16 @@
  * itself, and a subscription only when it has something to tell.
  */
 import { complexityFromQuery } from '@pothos/plugin-complexity';
-import { type ExecutionArgs, GraphQLError, getOperationAST, getVariableValues, Kind } from 'graphql';
+import {
+  type DocumentNode,
+  type ExecutionArgs,
+  GraphQLError,
+  getOperationAST,
+  getVariableValues,
+  Kind,
+  type OperationDefinitionNode,
+  visit,
+} from 'graphql';
 import type { Plugin } from 'graphql-yoga';
 import type { Context } from '../src/context.js';
 
@@ -41,11 +50,42 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-function findExcess({ schema, document, operationName, variableValues, contextValue }: ExecutionArgs, limits: Limits) {
-  const operation = getOperationAST(document, operationName);
+/** Operations that are within the limits whatever their variables are. */
+const within = new WeakMap<Limits, WeakSet<OperationDefinitionNode>>();
+
+/** What a field costs goes by the size of its page, if by any of its arguments. */
+const SIZES = new Set(['first', 'last']);
+
+/** Is the size of a page a variable anywhere in the document? */
+function hasOpenSizes(document: DocumentNode): boolean {
+  let isOpen = false;
+  visit(document, {
+    Argument: ({ name, value }) => {
+      if (SIZES.has(name.value) && value.kind === Kind.VARIABLE) isOpen = true;
+    },
+  });
+  return isOpen;
+}
+
+function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | undefined {
+  const operation = getOperationAST(args.document, args.operationName);
+  const known = within.get(limits) ?? new WeakSet();
+  within.set(limits, known);
+  if (!operation || known.has(operation)) return undefined;
+  const error = measure(operation, args, limits);
+  if (error === 'none' && !hasOpenSizes(args.document)) known.add(operation);
+  return error === 'none' ? undefined : error;
+}
+
+/** @returns undefined where nothing can be measured */
+function measure(
+  operation: OperationDefinitionNode,
+  { schema, document, variableValues, contextValue }: ExecutionArgs,
+  limits: Limits,
+): GraphQLError | 'none' | undefined {
   const given = variableValues ?? {};
   // what is wrong with the variables, whoever executes it says
-  if (!operation || getVariableValues(schema, operation.variableDefinitions ?? [], given).errors) return undefined;
+  if (getVariableValues(schema, operation.variableDefinitions ?? [], given).errors) return undefined;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
   const { depth, breadth, complexity } = complexityFromQuery(
     { kind: Kind.DOCUMENT, definitions: [operation, ...fragments] },
@@ -54,7 +94,8 @@ function findExcess({ schema, document, operationName, variableValues, contextVa
   return (
     exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `has fields ${n} deep within each other`) ??
     exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields in all`) ??
-    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `may cost ${n}`)
+    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `may cost ${n}`) ??
+    'none'
   );
 }
 

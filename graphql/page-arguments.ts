@@ -41,7 +41,8 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       if (given.first != null && given.last != null) {
         throw badArgument('first and last exclude each other: give one of them');
       }
-      for (const [name, value] of Object.entries({ first: given.first, last: given.last })) {
+      for (const name of ['first', 'last'] as const) {
+        const value = given[name];
         if (value != null && value < 0) throw badArgument(`${name} must not be negative, as ${value} is`);
       }
       const page = (await resolver(root, given, ctx, info)) as ConnectionShape;

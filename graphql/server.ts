@@ -95,6 +95,10 @@ interface Ways {
   graphiql: ((res: Response) => Promise<void>) | undefined;
 }
 
+const TYPES = [...RESULT_TYPES, EVENT_STREAM];
+const TYPES_WITH_PAGE = [...TYPES, 'text/html'];
+const STREAM_ALONE = [EVENT_STREAM];
+
 /** What a request asks for decides who answers it, and what it accepts decides in which form. */
 async function answer(req: Request, res: Response, { pipeline, streams, graphiql }: Ways): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
@@ -102,14 +106,14 @@ async function answer(req: Request, res: Response, { pipeline, streams, graphiql
   checkMethod(req, ['GET', 'POST']);
   const accept = req.get('accept');
   const page = req.method === 'GET' ? graphiql : undefined;
-  const types = [...RESULT_TYPES, EVENT_STREAM, ...(page ? ['text/html'] : [])];
+  const types = page ? TYPES_WITH_PAGE : TYPES;
   let type = chooseType(accept, types);
   if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
-  if (streams.isWatched(params) && chooseType(accept, [EVENT_STREAM])) return await streams.tellAlone(req, res, params);
+  if (streams.isWatched(params) && chooseType(accept, STREAM_ALONE)) return await streams.tellAlone(req, res, params);
   const read = readOperation(pipeline, { req, res, params });
   // of what it accepts, the one thing that a subscription can be
-  if (isSubscription(read, params.operationName)) type = chooseType(accept, [EVENT_STREAM]);
+  if (isSubscription(read, params.operationName)) type = chooseType(accept, STREAM_ALONE);
   if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
   if (type === undefined) throw notAcceptable(...types);
   await tellResult(pipeline, read, { res, params, type });

@@ -1,5 +1,6 @@
 /** Addresses of the network, and ranges of them, as the configuration names them. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
+import { remember } from './remembered.js';
 
 /** Addresses, and ranges such as 192.0.2.0/24 and 2001:db8::/32, in the order in which they were given. */
 export type AddressRanges = readonly string[];
@@ -21,8 +22,9 @@ export function isRange(text: string): boolean {
   return family !== 0 && Number(prefix ?? 0) <= (family === 4 ? 32 : 128) && !address.includes('%');
 }
 
-/** @returns whether an address is in one of them; what is no address is in none */
+/** @returns whether an address is in one of them; what is no address is in none. A look at the list makes an object of the address. */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
+  if (ranges.length === 0) return () => false;
   const list = new BlockList();
   for (const range of ranges) {
     const [address = '', prefix] = range.split('/');
@@ -30,10 +32,10 @@ export function createRangeTest(ranges: AddressRanges): (address: string) => boo
     if (prefix === undefined) list.addAddress(address, family);
     else list.addSubnet(address, Number(prefix), family);
   }
-  return (address) => {
+  return remember((address) => {
     if (isIPv4(address)) return list.check(address);
     return isIPv6(address) && list.check(address, 'ipv6');
-  };
+  });
 }
 
 const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);

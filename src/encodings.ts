@@ -10,6 +10,7 @@ import { createHash } from 'node:crypto';
 import type { Transform, Writable } from 'node:stream';
 import zlib from 'node:zlib';
 import type { Response } from 'express';
+import { remember } from './remembered.js';
 
 type Encoding = 'zstd' | 'br' | 'gzip';
 
@@ -66,8 +67,10 @@ const CHUNK_BYTES = 64 * 1024;
  * The encoding that an Accept-Encoding header likes best (RFC 9110, 12.5.3), of those that there are.
  * @returns undefined for none, which is always understood
  */
-export function chooseEncoding(header: string | undefined): Encoding | undefined {
-  const weights = readWeights(header ?? '');
+export const chooseEncoding = (header: string | undefined): Encoding | undefined => chooseOf(header ?? '');
+
+const chooseOf = remember((header): Encoding | undefined => {
+  const weights = readWeights(header);
   const rest = weights.get('*') ?? 0;
   const plain = weights.get('identity') ?? 0;
   let best: { encoding: Encoding; weight: number } | undefined;
@@ -76,7 +79,7 @@ export function chooseEncoding(header: string | undefined): Encoding | undefined
     if (weight > 0 && weight >= plain && weight > (best?.weight ?? 0)) best = { encoding, weight };
   }
   return best?.encoding;
-}
+});
 
 const ELEMENT = /^\s*([^\s;]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?$/i;
 

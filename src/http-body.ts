@@ -44,8 +44,8 @@ export interface BodyRoom {
   arrived(): void;
   /** Something is made of it, also where its sender has gone: what it has is kept. @returns what ends that */
   keep(): () => void;
-  /** Aborts, with an HttpError, when the body comes too slowly. */
-  signal: AbortSignal;
+  /** Who is to be told when the body comes too slowly. */
+  whenSlow(refuse: (error: HttpError) => void): void;
 }
 
 const rooms = new WeakMap<IncomingMessage, () => BodyRoom>();
@@ -105,7 +105,9 @@ async function parse(bytes: Buffer): Promise<unknown> {
   return bytes.length > LARGE_BYTES ? await parseInThread(givenAway(bytes)) : decode(bytes);
 }
 
-const decode = (bytes: Buffer): unknown => JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+const decode = (bytes: Buffer): unknown => JSON.parse(utf8.decode(bytes));
 
 /** What is long has memory of its own, which whoever gets it may keep. */
 function givenAway(bytes: Buffer): ArrayBuffer {
@@ -131,7 +133,7 @@ async function readBytes(
     chunks.length = 0;
     room?.give();
   };
-  await readParts(req, room?.signal, (chunk) => {
+  await readParts(req, room, (chunk) => {
     size += chunk.length;
     room?.came(chunk.length);
     if (size > MAX_BODY_BYTES) refuse(tooLong());
@@ -156,22 +158,19 @@ async function readBytes(
 
 const tooLong = () => new HttpError(413, `the body must have at most ${MAX_BODY_BYTES} bytes`, { Connection: 'close' });
 
-const ENDED = new Error('the body has been read');
-
 /**
  * Reads a body, until `onPart` says that it is enough.
- * @throws what `signal` says, and an Error when the sender goes away
+ * @throws what `room` says of one that comes too slowly, and an Error when the sender goes away
  */
 async function readParts(
   req: IncomingMessage,
-  signal: AbortSignal | undefined,
+  room: BodyRoom | undefined,
   onPart: (part: Buffer) => boolean,
 ): Promise<void> {
-  const ended = new AbortController();
+  let leave = () => {};
   try {
     await new Promise<void>((resolve, reject) => {
-      const listen = { signal: ended.signal };
-      signal?.addEventListener('abort', () => reject(signal.reason), listen);
+      room?.whenSlow(reject);
       const onData = (part: Buffer) => {
         try {
           if (!onPart(part)) resolve();
@@ -181,14 +180,12 @@ async function readParts(
       };
       const onClose = () => reject(new Error('the body broke off'));
       req.on('data', onData).once('end', resolve).once('error', reject).once('close', onClose);
-      ended.signal.addEventListener('abort', () => {
-        req.off('data', onData).off('end', resolve).off('error', reject).off('close', onClose);
-      });
+      leave = () => void req.off('data', onData).off('end', resolve).off('error', reject).off('close', onClose);
       if (req.destroyed && !req.readableEnded) onClose();
       if (req.readableEnded) resolve();
     });
   } finally {
-    ended.abort(ENDED); // without a reason Node makes one, with a stack
+    leave();
     if (!req.readableEnded) req.pause();
   }
 }

@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from './errors.js';
 import { HttpError } from './http-body.js';
+import { remember } from './remembered.js';
 
 /**
  * The target becomes path and query. A proxy may send a whole URL, which every server must take; its host goes before that
@@ -33,15 +34,16 @@ export const prefixOf = (url: string | undefined): string => (url ? new URL(url)
 /** A name or an address, and a port. */
 const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 
+const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host}/`));
+
 /** @throws HttpError 400: what makes a URL of the host would fail at one that is none */
 export function checkHost(host = ''): void {
-  const isHost = host === '' || (HOST.test(host) && URL.canParse(`http://${host}/`));
-  if (!isHost) throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
+  if (host !== '' && !isHost(host))
+    throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
 }
 
 /** The name or address of a host as browsers write it, without its port: one of IPv6 has brackets. */
-export function hostnameOf(host: string): string | undefined {
+export const hostnameOf = remember((host): string | undefined => {
   const name = isIPv6(host) ? `[${host}]` : host;
-  if (!HOST.test(name) || !URL.canParse(`http://${name}/`)) return undefined;
-  return new URL(`http://${name}/`).hostname.replace(/\.$/, '');
-}
+  return isHost(name) ? new URL(`http://${name}/`).hostname.replace(/\.$/, '') : undefined;
+});

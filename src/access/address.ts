@@ -5,6 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
+import { remember } from '../remembered.js';
 
 interface Origin {
   /** Of the client; undefined where its connection has gone already, or a proxy does not tell it. */
@@ -73,12 +74,14 @@ const FORWARDED = [
   /(^|-)(client|connecting|real|remote|user|originating|external)-?(ip|addr|address)$/,
 ];
 
+const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
+
 /** What only some proxies do: nginx, unless it is told otherwise, says nothing of its client but asks like this. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1';
 
 /** By which a request shows that it came through a proxy, listed or not: a header, mostly. */
 export function findForwarded(req: IncomingMessage): string | undefined {
-  const header = Object.keys(req.headers).find((name) => FORWARDED.some((form) => form.test(name)));
+  const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
   // old programs elsewhere may be served by their address; on this host they would rather not close (curl, ab)

@@ -1,5 +1,6 @@
-import { getIntrospectionQuery } from 'graphql';
+import { getIntrospectionQuery, isObjectType } from 'graphql';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { schema } from '../../graphql/schema.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -104,6 +105,27 @@ test('a query that may give too much is refused', async () => {
   expect(await askErrors(app, query)).toEqual([
     expect.stringMatching(/^the operation may cost \d+, and 100000 are allowed \(GRAPHQL_COMPLEXITY\)$/),
   ]);
+});
+
+test('whether a query may give too much goes by its variables each time', async () => {
+  const inner = 'requests(first: $size) { edges { node { label } } }';
+  const query = `query ($size: Int!) { quotas(first: $size) { edges { node { ${inner} } } } }`;
+  for (let round = 0; round < 2; round++) {
+    expect(await ask(app, query, { size: 2 })).not.toHaveProperty('errors');
+    expect(await askErrors(app, query, { size: 1000 })).toEqual([expect.stringContaining('GRAPHQL_COMPLEXITY')]);
+  }
+});
+
+test('what a field costs goes by the size of its page, if by any of its arguments', () => {
+  const looked = new Set<unknown>();
+  const args = new Proxy({}, { get: (_, name) => void looked.add(name) });
+  for (const type of Object.values(schema.getTypeMap())) {
+    if (!isObjectType(type)) continue;
+    for (const { extensions } of Object.values(type.getFields())) {
+      if (typeof extensions.complexity === 'function') extensions.complexity(args, {}, {});
+    }
+  }
+  expect([...looked].sort()).toEqual(['first', 'last']);
 });
 
 test('a query with too many fields is refused', async () => {

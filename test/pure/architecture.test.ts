@@ -36,7 +36,7 @@ const isIn = (file: string, places: readonly string[]): boolean =>
   places.some((place) => (place.endsWith('/') ? file.startsWith(place) : file === `${place}.ts`));
 
 /** Words of the domain: values, errors, times and exact numbers. */
-const words = ['src/audit', 'src/caller', 'src/errors', 'src/stages', 'src/time', 'src/json'];
+const words = ['src/audit', 'src/caller', 'src/errors', 'src/stages', 'src/time', 'src/json', 'src/remembered'];
 const database = ['src/database/', 'src/generated/'];
 
 /** Beside its own folder. */
@@ -55,7 +55,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/secrets',
       'src/cancellable',
       'src/deadline',
-      'src/encodings',
+      'src/remembered',
     ],
     from: [],
   },
@@ -71,7 +71,8 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/json'], from: ['src/json-scan'] },
   { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
   { part: ['src/http-body'], from: ['src/errors', 'src/json', 'src/json-scan', 'src/json-thread'] },
-  { part: ['src/http-target'], from: ['src/errors', 'src/http-body'] },
+  { part: ['src/encodings'], from: ['src/remembered'] },
+  { part: ['src/http-target'], from: ['src/errors', 'src/http-body', 'src/remembered'] },
   {
     part: ['src/database/'],
     from: ['src/generated/', 'src/database-url', 'src/errors', 'src/time', 'src/package-root'],
@@ -116,7 +117,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
   },
   {
     part: ['src/config-access', 'src/config-legacy', 'src/config-ways', 'src/address-ranges'],
-    from: ['src/caller', 'src/errors', 'src/address-ranges', 'src/config-legacy', 'src/config-ways'],
+    from: ['src/caller', 'src/errors', 'src/address-ranges', 'src/config-legacy', 'src/config-ways', 'src/remembered'],
   },
   {
     part: ['src/access/'],

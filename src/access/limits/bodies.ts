@@ -20,7 +20,7 @@ interface Arriving {
   /** When it was looked at, and what it had brought by then. */
   since: number;
   before: number;
-  lost: AbortController;
+  refuse: (error: HttpError) => void;
 }
 
 export class BodyRooms {
@@ -36,7 +36,7 @@ export class BodyRooms {
 
   /** @param caller as whom the body counts; @param res gives the room back when it is closed */
   enter(caller: string, res: ServerResponse): BodyRoom {
-    const body: Arriving = { bytes: 0, since: performance.now(), before: 0, lost: new AbortController() };
+    const body: Arriving = { bytes: 0, since: performance.now(), before: 0, refuse: () => {} };
     let own = 0;
     const give = () => {
       this.add(caller, -own);
@@ -57,7 +57,9 @@ export class BodyRooms {
       give,
       arrived: () => this.leave(body),
       keep: () => keepTurn(res),
-      signal: body.lost.signal,
+      whenSlow: (refuse) => {
+        body.refuse = refuse;
+      },
     };
   }
 
@@ -98,7 +100,7 @@ export class BodyRooms {
       if (now - body.since < bodySeconds * 1000) continue;
       if (body.bytes - body.before < LEAST_BYTES) {
         const message = `the body brought less than ${LEAST_BYTES} bytes in ${bodySeconds} s`;
-        body.lost.abort(new HttpError(408, message, { Connection: 'close' }));
+        body.refuse(new HttpError(408, message, { Connection: 'close' }));
       }
       body.since = now;
       body.before = body.bytes;
