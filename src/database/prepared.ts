@@ -12,7 +12,7 @@
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../errors.js';
-import { raw, type Sql, sql } from './sql.js';
+import { raw, type Sql } from './sql.js';
 
 /** Texts are made of what stands in the program, and values are no part of them, so that there are few. */
 const MAX_NAMES = 500;
@@ -39,15 +39,6 @@ function knownBy(text: string): Known | undefined {
   names.set(text, { name, text });
   return names.get(text);
 }
-
-/**
- * For statements of a transaction that all go by keys, up to `plannedByValues`: what is prepared is not planned again for values that seem to make it
- * cheaper than it is in the mean, which takes several times as long as to run it.
- */
-export const plannedOnce = () => prepared(sql`SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`);
-
-/** From here on again by the values where that is cheaper: how many holds a request has differs by millions, and the mean suits none. */
-export const plannedByValues = () => prepared(sql`SELECT set_config('plan_cache_mode', 'auto', true)`);
 
 /** How long a plan is used. To make it anew takes a tenth of a millisecond. */
 const PLAN_MS = 10_000;

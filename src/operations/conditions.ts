@@ -26,6 +26,11 @@ export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIE
 /** No live request holds the file. `f` is the file. */
 export const isUnheld = sql`NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id)`;
 
+/** A live request holds the file of that id. It is looked up for each file, whatever PostgreSQL believes of the tables. */
+export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
+  SELECT FROM (SELECT h.request_id FROM hold h WHERE h.file_id = ${fileId} AND h.state <> 'RELEASED' OFFSET 0) h
+    CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
+
 /**
  * The recall `c` waits. Where recalls are looked up by their files: said in the words of the index of the queue, which is
  * for whoever looks through it, PostgreSQL would take that one while it believes the queue to be empty, and read all of it

@@ -84,7 +84,7 @@ export interface Charge extends Partial<Counts> {
 }
 
 /** Gives back what ended requests, or files and paths that were let go, were charged and counted. */
-export async function refund(tx: Transaction, charges: readonly Charge[]): Promise<void> {
+export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
     sql`${charges.map(({ bytes }) => bytes)}::bigint[]`,
@@ -92,7 +92,7 @@ export async function refund(tx: Transaction, charges: readonly Charge[]): Promi
     sql`${charges.map(({ awaitedPaths = 0 }) => awaitedPaths)}::int[]`,
     sql`${charges.map(({ standingPatterns = 0 }) => standingPatterns)}::int[]`,
   ];
-  await tx.query(
+  tx.send(
     sql`WITH back AS (
           SELECT quota_id, sum(bytes) AS bytes, sum(requests) AS requests, sum(paths) AS paths, sum(patterns) AS patterns
           FROM unnest(${join(columns)}) AS b (quota_id, bytes, requests, paths, patterns) GROUP BY quota_id

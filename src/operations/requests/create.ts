@@ -1,7 +1,8 @@
 /** Requests are made. How they are changed is in update.ts, how they end in ends.ts, how they are read in lists.ts. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, triesCatalogue } from '../../database/locks.js';
-import { plannedByValues, plannedOnce, prepared } from '../../database/prepared.js';
+import { plannedByKeys } from '../../database/planning.js';
+import { prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
@@ -74,12 +75,11 @@ async function store(
     await beginNew(ctx, tx, quota, checked);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    if (checked.wish.files) tx.send(plannedOnce()); // a pattern is searched for by a plan of its own
-    const id = checked.wish.files
+    if (checked.wish.files) tx.send(plannedByKeys()); // a pattern is searched for by a plan of its own
+    const { id, files } = checked.wish.files
       ? await storeListed(ctx, tx, request, checked.wish.files)
       : await storeMatching(ctx, tx, request, checked.wish.pattern);
-    if (checked.wish.files) tx.send(plannedByValues());
-    await settleRequests(ctx, tx, [id], { isTold: addresses.first !== null || addresses.last !== null });
+    await settleRequests(ctx, tx, [id], { files, isTold: addresses.first !== null || addresses.last !== null });
     tx.send(prepared(note({ object: id })));
     return id;
   });

@@ -1,11 +1,12 @@
 /** How requests end: expired, or cancelled. Their holds are let go and their charges given back. Single files: releases.ts. */
 import type { Context } from '../../context.js';
 import { lockRecalls, lockRequests } from '../../database/locks.js';
+import { planFor, plannedFreely } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../events.js';
 import { audited } from '../audit/audited.js';
-import { isLive, isWaiting } from '../conditions.js';
+import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
 import { type Charge, refund } from '../quotas/charges.js';
 import { unknownPathsOf } from '../quotas/counts.js';
 import { takeTurn } from '../turn.js';
@@ -19,7 +20,7 @@ export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (note) =>
     transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
       await lockOwnRequest(ctx, tx, 'cancelRequest', id);
-      if ((await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED')) > 0) await tx.query(note());
+      if ((await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED')) > 0) tx.send(note());
     }),
   );
   return id;
@@ -76,27 +77,31 @@ export async function endRequests(
   const ids = await lockRequests(tx, sql`${isLive} AND (${which})`);
   if (ids.length === 0) return 0;
   const retention = state === 'CANCELLED' ? sql`least(retention, ${ctx.now()}::timestamp)` : sql`retention`;
-  const ended = await tx.query<Charge>(
+  const ended = await tx.query<Charge & { files: number }>(
     sql`UPDATE request SET state = ${state}, is_released = false, retention = ${retention}
-        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes, 1 AS "openRequests",
+        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes, files_total AS files, 1 AS "openRequests",
           (pattern <> '')::int AS "standingPatterns", ${unknownPathsOf('request')} AS "awaitedPaths"`,
   );
-  await refund(tx, ended);
-  await dropRecalls(tx, sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`);
+  refund(tx, ended);
+  const files = ended.reduce((sum, request) => sum + request.files, 0);
+  await dropRecalls(tx, { files: sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`, count: files });
   recordProgress(tx, ids);
   return ids.length;
 }
 
 /**
  * Drops the waiting recalls that nobody waits for any more; a running one is stopped by its engine (recalls/abandoned.ts).
- * @param files a query that gives the ids of the files that were let go
+ * @param what.files a query that gives the ids of the files that were let go; `count` is about how many
  */
-export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
+export async function dropRecalls(tx: Transaction, { files, count }: { files: Sql; count: number }): Promise<void> {
+  const isTogether = await planFor(tx, count, ['hold']);
+  const isOne = isTogether ? sql`c.file_id IN (${files})` : sql`c.file_id = ANY(ARRAY(${files}))`;
   // locked first and judged in a second statement, which sees the holds of whoever had them locked before, and also
   // that a recall which was running until now waits again
-  await lockRecalls(tx, sql`c.file_id IN (${files})`);
-  await tx.query(
-    sql`DELETE FROM recall c WHERE ${isWaiting} AND c.file_id IN (${files})
-          AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`,
-  );
+  await lockRecalls(tx, isOne);
+  const isHeld = isTogether
+    ? sql`EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`
+    : isHeldByKeys(sql`c.file_id`);
+  tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeld}`);
+  tx.send(plannedFreely());
 }

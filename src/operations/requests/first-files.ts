@@ -18,6 +18,11 @@ type StoredRow = { id: number; files: number; bytes: string; unknown: number } &
   | { [Name in keyof Counts]: null }
 );
 
+interface Stored {
+  id: number;
+  files: number;
+}
+
 /** What a request asks for: a pattern, or a list of distinct paths. */
 export interface Wish {
   pattern: string;
@@ -48,7 +53,7 @@ function insertRequest(ctx: Context, { wish, label, now, retention, first, last,
 
 /**
  * Stores a request of listed files: it holds those that the catalogue knows, and the other paths are noted.
- * @returns its id
+ * @returns its id, and how many files it holds
  * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
  */
 export async function storeListed(
@@ -56,7 +61,7 @@ export async function storeListed(
   tx: Transaction,
   request: NewRequest,
   files: readonly string[],
-): Promise<number> {
+): Promise<Stored> {
   await checkUnknown(ctx, tx, request, files);
   const { quota } = request;
   const [row] = await tx.query<StoredRow>(
@@ -92,7 +97,7 @@ export async function storeListed(
       { openRequests, awaitedPaths, standingPatterns },
       countsOf(request.wish, taken.unknown),
     );
-  return id;
+  return { id, files: taken.files };
 }
 
 /** Of what was not charged in the statement that stored it. */
@@ -125,7 +130,7 @@ async function checkUnknown(
 
 /**
  * Stores a request of the files whose path holds the pattern.
- * @returns its id
+ * @returns its id, and how many files it holds
  * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
  */
 export async function storeMatching(
@@ -133,7 +138,7 @@ export async function storeMatching(
   tx: Transaction,
   request: NewRequest,
   pattern: string,
-): Promise<number> {
+): Promise<Stored> {
   const which = sql`${holdsText(pattern)} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
@@ -151,5 +156,5 @@ export async function storeMatching(
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
   );
   await chargeFor(ctx, tx, request, { bytes: BigInt(held?.bytes ?? 0), unknown: 0 });
-  return id;
+  return { id, files: sum?.files ?? 0 };
 }

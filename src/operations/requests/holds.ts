@@ -7,8 +7,9 @@
  */
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRecalls, lockRequests } from '../../database/locks.js';
+import { planFor } from '../../database/planning.js';
 import { prepared } from '../../database/prepared.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { isChanged, isLive } from '../conditions.js';
@@ -18,21 +19,24 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
  * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
  * where it is on tape. What stands only as a changed copy is waited for without one, until an engine has looked whether
  * that is there (disks/changed.ts). Counts, states and mail follow. The requests are live and locked. Calling twice is safe.
- * @param isTold false where nobody wants mail of them
+ * @param options.files about how many they hold, where it is known; `isTold` is false where nobody wants mail of them
  */
 export async function settleRequests(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { isTold = true } = {},
+  { files = 0, isTold = true }: { files?: number; isTold?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now(); // once: what came with this comes at one time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
-  tx.send(prepared(lockServed(which)));
-  tx.send(prepared(satisfy(which)));
-  tx.send(prepared(queueRecalls(which, now)));
-  await recountAndAdvance(ctx, tx, requestIds, { now, isTold });
+  const isTogether = await planFor(tx, files, ['hold', 'tape_file']);
+  const send = (statement: Sql) => tx.send(isTogether ? statement : prepared(statement));
+  const waited = isTogether ? waitedTogether(which) : waitedByKeys(which);
+  send(lockServed(waited));
+  send(isTogether ? satisfyTogether(which) : satisfyByKeys(which));
+  send(queueRecalls(waited, now));
+  await recountAndAdvance(ctx, tx, requestIds, { now, isTogether, isTold });
 }
 
 /**
@@ -48,12 +52,13 @@ export async function settleHolds(
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now();
-  tx.send(lockServed(which));
+  const waited = waitedTogether(which);
+  tx.send(lockServed(waited));
   const satisfied = await tx.query<{ requestId: number; files: number; bytes: bigint }>(
-    sql`WITH satisfied AS (${satisfy(which)} RETURNING h.request_id, h.size)
+    sql`WITH satisfied AS (${satisfyTogether(which)} RETURNING h.request_id, h.size)
         SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
   );
-  tx.send(queueRecalls(which, now));
+  tx.send(queueRecalls(waited, now));
   tx.send(
     sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
         WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL AND ${hasBegun(which)}`,
@@ -67,22 +72,37 @@ export async function settleHolds(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-const lockServed = (which: Sql) => sql`SELECT count(*) FROM (
-  SELECT FROM tape_file f JOIN hold h ON h.file_id = f.id
-  WHERE ${which} AND h.state = 'WAITING' AND f.stage <> 'ONTAPE'
-  ORDER BY f.id ${locking.fileShared}
-) locked`;
+/** The holds `h` that wait, with their files `f` of which the condition is true, in order of the files, which may be locked. */
+type Waited = (condition: Sql, lock?: Sql) => Sql;
 
-const satisfy = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
-  WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND f.stage = ANY(${onDiskStages}::"Stage"[]) AND NOT ${isChanged}`;
+const waitedTogether =
+  (which: Sql): Waited =>
+  (condition, lock = empty) =>
+    sql`hold h JOIN tape_file f ON f.id = h.file_id
+    WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
+
+/** File by file, whatever PostgreSQL believes of the tables. */
+const waitedByKeys =
+  (which: Sql): Waited =>
+  (condition, lock = empty) =>
+    sql`(SELECT h.file_id FROM hold h WHERE ${which} AND h.state = 'WAITING' ORDER BY h.file_id + 0 OFFSET 0) h
+    CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.id = h.file_id AND ${condition} OFFSET 0 ${lock}) f ORDER BY f.id`;
+
+const lockServed = (waited: Waited) =>
+  sql`SELECT count(*) FROM (SELECT FROM ${waited(sql`f.stage <> 'ONTAPE'`, locking.fileShared)}) locked`;
+
+const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND NOT ${isChanged}`;
+
+const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
+  WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND ${isServable}`;
+
+const satisfyByKeys = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK'
+  WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
 /** An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds. */
-const queueRecalls = (which: Sql, now: string) => sql`
+const queueRecalls = (waited: Waited, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
-  SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp
-  FROM hold h JOIN tape_file f ON f.id = h.file_id
-  WHERE ${which} AND h.state = 'WAITING' AND NOT ${isChanged}
-  ORDER BY f.id
+  SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waited(sql`NOT ${isChanged}`)}
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
 /** Holds that were satisfied wait again. The requests are locked, and settled afterwards. */

@@ -1,5 +1,6 @@
 /** How far requests are: their counts, and the states, times, mail and events that follow from them. */
 import type { Context } from '../../context.js';
+import { plannedFreely } from '../../database/planning.js';
 import { prepared } from '../../database/prepared.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
@@ -41,38 +42,42 @@ export function hasBegun(which = sql`true`): Sql {
 }
 
 /**
- * Counts the holds of live requests anew, and gives these the state and the times that follow, in one. The requests are locked.
- * @param isTold whether mail may be due
+ * Counts the holds of live requests anew, and gives these the state and the times that follow, in one. The requests are locked. The caller has
+ * said how that is planned (database/planning.ts).
+ * @param options.isTogether it is planned for so many that it is not prepared; `isTold`: mail may be due
  */
 export async function recountAndAdvance(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { now = ctx.now(), isTold = true }: { now?: string; isTold?: boolean } = {},
+  { now = ctx.now(), isTogether = false, isTold = true }: { now?: string; isTogether?: boolean; isTold?: boolean } = {},
 ): Promise<void> {
-  tx.send(
-    prepared(
-      sql`UPDATE request t SET files_total = n.files_total, files_on_disk = n.files_on_disk, files_failed = n.files_failed,
-            bytes_total = n.bytes_total, bytes_on_disk = n.bytes_on_disk, last_arrival = n.last_arrival,
-            tapestore_request_start = n.tapestore_request_start, (${dueColumns}) = (n.due_state, n.due_first, n.due_last, n.due_end)
-          FROM (
-            SELECT r.*, d.* FROM (
-              SELECT r.id, r.first_files_on_disk, r.last_files_on_disk, r.tapestore_request_end,
-                CASE WHEN r.tapestore_request_start IS NOT NULL THEN r.tapestore_request_start
-                  WHEN ${hasBegun()} THEN ${now}::timestamp END AS tapestore_request_start, c.files AS files_total, c.on_disk AS files_on_disk, c.failed AS files_failed,
-                c.bytes AS bytes_total, c.bytes_on_disk,
-                CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END AS last_arrival
-              FROM request r CROSS JOIN LATERAL (
-                SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
-              ) c WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}
-              OFFSET 0
-            ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
-          ) n WHERE t.id = n.id`,
-    ),
-  );
-  if (isTold) await queueMail(ctx, tx, requestIds);
+  const recount = recountOf(requestIds, now);
+  tx.send(isTogether ? recount : prepared(recount));
+  if (isTold) {
+    tx.send(plannedFreely());
+    await queueMail(ctx, tx, requestIds);
+  }
   recordProgress(tx, requestIds);
 }
+
+const recountOf = (requestIds: readonly number[], now: string) => sql`
+  UPDATE request t SET files_total = n.files_total, files_on_disk = n.files_on_disk, files_failed = n.files_failed,
+    bytes_total = n.bytes_total, bytes_on_disk = n.bytes_on_disk, last_arrival = n.last_arrival,
+    tapestore_request_start = n.tapestore_request_start, (${dueColumns}) = (n.due_state, n.due_first, n.due_last, n.due_end)
+  FROM (
+    SELECT r.*, d.* FROM (
+      SELECT r.id, r.first_files_on_disk, r.last_files_on_disk, r.tapestore_request_end,
+        CASE WHEN r.tapestore_request_start IS NOT NULL THEN r.tapestore_request_start
+          WHEN ${hasBegun()} THEN ${now}::timestamp END AS tapestore_request_start, c.files AS files_total, c.on_disk AS files_on_disk, c.failed AS files_failed,
+        c.bytes AS bytes_total, c.bytes_on_disk,
+        CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END AS last_arrival
+      FROM request r CROSS JOIN LATERAL (
+        SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+      ) c WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}
+      OFFSET 0
+    ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
+  ) n WHERE t.id = n.id`;
 
 /**
  * Counts the holds of requests anew. The requests are locked.

@@ -1,6 +1,7 @@
 /** Single files that a request lets go before its end: their charge is given back, and their copies leave the disk. */
 
 import type { Context } from '../../context.js';
+import { planFor, plannedByKeys } from '../../database/planning.js';
 import { raw, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
@@ -46,14 +47,16 @@ async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Prom
     const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
     const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
     const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
-    await chooseFiles(tx, request, choice);
+    const isTogether = await planRelease(tx, request, choice);
+    await chooseFiles(tx, request, choice, isTogether);
     if (isOver) return;
-    const held = await letGoHolds(tx, request.id);
-    const dropped = await dropAwaited(tx, request.id);
+    const held = await letGoHolds(tx, request.id, isTogether);
+    const dropped = await dropAwaited(tx, request.id, isTogether);
     if (held.files + dropped.paths + keptOut === 0) return;
-    await refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
-    await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
+    refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
+    await dropRecalls(tx, { files: sql`SELECT file_id FROM chosen`, count: held.files });
     tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
+    tx.send(plannedByKeys());
     await recountAndAdvance(ctx, tx, [request.id]);
     tx.send(note());
   });
@@ -74,28 +77,52 @@ function checkChoice(input: ReleaseFilesInput): Choice {
 }
 
 /**
+ * What is looked up by keys is so by its file or path alone: `+ 0` keeps PostgreSQL from reading all of the request for each of them.
+ *
+ * What has ended may be in bundles, and is not looked up by keys; nothing of it is changed.
+ * @returns whether tables are read once
+ */
+async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
+  return (
+    form !== 'ROWS' || (await planFor(tx, 'paths' in choice ? choice.paths.length : filesTotal, ['hold', 'tape_file']))
+  );
+}
+
+/**
  * Makes the temporary table `chosen` of what is to go: a path, and its file where the request has a hold on it.
  * @throws InvalidInputError for a path or a match that names nothing of the request
  */
-async function chooseFiles(tx: Transaction, { id: requestId, form }: LockedRequest, choice: Choice): Promise<void> {
+async function chooseFiles(
+  tx: Transaction,
+  { id: requestId, form }: LockedRequest,
+  choice: Choice,
+  isTogether: boolean,
+): Promise<void> {
   const [holds, awaited] =
     form === 'ROWS' ? [raw('hold'), raw('awaited_path')] : [raw('any_hold'), raw('any_awaited_path')];
   if ('match' in choice) {
+    const file = sql`tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0`;
+    const held = isTogether
+      ? sql`${holds} h, ${file} AND`
+      : sql`hold h CROSS JOIN LATERAL (SELECT f.id, f.path FROM ${file} OFFSET 0) f WHERE`;
     await tx.query(
       sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-       SELECT f.path, f.id AS file_id, false AS is_awaited FROM ${holds} h JOIN tape_file f ON f.id = h.file_id
-       WHERE h.request_id = ${requestId} AND strpos(f.path, ${choice.match}) > 0
+       SELECT f.path, f.id AS file_id, false AS is_awaited FROM ${held} h.request_id = ${requestId}
        UNION ALL
        SELECT path, NULL, true FROM ${awaited} WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
     throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
   }
+  const places = isTogether
+    ? sql`LEFT JOIN (tape_file f JOIN ${holds} h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
+       LEFT JOIN ${awaited} a ON a.request_id = ${requestId} AND a.path = c.path`
+    : sql`LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
+       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id + 0 = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
+       LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`;
   await tx.query(
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
-       LEFT JOIN (tape_file f JOIN ${holds} h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
-       LEFT JOIN ${awaited} a ON a.request_id = ${requestId} AND a.path = c.path`,
+     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path) ${places}`,
   );
   const [foreign] = await tx.query<{ path: string; count: number }>(
     sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
@@ -107,11 +134,19 @@ async function chooseFiles(tx: Transaction, { id: requestId, form }: LockedReque
 }
 
 /** @returns how many holds were let go, and the bytes that they were charged */
-async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
+async function letGoHolds(
+  tx: Transaction,
+  requestId: number,
+  isTogether: boolean,
+): Promise<{ files: number; bytes: bigint }> {
+  const chosen = sql`SELECT file_id FROM chosen WHERE file_id IS NOT NULL`;
+  const which = isTogether
+    ? sql`h.request_id = ${requestId} AND h.file_id IN (${chosen})`
+    : sql`h.request_id + 0 = ${requestId} AND h.file_id = ANY(ARRAY(${chosen}))`;
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
     sql`WITH gone AS (
-       UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL FROM chosen c
-       WHERE h.request_id = ${requestId} AND h.file_id = c.file_id AND h.state <> 'RELEASED' RETURNING h.size
+       UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL
+       WHERE ${which} AND h.state <> 'RELEASED' RETURNING h.size
      ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM gone`,
   );
   return sum ?? { files: 0, bytes: 0n };
@@ -121,14 +156,24 @@ async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: 
  * A path whose file stayed out leaves a released hold, which keeps a pattern from taking the file later.
  * @returns how many paths are not awaited any more, and how many of them the catalogue did not know
  */
-async function dropAwaited(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
+async function dropAwaited(
+  tx: Transaction,
+  requestId: number,
+  isTogether: boolean,
+): Promise<{ paths: number; unknown: number }> {
+  const chosen = sql`SELECT path FROM chosen WHERE is_awaited`;
+  const which = isTogether
+    ? sql`a.request_id = ${requestId} AND a.path IN (${chosen})`
+    : sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(${chosen}))`;
+  const file = isTogether
+    ? sql`JOIN tape_file f ON f.path = d.path`
+    : sql`CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f`;
   const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (
-       DELETE FROM awaited_path a USING chosen c WHERE a.request_id = ${requestId} AND c.is_awaited AND a.path = c.path
-       RETURNING a.path, a.ordinal, a.reason
+       DELETE FROM awaited_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
      ), kept_out AS (
        INSERT INTO hold (request_id, file_id, ordinal, size, state)
-       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d JOIN tape_file f ON f.path = d.path JOIN request r ON r.id = ${requestId}
+       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d ${file} JOIN request r ON r.id = ${requestId}
        WHERE ${isAllowedIn('REQUEST')}
      ) SELECT count(*)::int AS paths, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown FROM dropped`,
   );

@@ -28,6 +28,7 @@ export interface LockedRequest extends Limits {
   madeBy: string | null;
   /** Charged for it while it is live. */
   bytesTotal: bigint;
+  filesTotal: number;
 }
 
 export function isEnded(state: RequestState): boolean {
@@ -55,7 +56,7 @@ export async function lockRequest(tx: Transaction, id: number, isVisible = sql`t
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
           r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
-          r.bytes_total AS "bytesTotal"
+          r.bytes_total AS "bytesTotal", r.files_total AS "filesTotal"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisible} ${locking.request}`,
   );
   if (!row) throw notFound(id);

@@ -164,7 +164,7 @@ function checkUpdate(input: UpdateRequestInput) {
 async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   // nobody may have noticed that its retention had passed: then it is still charged, and counted
   const isCounted = !isEnded(request.state);
-  if (isCounted) await refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
+  if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   if (request.form !== 'ROWS') await unpackRequest(tx, request.id);
   await tx.query(
     sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
@@ -185,7 +185,7 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
   );
   if (isCounted) await joinRequest(ctx, tx, request);
   else await joinCounted(ctx, tx, request, quota);
-  await settleRequests(ctx, tx, [request.id]);
+  await settleRequests(ctx, tx, [request.id], { files: held.files });
 }
 
 /** What the catalogue has come to know meanwhile is no path that the user waits for. */
