@@ -61,7 +61,10 @@ async function letGoOf(file: string): Promise<string> {
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 1 }), changed: [] });
+  await letGo(app.ctx, {
+    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 })).copies,
+    changed: [],
+  });
   const { ino, mtimeNs } = statSync(place(file), { bigint: true });
   return path.join(path.dirname(place(file)), `.tapegate-removed-${ino}-${mtimeNs}.part`);
 }

@@ -1,7 +1,9 @@
 /** What changes costs what has changed, and not what there is. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { readUnheld } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
+import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -64,4 +66,35 @@ test('the end of a large request costs its files, also where PostgreSQL takes th
   expect(done.written.recall).toBe(MANY);
   expect(done.read.recall ?? 0).toBeLessThan(MANY * 10);
   expect(done.read.hold ?? 0).toBeLessThan(MANY * 10);
+});
+
+test('what an ended request held is looked through page by page, each hold once, in rows and in bundles', async () => {
+  await addFiles(
+    app.ctx,
+    pathsOf('/left').map(({ path }, n) => ({ path, stage: n % 2 === 0 ? 'RESTORED' : 'ONTAPE' })),
+  );
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/left' });
+  await cancelRequest(app.ctx, id);
+  const look = async () => {
+    let [pages, copies] = [0, 0];
+    const seen = new Set<bigint>();
+    for (let after: number | undefined = 0; after !== undefined; ) {
+      const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(app.ctx, {
+        requestId: id,
+        after,
+        limit: 150,
+      });
+      for (const { fileId } of page.copies) seen.add(fileId);
+      pages++;
+      copies += page.copies.length;
+      after = page.last;
+    }
+    return { pages, copies, seen: seen.size };
+  };
+  const looked = { pages: 3, copies: MANY / 2, seen: MANY / 2 };
+  expect(await look()).toEqual(looked);
+  await compactRequests({ ...app.ctx, config: { ...app.ctx.config, requestDays: 0 } }, new AbortController().signal);
+  const { rows } = await app.ctx.db.pool.query('SELECT form FROM request WHERE id = $1', [id]);
+  expect(rows).toEqual([{ form: 'COMPACT' }]);
+  expect(await look()).toEqual(looked);
 });

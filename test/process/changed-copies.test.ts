@@ -124,7 +124,10 @@ async function letGoOnly(file: string): Promise<void> {
   const id = await ask(file);
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 1 }), changed: [] });
+  await letGo(app.ctx, {
+    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 })).copies,
+    changed: [],
+  });
   expect(await readStage(app, file)).toBe('T');
   backend.log.length = 0;
 }

@@ -146,7 +146,7 @@ test('a path that is released while its file is imported does not join', async (
 test('a released file that another request takes while it is looked at stays', async () => {
   const id = await restore('/stays/');
   await release(app, { id, match: 'stays/a' });
-  const copies = await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 10 });
   expect(copies.map((copy) => copy.path)).toEqual(['/stays/a']);
   const other = await made(app, { quota: 'bob', files: ['/stays/a'] });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
@@ -158,7 +158,7 @@ test('a released file that another request takes while it is looked at stays', a
 test('what was found of a copy says nothing of the next copy of its file', async () => {
   const id = await restore('/again/');
   await release(app, { id, match: 'again/a' });
-  const copies = await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 10 });
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   const next = await made(app, { quota: 'bob', files: ['/again/a'] });
   await withEngine(app, backend, () => waitForState(app, next, 'COMPLETED'));
@@ -173,7 +173,7 @@ test('a request that goes on changing while its released files are looked at pas
   const id = await restore('/more/');
   await release(app, { id, match: 'more/a' });
   expect(await findUncleared()).toBe(id);
-  const copies = await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 10 });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
   await update(app, { id, label: 'changed meanwhile' });
   await release(app, { id, match: 'more/b' });
@@ -183,7 +183,7 @@ test('a request that goes on changing while its released files are looked at pas
 
   const live = await restore('/live/');
   await release(app, { id: live, match: 'live/a' });
-  const left = await readUnheld(app.ctx, { requestId: live, after: 0n, limit: 10 });
+  const { copies: left } = await readUnheld(app.ctx, { requestId: live, after: 0, limit: 10 });
   await letGo(app.ctx, { unchanged: left, changed: [] });
   await update(app, { id: live, label: 'changed meanwhile' });
   await markCleared(app.ctx, live);

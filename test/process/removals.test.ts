@@ -28,7 +28,8 @@ import { waitFor } from '../support/wait.js';
 let app: TestApp;
 const backend = createMemoryBackend();
 const never = new AbortController().signal;
-const PAGE = { after: 0n, limit: 10 };
+const PAGE = { after: 0, limit: 10 };
+const FIRST = { after: 0n, limit: PAGE.limit };
 
 const findUncleared = async () => (await listUncleared(app.ctx, { after: 0, limit: 1 }))[0]?.id;
 
@@ -63,7 +64,7 @@ async function restore(...files: string[]): Promise<number> {
 test('a copy that one engine is removing is left to it by the others', async () => {
   const id = await restore('/busy/a', '/busy/b');
   await cancel(app, id);
-  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
   const first = await claimLeaving(app.ctx, { after: 0n, limit: 1 });
   expect(first.copies.map((copy) => copy.path)).toEqual(['/busy/a']);
@@ -77,9 +78,9 @@ test('a copy that one engine is removing is left to it by the others', async () 
 test('a copy whose remover was killed is removed by the next one', async () => {
   const id = await restore('/killed/a');
   await cancel(app, id);
-  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
-  expect((await claimLeaving(app.ctx, PAGE)).copies).toHaveLength(1);
+  expect((await claimLeaving(app.ctx, FIRST)).copies).toHaveLength(1);
   const later = { ...app.ctx, now: () => addSeconds(app.ctx.now(), 11) };
   expect(await removeUnheld(later, never)).toBe(1);
   expect(readRestored(app, '/killed/a')).toBeUndefined();
@@ -88,9 +89,9 @@ test('a copy whose remover was killed is removed by the next one', async () => {
 test('a file whose copy is still to be removed is not recalled before that copy is gone', async () => {
   const id = await restore('/still/a');
   await cancel(app, id);
-  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
-  const { copies: claimed } = await claimLeaving(app.ctx, PAGE);
+  const { copies: claimed } = await claimLeaving(app.ctx, FIRST);
   const again = await makeRequest(app, { quota: 'alice', files: ['/still/a'], retention: '2099-01-01' });
   const engine = await startEngine(app.ctx, backend, { drainMs: 1000, part: 'drive' });
   try {
@@ -112,9 +113,9 @@ test('a file whose copy is still to be removed is not recalled before that copy 
 test('a copy that could not be removed stays on record and is tried again', async () => {
   const id = await restore('/stays/a');
   await cancel(app, id);
-  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
-  const { copies: claimed } = await claimLeaving(app.ctx, PAGE);
+  const { copies: claimed } = await claimLeaving(app.ctx, FIRST);
   expect(await forgetGone(app.ctx, { gone: [], claimed })).toEqual([]);
   expect((await readDisks(app)).used).toBe(1000n);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
@@ -129,7 +130,7 @@ test('a request that is revived and ends once more while its files are looked at
   const found = await findUncleared();
   expect(found).toBe(id);
   await put(app, id, { ...end, retention: '2099-01-01' });
-  expect(await readUnheld(app.ctx, { requestId: id, ...PAGE })).toEqual([]); // held again just now
+  expect((await readUnheld(app.ctx, { requestId: id, ...PAGE })).copies).toEqual([]); // held again just now
   await put(app, id, end);
   await markCleared(app.ctx, id);
   expect(await findUncleared()).toBe(id);
@@ -141,7 +142,7 @@ test('a request that is revived and ends once more while its files are looked at
 test('a file that is held again when it should be let go stays', async () => {
   const id = await restore('/again/a');
   await cancel(app, id);
-  const copies = await readUnheld(app.ctx, { requestId: id, ...PAGE });
+  const { copies } = await readUnheld(app.ctx, { requestId: id, ...PAGE });
   const second = await makeRequest(app, { quota: 'alice', files: ['/again/a'], retention: '2099-01-01' });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
   expect(copies).toHaveLength(1);

@@ -120,7 +120,10 @@ test('a disk that hangs while a copy is removed keeps neither an import nor othe
   const { id } = await restoreOne('/hang/remove', 'REMOVE');
   const other = await restoreOne('/hang/other', 'OTHER');
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 }), changed: [] });
+  await letGo(app.ctx, {
+    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 10 })).copies,
+    changed: [],
+  });
   const { begun, gate, disks } = holdCalls();
   const removing = removeUnheld(app.ctx, never, disks);
   await begun.opened;
@@ -137,7 +140,10 @@ test('a disk that hangs while a copy is removed keeps neither an import nor othe
 test('who comes back late to a copy that others have removed leaves the next copy of the same file alone', async () => {
   const { id, place } = await restoreOne('/late/a', 'LATE');
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: await readUnheld(app.ctx, { requestId: id, after: 0n, limit: 10 }), changed: [] });
+  await letGo(app.ctx, {
+    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 10 })).copies,
+    changed: [],
+  });
   const { begun, gate, disks } = holdCalls();
   const late = removeUnheld(app.ctx, never, disks);
   await begun.opened;

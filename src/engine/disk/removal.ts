@@ -24,6 +24,9 @@ import { removeEmptyFolders } from './tidying.js';
 
 const PAGE = 200;
 
+/** Of a request that are looked through together: each once, however many have a copy. */
+const HOLDS = 5000;
+
 /** Copies that are looked at together: all of their bytes may have to be read, and each is to show progress in time. */
 const LOOKS = 16;
 
@@ -84,15 +87,17 @@ async function clearRequest(
   { requestId, stop }: { requestId: number; stop: AbortSignal },
 ): Promise<boolean> {
   let isWhole = true;
-  for (let after = 0n; ; ) {
-    const copies = await readUnheld(ctx, { requestId, after, limit: PAGE });
-    const states = await statesOf(ctx, disks, copies);
-    const pick = (wanted: State) => copies.filter((_, index) => states[index] === wanted);
-    const left = await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
-    if (left.length < copies.length) isWhole = false;
-    if (stop.aborted) return false; // the request stays marked
-    if (copies.length < PAGE) break;
-    after = copies.at(-1)?.fileId ?? after;
+  for (let after: number | undefined = 0; after !== undefined; ) {
+    const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, { requestId, after, limit: HOLDS });
+    for (let at = 0; at < page.copies.length; at += PAGE) {
+      const copies = page.copies.slice(at, at + PAGE);
+      const states = await statesOf(ctx, disks, copies);
+      const pick = (wanted: State) => copies.filter((_, index) => states[index] === wanted);
+      const left = await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
+      if (left.length < copies.length) isWhole = false;
+      if (stop.aborted) return false; // the request stays marked
+    }
+    after = page.last;
   }
   return isWhole && !(await markCleared(ctx, requestId));
 }

@@ -16,7 +16,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { isLive, isOrphan, isUnheld } from '../conditions.js';
+import { isHeldByKeys, isLive, isOrphan, isUnheld } from '../conditions.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
@@ -44,21 +44,37 @@ export async function listUncleared(ctx: Context, page: { after: number; limit: 
   return rows;
 }
 
-/** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
-const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND ${isUnheld}`;
+/** The file `f` of a hold `o`, file by file. */
+const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
+  SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
-/** Restored files that a request let go and nobody holds, in order of their ids; those on a failing disk wait for it. */
+/** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
+const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
+
+/**
+ * Looks through the next `limit` holds of a request, in order of their ordinals, for restored files that it let go and nobody holds; those
+ * on a failing disk wait for it.
+ * @returns the copies, and the last ordinal; undefined where no holds are left
+ */
 export async function readUnheld(
   ctx: Context,
-  page: { requestId: number; after: bigint; limit: number },
-): Promise<UnheldCopy[]> {
-  const { rows } = await ctx.db.pool.query<UnheldCopy>(
-    sql`SELECT ${copyColumns} FROM any_hold o JOIN request r ON r.id = o.request_id JOIN tape_file f ON f.id = o.file_id
-       LEFT JOIN restore_disk k ON k.id = f.disk_id
-     WHERE o.request_id = ${page.requestId} AND f.id > ${page.after} AND f.stage = 'RESTORED' AND ${isLeft}
-       AND NOT ${isOnFailingDisk} ORDER BY f.id LIMIT ${page.limit}`,
+  page: { requestId: number; after: number; limit: number },
+): Promise<{ copies: UnheldCopy[]; last: number | undefined }> {
+  const { rows } = await ctx.db.pool.query<{ seen: number; last: number } & (UnheldCopy | { fileId: null })>(
+    sql`WITH page AS MATERIALIZED (
+          SELECT o.ordinal, o.file_id, o.state FROM any_hold o
+          WHERE o.request_id = ${page.requestId} AND o.ordinal > ${page.after} AND o.last_ordinal > ${page.after}
+          ORDER BY o.ordinal LIMIT ${page.limit}
+        )
+        SELECT p.*, c.* FROM (SELECT count(*)::int AS seen, max(ordinal) AS last FROM page) p LEFT JOIN (
+          SELECT ${copyColumns} FROM page o JOIN request r ON r.id = ${page.requestId} ${fileOfHold(sql`'RESTORED'`)}
+            LEFT JOIN restore_disk k ON k.id = f.disk_id
+          WHERE ${isLeft} AND NOT ${isOnFailingDisk} ORDER BY o.ordinal
+        ) c ON true`,
   );
-  return rows;
+  const copies = rows.filter((row): row is { seen: number; last: number } & UnheldCopy => row.fileId !== null);
+  const [first] = rows;
+  return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
 
 /**
@@ -72,8 +88,8 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
     await lockRequests(tx, sql`r.id = ${requestId}`);
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
-            SELECT FROM any_hold o JOIN tape_file f ON f.id = o.file_id
-            WHERE o.request_id = ${requestId} AND f.stage IN ('RESTORED', 'RESTORING') AND ${isLeft}) RETURNING r.id`,
+            SELECT FROM any_hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
+            WHERE o.request_id = ${requestId} AND ${isLeft}) RETURNING r.id`,
     );
     return cleared.length > 0;
   });
