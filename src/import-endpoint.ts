@@ -68,7 +68,7 @@ async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Pro
   try {
     if (req.headers.expect !== undefined) res.writeContinue(); // its sender is known
     const body = Readable.from(readBody(req, ctx.config.readerSeconds), { objectMode: false });
-    return await importRows(ctx, readRows(body), gone);
+    return await importRows(ctx, readRows(body), { wanted: gone });
   } finally {
     turn.taken = undefined;
   }

@@ -1,28 +1,32 @@
 /** A file on its way to a gateway: as it is read, and no faster than it is taken. */
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
-import { type Readable, Transform } from 'node:stream';
+import type { Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { formatBytes } from '../bytes.js';
 import { environment } from '../config.js';
 import { formatNetworkError, UNCONFIRMED } from './client.js';
 import { readCredentialHeaders } from './credentials.js';
 import { CommandError, ConnectionError } from './failure.js';
-import { noteLine } from './output.js';
+import type { ImportView } from './import-progress.js';
 
 /** Whoever takes it says first whether it may come; one that says nothing, as a proxy may, gets it after this time. */
 const CONTINUE_MS = 1000;
 
 /**
  * @param target where it is put
- * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known
+ * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known; `view` is told how far it is
  * @returns the answer
  * @throws CommandError in one line; what reading the file throws
  */
 export async function sendFile<Answer>(
   target: string,
-  { url, source, size }: { url: string; source: Readable; size: number | undefined },
+  {
+    url,
+    source,
+    size,
+    view,
+  }: { url: string; source: Readable; size: number | undefined; view: ImportView | undefined },
 ): Promise<Answer> {
   const { request } = await import(target.startsWith('https:') ? 'node:https' : 'node:http');
   const headers = {
@@ -41,7 +45,12 @@ export async function sendFile<Answer>(
     () => {}, // told below
   );
   const mayCome = Promise.race([answered, waitForContinue(req)]);
-  const sent = mayCome.then(() => (hasAnswer ? undefined : pipeline(source, createMeter(size), req)));
+  const sent = mayCome.then(async () => {
+    if (hasAnswer) return;
+    view?.tell({ step: 'sending' });
+    await (view ? pipeline(source, view.meter(true), req) : pipeline(source, req));
+    view?.tell({ step: 'waiting' });
+  });
   try {
     // an answer may come before all is sent; a connection that breaks off has none
     const [response] = await Promise.race([answered, sent.then(() => answered)]).catch((error) => {
@@ -85,34 +94,4 @@ function parseObject(text: string): { error?: unknown } | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** A line a second on a terminal, one in half a minute elsewhere. */
-const PROGRESS_MS = { terminal: 1000, other: 30_000 };
-
-/** Lets bytes through, and says on standard error how far they are. */
-function createMeter(size: number | undefined): Transform {
-  const everyMs = process.stderr.isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
-  const start = performance.now();
-  let next = start + everyMs;
-  let bytes = 0;
-  const tell = () => {
-    const rate = formatBytes(Math.round(bytes / ((performance.now() - start) / 1000)));
-    noteLine(`${formatBytes(bytes)}${size === undefined ? '' : ` of ${formatBytes(size)}`} sent, ${rate}/s`);
-  };
-  return new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      bytes += chunk.length;
-      if (performance.now() >= next) {
-        next = performance.now() + everyMs;
-        tell();
-      }
-      done(null, chunk);
-    },
-    flush(done) {
-      if (performance.now() - start >= everyMs)
-        noteLine(`all is sent, ${formatBytes(bytes)}: the gateway takes it over`);
-      done();
-    },
-  });
 }

@@ -51,7 +51,7 @@ const commands = {
   serve: [],
   work: [],
   migrate: ['--json'],
-  import: ['--json'],
+  import: ['--json', '--progress'],
   archive: ['--json', '--prefix', '--spot', '--volume-size', '--move', '--new-library'],
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],

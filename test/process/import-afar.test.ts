@@ -127,6 +127,15 @@ test('standard input of any length is taken over whole', async () => {
   expect(await countFiles('long')).toBe(count);
 });
 
+test('how far it is, is told where that is asked for', async () => {
+  const { stderr } = await runCli(['import', '--progress', '-'], { env: afar, stdin: rowsOf('progress', 3) });
+  expect(stderr.split('\n')).toEqual([
+    expect.stringMatching(/^4 lines sent, \d+ bytes, /),
+    expect.stringMatching(/^all is sent: the gateway takes it over, /),
+    '',
+  ]);
+});
+
 test('only an operator imports, and whoever may not is told before anything is sent', async () => {
   const { secret } = await createToken(app.ctx, { name: 'ann', role: 'USER' });
   const refusals: [string, number][] = [

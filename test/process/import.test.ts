@@ -329,3 +329,17 @@ test('the command says what it did, also as JSON, and quietly takes a file with 
   });
   expect(third).toEqual({ code: 0, stdout: '0 files added, 0 updated\n', stderr: '' });
 });
+
+test('how far it is, is told where that is asked for', async () => {
+  const file = path.join(app.dataDir, 'progress.csv');
+  writeFileSync(file, 'path,size\n/progress/1,1\n/progress/2,2\n');
+  const { stdout, stderr } = await runCli(['import', '--progress', '--json', file], { env });
+  expect(JSON.parse(stdout)).toMatchObject({ added: 2, updated: 0 });
+  expect(stderr.split('\n')).toEqual([
+    expect.stringMatching(/^2 rows read, 38 bytes of 38 bytes, /),
+    expect.stringMatching(/^comparing the rows with what is known, /),
+    expect.stringMatching(/^2 of 2 rows added, /),
+    expect.stringMatching(/^settling what follows, /),
+    '',
+  ]);
+});

@@ -11,22 +11,30 @@ import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { refuseFolders } from './import-folders.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
+import { type TellImport, tellAdding } from './import-progress.js';
 import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
 import { moveFiles } from './moves.js';
 import { forgetVerifications } from './verifications.js';
 import { isSameSource, isSameVersion, placeOfFile } from './versions.js';
 
+interface Told {
+  tell: TellImport;
+  count: number;
+}
+
 /**
  * New files go in first: nobody else sees them yet. Then what the catalogue's lock keeps apart, in the order of all
  * locks: requests that wait for the new files or hold changed ones, their quotas, the changed files.
+ * @param told who is told how far it is, and how many rows there are
  */
-export async function applyIncoming(ctx: Context, tx: Transaction): Promise<ImportResult> {
+export async function applyIncoming(ctx: Context, tx: Transaction, told?: Told): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await tx.query(
     sql`INSERT INTO volume (name) SELECT DISTINCT volume FROM incoming WHERE volume IS NOT NULL ORDER BY volume
         ON CONFLICT (name) DO NOTHING`,
   );
-  const added = await addFresh(tx);
+  const added = await addFresh(ctx, tx, told);
+  told?.tell({ step: 'settling' });
   await lockCatalogue(tx, 'alone');
   if (added > 0) await refuseFolders(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
@@ -48,13 +56,19 @@ export async function applyIncoming(ctx: Context, tx: Transaction): Promise<Impo
 }
 
 /** @returns how many files are new; their ids are in the temporary table `fresh`, and the rows of the others in `old` */
-async function addFresh(tx: Transaction): Promise<number> {
+async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): Promise<number> {
   await tx.query(
     sql`CREATE TEMP TABLE old ON COMMIT DROP AS
         SELECT f.id, i.line FROM incoming i JOIN tape_file f ON f.path = i.path`,
   );
   await tx.query(sql`ANALYZE old`);
   await tx.query(sql`CREATE TEMP TABLE fresh (id bigint) ON COMMIT DROP`);
+  if (!told) return await insertFresh(tx);
+  const [old] = await tx.query<{ count: bigint }>(sql`SELECT count(*) FROM old`);
+  return await tellAdding(ctx, { of: told.count - Number(old?.count ?? 0), tell: told.tell }, () => insertFresh(tx));
+}
+
+async function insertFresh(tx: Transaction): Promise<number> {
   // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (

@@ -5,6 +5,7 @@ import { from as copyFrom } from 'pg-copy-streams';
 import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
 import { RowError } from './import-lines.js';
+import type { TellImport } from './import-progress.js';
 import type { CatalogueRow } from './import-rows.js';
 
 /** Faults listed before an import gives up. */
@@ -49,18 +50,25 @@ export const incomingColumns = [
   { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
-/** Makes the table and fills it; it lives until the connection drops it. @throws ImportError */
-export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<void> {
+/** Makes the table and fills it; it lives until the connection drops it. @returns how many rows it has @throws ImportError */
+export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[])`,
   );
   const ofSource = new Set<unknown>();
-  const lines = noteFailure(copyLines(rows), ofSource);
+  let count = 0;
+  const onRows = (more: number) => {
+    count += more;
+    tell?.({ step: 'reading', rows: count });
+  };
+  const lines = noteFailure(copyLines(rows, onRows), ofSource);
   await pipeline(lines, client.query(copyFrom('COPY incoming FROM STDIN'))).catch((error) => {
     throw ofSource.has(error) ? error : toUnavailable(error);
   });
+  tell?.({ step: 'comparing' });
   await client.query(sql`ANALYZE incoming`);
+  return count;
 }
 
 /** What the source throws is no fault of the database, also where it comes from the system, as that of the network does. */
@@ -73,24 +81,27 @@ async function* noteFailure(lines: AsyncGenerator<string>, failures: Set<unknown
   }
 }
 
-/** @throws ImportError once all faults are known, or too many */
-async function* copyLines(rows: RowSource): AsyncGenerator<string> {
+/** @param onRows is told of each batch that is taken @throws ImportError once all faults are known, or too many */
+async function* copyLines(rows: RowSource, onRows: (more: number) => void): AsyncGenerator<string> {
   const faults: string[] = [];
-  let batch = '';
+  let [batch, count] = ['', 0];
   for await (const row of rows) {
     if (row instanceof RowError) {
       faults.push(row.message);
       if (faults.length > MAX_FAULTS) break;
     } else if (faults.length === 0) {
       batch += copyLine(row);
+      count++;
       if (batch.length > 64 * 1024) {
         yield batch;
-        batch = '';
+        onRows(count);
+        [batch, count] = ['', 0];
       }
     }
   }
   if (faults.length > 0) throw new ImportError(faults);
   yield batch;
+  onRows(count);
 }
 
 function copyLine(row: CatalogueRow): string {

@@ -13,17 +13,22 @@ import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { allow } from '../policy.js';
 import { applyIncoming } from './import-apply.js';
 import { ImportError, type ImportResult, loadIncoming, type RowSource } from './import-incoming.js';
+import type { TellImport } from './import-progress.js';
 
-/**
- * @param wanted aborts when nobody wants it any more: nothing is taken over then
- * @throws ImportError
- */
-export async function importRows(ctx: Context, rows: RowSource, wanted?: AbortSignal): Promise<ImportResult> {
+interface Importing {
+  /** Aborts when nobody wants it any more: nothing is taken over then. */
+  wanted?: AbortSignal | undefined;
+  /** Is told how far it is. */
+  tell?: TellImport | undefined;
+}
+
+/** @throws ImportError */
+export async function importRows(ctx: Context, rows: RowSource, importing: Importing = {}): Promise<ImportResult> {
   const deed: Deed = { operation: 'importRows', kind: 'CATALOGUE', object: '' };
   return await audited(ctx, deed, async (note) => {
     allow(ctx, 'importRows');
     try {
-      return await takeIn(ctx, rows, { note, wanted });
+      return await takeIn(ctx, rows, { note, ...importing });
     } catch (error) {
       if (error instanceof ImportError) noteRefusal(ctx, { ...deed, given: { faults: error.faults } }, 'INVALID_INPUT');
       throw error;
@@ -39,15 +44,15 @@ export async function registerRows(ctx: Context, rows: RowSource): Promise<Impor
 async function takeIn(
   ctx: Context,
   rows: RowSource,
-  { note, wanted }: { note?: Note; wanted?: AbortSignal | undefined },
+  { note, wanted, tell }: Importing & { note?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.pool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // what it adds may be anything, and its source slow
-    await loadIncoming(client, rows);
+    const count = await loadIncoming(client, rows, tell);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const result = await applyIncoming(ctx, tx);
+        const result = await applyIncoming(ctx, tx, tell && { tell, count });
         if (note) await tx.query(note({ given: result }));
         wanted?.throwIfAborted();
         return result;
