@@ -13,7 +13,7 @@ const STEP = 250_000;
 const RARE = ['-zyx', '-qz', '-100%'];
 
 /** As the files from number `first` to `last` are written. */
-const pathsOf = (first: number, last: number, count: number) => sql`
+export const pathsOf = (first: number, last: number, count: number) => sql`
   SELECT '/neodc/' || m.mission || '/data/' || m.product || to_char(t, '/YYYY/MM/DD/') || upper(m.mission) || '_' || m.product || '__'
       || to_char(t + (n % ${GRANULES}) * interval '6 s', 'YYYYMMDD"T"HH24MISS') || to_char(t + interval '3 h', '_YYYYMMDD"T"HH24MISS_')
       || lpad((n / ${GRANULES})::text, 7, '0') || '_' || substr(md5((n / ${GRANULES})::text), 1, 10) || '_SVL_O_NR_00'

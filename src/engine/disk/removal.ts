@@ -89,14 +89,14 @@ async function clearRequest(
   let isWhole = true;
   for (let after: number | undefined = 0; after !== undefined; ) {
     const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, { requestId, after, limit: HOLDS });
-    for (let at = 0; at < page.copies.length; at += PAGE) {
+    for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const states = await statesOf(ctx, disks, copies);
       const pick = (wanted: State) => copies.filter((_, index) => states[index] === wanted);
       const left = await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
       if (left.length < copies.length) isWhole = false;
-      if (stop.aborted) return false; // the request stays marked
     }
+    if (stop.aborted) return false; // the request stays marked
     after = page.last;
   }
   return isWhole && !(await markCleared(ctx, requestId));
