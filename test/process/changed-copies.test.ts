@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { lookForChanged } from '../../src/engine/disk/changed.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
@@ -131,6 +132,17 @@ async function letGoOnly(file: string): Promise<void> {
   expect(await readStage(app, file)).toBe('T');
   backend.log.length = 0;
 }
+
+test('the folders of a changed copy that has gone go with it, though its file may be restored elsewhere', async () => {
+  const file = '/changed/emptied/by/hand';
+  await changeByHand(file);
+  const id = await ask(file);
+  rmSync(place(file));
+  expect(existsSync(place('/changed/emptied/by'))).toBe(true);
+  await lookForChanged(app.ctx, new AbortController().signal);
+  expect([await readStage(app, file), existsSync(place('/changed/emptied'))]).toEqual(['T', false]);
+  await cancel(app, id);
+});
 
 test.each([
   ['after', false],

@@ -3,7 +3,7 @@
  * be looked at now holds up nothing else, and is looked for again by a later pass.
  */
 import type { Context } from '../../context.js';
-import { messageOf, TapeError } from '../../errors.js';
+import { messageOf, TapeError, UnavailableError } from '../../errors.js';
 import {
   type ChangedCopy,
   readChanged,
@@ -14,6 +14,7 @@ import {
 } from '../../operations/disks/changed.js';
 import { lookAt } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
+import { removeEmptyFolders } from './tidying.js';
 
 const PAGE = 200;
 
@@ -51,10 +52,14 @@ export async function lookForUnnoted(ctx: Context, stop: AbortSignal, disks = ne
   }
 }
 
+/** The folders of one that has gone go as well, as far as they are empty: nobody would come back to them. */
 async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
   try {
-    return (await ofDisk(disks.calls, copy, () => isThere(copy))) ? 'there' : 'gone';
+    if (await ofDisk(disks.calls, copy, () => isThere(copy))) return 'there';
+    await removeEmptyFolders(ctx, copy, (call) => ofDisk(disks.calls, copy, call));
+    return 'gone';
   } catch (error) {
+    if (error instanceof UnavailableError) throw error;
     if ((await disks.blame(copy, error)) !== undefined) return 'unknown'; // which is told once
     ctx.log.error({ path: copy.path }, `a copy that was changed by hand cannot be looked at: ${messageOf(error)}`);
     return 'unknown';
