@@ -16,7 +16,10 @@ const CHUNK_BYTES = 128 * 1024;
 
 /** With plain descriptors a small file takes half the processor time that it takes with a FileHandle. */
 const openFd = promisify(fs.open);
-const readFd = promisify(fs.read);
+const readFd = promisify(fs.read) as (
+  fd: number,
+  ...how: [Buffer, number, number, null]
+) => Promise<{ bytesRead: number }>;
 const syncFd = promisify(fs.fsync);
 
 /** Files that are synced side by side: what they wait for is one and the same journal. */
@@ -119,18 +122,22 @@ async function* readFile(
 ): AsyncGenerator<Uint8Array> {
   const file = path.join(folder, nameOf(position));
   let fd: number | undefined;
+  /** The next chunk is read while the one before it is checksummed and written. */
+  let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
     // without blocking, since opening a pipe that nobody writes to would never end
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     const stats = fs.fstatSync(fd); // at hand, now that it is open
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
-    for (let left = stats.size; left > 0; ) {
-      const buffer = Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES));
-      const { bytesRead } = await readFd(fd, buffer, 0, buffer.length, null);
-      if (bytesRead === 0) return;
-      left -= bytesRead;
-      yield buffer.subarray(0, bytesRead);
+    let left = stats.size;
+    ahead = left > 0 ? readChunk(fd, left) : undefined;
+    while (ahead) {
+      const chunk: Buffer = await ahead;
+      if (chunk.length === 0) return;
+      left -= chunk.length;
+      ahead = left > 0 ? readChunk(fd, left) : undefined;
+      yield chunk;
       signal.throwIfAborted();
     }
   } catch (error) {
@@ -139,8 +146,17 @@ async function* readFile(
     if (problem !== undefined) await library.expect(path.basename(folder));
     throw problem === undefined ? classify(error, file) : new VolumeError('MEDIA', problem, { cause: error });
   } finally {
+    await ahead?.catch(() => {}); // it uses the descriptor
     if (fd !== undefined) fs.closeSync(fd); // nothing was written that a close could wait for
   }
+}
+
+/** The next bytes, where there are some; told when they are awaited, which may be never. */
+function readChunk(fd: number, left: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES));
+  const chunk = readFd(fd, buffer, 0, buffer.length, null).then(({ bytesRead }) => buffer.subarray(0, bytesRead));
+  chunk.catch(() => {});
+  return chunk;
 }
 
 /** What the writer's own bytes threw, which is no fault of the tape. */
