@@ -28,7 +28,6 @@ interface PlanNode {
   drives: {
     name: string;
     isClaimed: boolean;
-    host: string | null;
     isOpen: boolean;
     volume: string | null;
     filesRunning: number;
@@ -55,7 +54,7 @@ interface VolumeNode {
 
 const PLAN = `query ($first: Int) { plan {
   at filesWaiting bytesWaiting
-  drives { name isClaimed host isOpen volume filesRunning bytesRunning }
+  drives { name isClaimed isOpen volume filesRunning bytesRunning }
   queue(first: $first) {
     edges { node { place volume files bytes users { user files bytes } drive isMounted reason problem start end } }
     pageInfo { hasNextPage }
@@ -72,8 +71,8 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
     return;
   }
   printTable(
-    ['DRIVE', 'HOST', 'DOES'],
-    plan.drives.map((drive) => [drive.name, drive.host ?? '-', formatDrive(drive)]),
+    ['DRIVE', 'DOES'],
+    plan.drives.map((drive) => [drive.name, formatDrive(drive)]),
   );
   if (volumes.length > 0) {
     printLine('');

@@ -25,7 +25,6 @@ export const listServers = {
   listDrives: 'primary',
   listDisksByPage: 'primary',
   readHostsOf: 'primary',
-  readDriveHosts: 'primary',
   listSuspensions: 'primary',
   listWaitingMail: 'primary',
   listPathRules: 'primary',

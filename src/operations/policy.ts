@@ -47,7 +47,6 @@ export const policy = {
   retryRequest: 'change',
   setMember: 'manage',
   removeMember: 'manage',
-  readDriveHosts: 'look',
   listVerifications: 'look',
   listPathRules: 'look',
   listLegacyUses: 'look',

@@ -155,7 +155,6 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       revivals: new Map(),
       strange: nothingStrange,
       stuck: [],
-      doubleClaims: [],
       wrong: [],
       watches: [],
       miswritten: new Set(),
