@@ -63,9 +63,12 @@ export function standingOf(
 ): Standing | undefined {
   if (placeVariable === undefined) return checked({ place: lastEventId ?? '', variables });
   const { [placeVariable]: after, ...others } = variables;
-  // in any other form it is for the operation itself to refuse
+  // in any other form it is for the operation itself to refuse, also where the header says where its reader stands
   if (typeof after === 'object' && after !== null) return undefined;
+  if (after !== null && after !== undefined && !EVENT_ID.test(String(after))) return undefined;
   return checked({ place: lastEventId ?? String(after ?? ''), variables: others });
 }
 
-const checked = (standing: Standing) => (/^\d{0,19}$/.test(standing.place) ? standing : undefined);
+const EVENT_ID = /^\d{1,19}$/;
+
+const checked = (standing: Standing) => (standing.place === '' || EVENT_ID.test(standing.place) ? standing : undefined);

@@ -98,11 +98,13 @@ class Run {
   end: boolean | undefined;
   /** It goes by a view of the database that has events without a number: others are not joined to it, nor it to others. */
   isApart = false;
+  /** What it has told last had come before it began. */
+  isPast = false;
   private readonly channel: Channel;
   private readonly gone = new AbortController();
   private results: Results | undefined;
   private patienceMs = PATIENCE_MS;
-  /** To be called when a listener may have taken what it was told, or has gone. */
+  /** To be called when a listener may have taken what it was told, has gone, or has come, for whom one that reads nothing is not waited for long. */
   wake = () => {};
 
   constructor(channel: Channel) {
@@ -117,6 +119,7 @@ class Run {
       if (this.gone.signal.aborted) return results.stop();
       if (!next || next.isBroken) return this.finish(!next);
       this.isApart ||= next.isApart === true;
+      this.isPast = next.isPast === true;
       const message = new Message(next.result, next.eventId);
       const isFirst = this.latest === undefined;
       await this.tell(message);
@@ -129,6 +132,7 @@ class Run {
   join(listener: Listener, after?: bigint): Seat {
     const seat = new Seat(this, listener, after);
     this.seats.add(seat);
+    this.wake();
     return seat;
   }
 
@@ -147,6 +151,7 @@ class Run {
       run.seats.add(seat);
       if (run.latest) seat.tell(run.latest);
     }
+    run.wake();
     this.stop();
   }
 
@@ -224,8 +229,12 @@ class Channel {
     if (!main || run.isApart || main.isApart) return;
     if (run === main) {
       for (const other of this.runs) if (other !== main && isLevel(other, main)) other.moveTo(main);
-    } else if (isLevel(run, main) || (isPresent && run.latest?.eventId !== undefined)) {
+    } else if (isLevel(run, main)) {
       run.moveTo(main);
+    } else if (isPresent && run.latest?.eventId !== undefined) {
+      // one that still tells a history, which may be long, or told to who reads slowly, is joined to this one when it has come as far
+      if (main.isPast) this.main = run;
+      else run.moveTo(main);
     }
   }
 

@@ -98,9 +98,11 @@ test('who comes back is told all that it has missed, in order, while others go o
 test('a place that is none is refused also where others watch already', async () => {
   const first = watch(app);
   const [start] = await take(first, 1);
-  const after = [start?.requestProgress.eventId]; // a list, of the one
-  const [refused] = await drain(postOperation<Progress>(app, { query: PROGRESS, variables: { id, after } }));
-  expect(refused?.errors?.[0]?.message).toMatch(/"\$after"/);
+  const seen = start?.requestProgress.eventId;
+  for (const after of [[seen], '', `${seen}.0`, true]) {
+    const [refused] = await drain(postOperation<Progress>(app, { query: PROGRESS, variables: { id, after } }));
+    expect(refused?.errors?.[0]?.message).toMatch(/"\$after"/);
+  }
   await closeAll([first]);
 });
 
