@@ -29,8 +29,9 @@ function project(name: string, options: { isolate?: boolean; server?: boolean })
       isolate: options.isolate ?? false,
       // of what waits for a database and other processes on a shared machine; what needed it is told at the end of the run
       retry: options.server && process.env.CI ? 1 : 0,
-      testTimeout: 60_000,
-      hookTimeout: 60_000,
+      // far beyond what any of them takes: it ends what hangs, and says nothing of how fast something is
+      testTimeout: 180_000,
+      hookTimeout: 180_000,
     },
   };
 }

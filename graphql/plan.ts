@@ -43,6 +43,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   fields: (t) => ({
     name: t.exposeString('name', { description: 'As the engine calls it.' }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'An engine that lives holds it.' }),
+    host: t.exposeString('host', { nullable: true, description: 'Where its engine runs; for viewers and operators.' }),
     isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its back end is out of service.' }),
     volume: t.exposeString('volume', {
       nullable: true,

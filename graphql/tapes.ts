@@ -4,11 +4,13 @@ import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.
 import { setMedium } from '../src/operations/catalogue/media.js';
 import { listVolumes, readVolumeFiguresOf } from '../src/operations/catalogue/volumes.js';
 import { listDrives, readClaimed } from '../src/operations/recalls/drives.js';
+import { readDriveHosts } from '../src/operations/recalls/engines.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { isInt, isText, readListPage } from './pages.js';
 
 const claimed = createBatch(readClaimed);
+const hosts = createBatch(readDriveHosts);
 const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf(ctx, ids, ctx.reader));
 
 /** Each of the files on a volume is looked at. */
@@ -57,6 +59,14 @@ builder.prismaNode('Drive', {
       description: 'An engine that lives holds it.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
+    }),
+    host: t.string({
+      authScopes: { operation: 'readDriveHosts' },
+      nullable: true,
+      description:
+        'Where the engine runs that holds it; null: none does, or one of a version that does not say. For viewers and operators.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
     filesRunning: t.relationCount('recalls', {
       where: { state: 'RUNNING' },

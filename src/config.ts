@@ -31,6 +31,8 @@ export interface Config extends BrowserConfig {
   engine: boolean;
   /** Drives that may work at the same time. */
   drives: number;
+  /** Of this engine, among others that share the drives. */
+  engineWeight: number;
   /** Seconds without progress after which a call counts as hung, on a restore disk and on tape. */
   diskTimeout: number;
   tapeTimeout: number;
@@ -118,6 +120,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
     demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
     engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
     drives: integer('DRIVES', 1, 256, 2),
+    engineWeight: integer('ENGINE_WEIGHT', 1, 1000, 1),
     diskTimeout: integer('DISK_TIMEOUT', 1, 86_400, 120),
     tapeTimeout: integer('TAPE_TIMEOUT', 1, 86_400, 900),
     tapeBackend: oneOf('TAPE_BACKEND', backends, 'directory'),

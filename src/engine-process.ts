@@ -45,14 +45,14 @@ function tell(kind: EngineReport['kind'], onTold: () => void = () => {}): void {
   else end();
 }
 
-async function begin({ connection }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
+async function begin({ connection, engineId }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
   const runtime = attach(config, connection, { poolSize: CONNECTIONS });
   close = runtime.close;
   try {
     await runtime.ctx.db.pulse.start();
     await runtime.ctx.events.open();
     const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
-    const begun = await startEngine(runtime.ctx, backend, { part, onHang: () => void leave('hung') });
+    const begun = await startEngine(runtime.ctx, backend, { part, engineId, onHang: () => void leave('hung') });
     tell('ready');
     return begun;
   } catch (error) {

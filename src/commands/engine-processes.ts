@@ -6,6 +6,7 @@
  * Processes end with their keeper, however it ends: they notice that their channel to it is closed.
  */
 import { type ChildProcess, fork } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClientConfig } from 'pg';
@@ -15,7 +16,7 @@ import { packageRoot } from '../package-root.js';
 import type { Runtime } from '../runtime.js';
 
 /** What an engine process is told. */
-export type EngineOrder = { kind: 'begin'; connection: ClientConfig } | { kind: 'stop' };
+export type EngineOrder = { kind: 'begin'; connection: ClientConfig; engineId: string } | { kind: 'stop' };
 
 /** What it tells: that it works, every second that it lives, and, before it ends, why it does. */
 export interface EngineReport {
@@ -54,8 +55,9 @@ const file = path.join(packageRoot, 'dist/src/engine-process.js');
 
 /** @returns once the restore disks are registered, or after `READY_MS`; the drives begin then */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
-  const passes = new KeptProcess(ctx, connection, 'passes');
-  const drives = Array.from({ length: ctx.config.drives }, () => new KeptProcess(ctx, connection, 'drive'));
+  const order: EngineOrder = { kind: 'begin', connection, engineId: randomUUID() };
+  const passes = new KeptProcess(ctx, order, 'passes');
+  const drives = Array.from({ length: ctx.config.drives }, () => new KeptProcess(ctx, order, 'drive'));
   const all = [passes, ...drives];
   for (const each of all) each.fork();
   // a drive that begins before there is a disk would let the first files wait for one
@@ -71,7 +73,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 /** One process, started again whenever it ends. */
 class KeptProcess {
   private readonly ctx: Context;
-  private readonly connection: ClientConfig;
+  private readonly order: EngineOrder;
   private readonly part: 'drive' | 'passes';
   private child: ChildProcess | undefined;
   private startedAt = 0;
@@ -84,9 +86,9 @@ class KeptProcess {
   private onReady: () => void = () => {};
   private onGone: () => void = () => {};
 
-  constructor(ctx: Context, connection: ClientConfig, part: 'drive' | 'passes') {
+  constructor(ctx: Context, order: EngineOrder, part: 'drive' | 'passes') {
     this.ctx = ctx;
-    this.connection = connection;
+    this.order = order;
     this.part = part;
   }
 
@@ -109,7 +111,7 @@ class KeptProcess {
     const ready = new Promise<void>((resolve) => {
       this.onReady = resolve;
     });
-    this.tell({ kind: 'begin', connection: this.connection });
+    this.tell(this.order);
     await within(READY_MS, ready);
   }
 
@@ -166,7 +168,7 @@ class KeptProcess {
     this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `an engine process is started again: ${why}`);
     this.restart = setTimeout(() => {
       this.fork();
-      this.tell({ kind: 'begin', connection: this.connection });
+      this.tell(this.order);
     }, this.pauseMs);
   }
 }

@@ -28,6 +28,7 @@ interface PlanNode {
   drives: {
     name: string;
     isClaimed: boolean;
+    host: string | null;
     isOpen: boolean;
     volume: string | null;
     filesRunning: number;
@@ -54,7 +55,7 @@ interface VolumeNode {
 
 const PLAN = `query ($first: Int) { plan {
   at filesWaiting bytesWaiting
-  drives { name isClaimed isOpen volume filesRunning bytesRunning }
+  drives { name isClaimed host isOpen volume filesRunning bytesRunning }
   queue(first: $first) {
     edges { node { place volume files bytes users { user files bytes } drive isMounted reason problem start end } }
     pageInfo { hasNextPage }
@@ -71,8 +72,8 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
     return;
   }
   printTable(
-    ['DRIVE', 'DOES'],
-    plan.drives.map((drive) => [drive.name, formatDrive(drive)]),
+    ['DRIVE', 'HOST', 'DOES'],
+    plan.drives.map((drive) => [drive.name, drive.host ?? '-', formatDrive(drive)]),
   );
   if (volumes.length > 0) {
     printLine('');

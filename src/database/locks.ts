@@ -121,6 +121,7 @@ export const locking = {
   driveKept: sql`FOR KEY SHARE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
+  freeProcess: sql`FOR UPDATE OF p SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
   /** By who finds out whose letter is the next. */
   turns: sql`FOR UPDATE OF s`,

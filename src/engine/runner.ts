@@ -33,6 +33,7 @@ import { DiskGauge, type readFileSystem } from './disk/space.js';
 import { runDrive, takeOver } from './drive/drive.js';
 import type { DriveOptions } from './drive/options.js';
 import { RunningRecalls } from './drive/running.js';
+import { DriveShare } from './drive/share.js';
 import { VolumeFailures } from './drive/volume-failures.js';
 import { sendMail } from './notify.js';
 import { type Pass, PassRunner } from './passes.js';
@@ -55,6 +56,8 @@ export interface EngineOptions {
   part?: EnginePart;
   /** Called when a call on a disk or a tape hangs, once that is written down: a thread of the process may be lost. */
   onHang?: () => void;
+  /** The same for all processes of an engine; one of its own unless given. */
+  engineId?: string;
   // for tests: a site needs none of the rest
   /** A drive whose engine is silent for this long goes to another one. */
   leaseSeconds?: number;
@@ -102,9 +105,14 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
+  const count = { all: ctx.config.drives, drive: 1, passes: 0 }[part];
+  const engineId = randomUUID(); // of this process, as leases name it
+  const share = createShare(ctx, { id: engineId, drives: count }, options);
+  if (count > 0) await share.join();
   const drive: DriveOptions = {
-    engineId: randomUUID(),
+    engineId,
     count: ctx.config.drives,
+    share,
     leaseSeconds,
     held: new Set(),
     stop: stop.signal,
@@ -119,7 +127,6 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
     disks,
   };
   const unlisten = listen(ctx, bells, drive);
-  const count = { all: drive.count, drive: 1, passes: 0 }[part];
   const drives = Array.from({ length: count }, () => runDrive(ctx, backend, drive));
   const all = [...listPasses(ctx, { drive, bells, transport }), lookPass(ctx, disks, options)];
   const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
@@ -128,15 +135,26 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
       const drained = Promise.all([...drives, passes]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
+      if (count > 0) share.retire();
       await within(drainMs);
       abort.abort();
       await within(ABORT_MS);
       leave.abort();
       await within(LEAVE_MS);
+      if (count > 0) await Promise.race([share.leave(), sleep(LEAVE_MS, undefined, { ref: false })]);
       unlisten();
       transport?.close();
     },
   };
+}
+
+function createShare(
+  ctx: Context,
+  { id, drives }: { id: string; drives: number },
+  { engineId = id, host = hostname() }: EngineOptions,
+): DriveShare {
+  const { drives: reach, engineWeight: weight } = ctx.config;
+  return new DriveShare(ctx, { id, engineId, host, drives, reach, weight });
 }
 
 /** The calls of the passes: a disk that hangs is out of service before anybody else turns to it. */

@@ -25,6 +25,7 @@ export const listServers = {
   listDrives: 'primary',
   listDisksByPage: 'primary',
   readHostsOf: 'primary',
+  readDriveHosts: 'primary',
   listSuspensions: 'primary',
   listWaitingMail: 'primary',
   listPathRules: 'primary',

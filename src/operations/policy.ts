@@ -47,6 +47,7 @@ export const policy = {
   retryRequest: 'change',
   setMember: 'manage',
   removeMember: 'manage',
+  readDriveHosts: 'look',
   listVerifications: 'look',
   listPathRules: 'look',
   listLegacyUses: 'look',

@@ -155,6 +155,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       revivals: new Map(),
       strange: nothingStrange,
       stuck: [],
+      doubleClaims: [],
       wrong: [],
       watches: [],
       miswritten: new Set(),

@@ -52,6 +52,7 @@ beforeAll(async () => {
     SELECT id, 'USER', m.name, m.name = 'erin' FROM quota, unnest(ARRAY['alice', 'dora', 'erin']) AS m (name) WHERE "user" = 'lab'`);
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 1n });
   await app.ctx.db.pool.query(`INSERT INTO volume (name) VALUES ('V1')`);
+  await app.ctx.db.pool.query(`INSERT INTO drive (name) VALUES ('drive-1')`);
   const service = (quota: string) => ({ role: 'SERVICE', quotas: [quota] }) as const;
   const made = {
     pipeline: service('alice'),
@@ -152,6 +153,7 @@ const common: Partial<Record<Operation, string>> = {
   setMedium: 'mutation { result: setVolume(input: { names: ["V1"], medium: "lto-8" }) { __typename } }',
   listFindings: '{ result: doctorFindings { notLookedAt lookedAt { quotas } edges { node { kind } } } }',
   repairFindings: 'mutation { result: repairFindings { __typename } }',
+  readDriveHosts: '{ result: drives { edges { node { host } } } }',
   readHostsOf: '{ result: restoreDisks { edges { node { hosts } } } }',
   readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',
 };

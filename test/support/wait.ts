@@ -4,7 +4,7 @@
 export async function waitFor<T>(
   what: string,
   look: () => Promise<T | undefined | false>,
-  timeoutMs = 30_000,
+  timeoutMs = 60_000,
 ): Promise<T> {
   const deadline = Date.now() + timeoutMs;
   for (;;) {

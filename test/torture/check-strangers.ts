@@ -7,7 +7,7 @@ import type { Report } from './violations.js';
 const NAMELESS = /\/proc\/self\/fd\//;
 
 export function checkStrangers(facts: Facts, index: Index, report: Report): void {
-  const { strange, stuck, wrong } = facts.outside;
+  const { strange, stuck, wrong, doubleClaims } = facts.outside;
   for (const loss of strange.losses) report('stranger-lost', `${loss}, and nobody but its owner may do that`);
   for (const place of strange.landed)
     report('stranger-outside', `${place} was put there, outside of all restore disks`);
@@ -19,6 +19,7 @@ export function checkStrangers(facts: Facts, index: Index, report: Report): void
   }
   for (const { kind, text } of wrong) report(kind, text);
   for (const process of stuck) report('process-stuck', process);
+  for (const claim of doubleClaims) report('drive-twice', claim);
   checkReasons(facts, index, report);
 }
 

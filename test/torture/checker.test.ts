@@ -15,6 +15,7 @@ import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 import { MAIL_RATES } from './check-mail.js';
 import { check } from './checker.js';
+import { READ_DOUBLE_CLAIMS, WATCH_CLAIMS } from './drive-claims.js';
 import { nameDeed, type Outside, readFacts } from './facts.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { createRandom } from './random.js';
@@ -72,6 +73,7 @@ afterAll(async () => {
 /** What a fault may be planted into. */
 interface Soil {
   run(text: string): Promise<unknown>;
+  read<Row extends object>(text: string): Promise<Row[]>;
   /** Tells of a request as it is now, so that the fault is not that its last event is old. */
   tell(requestId: number): Promise<unknown>;
   /** Tells that /s/gone has moved, by letters such as TA. */
@@ -94,6 +96,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
   const run = (text: string) => client.query(text);
   const soil: Soil = {
     run,
+    read: async <Row extends object>(text: string) => (await client.query<Row>(text)).rows,
     tell: async (id) => {
       await run(`INSERT INTO event (at, request_ids, ${PROGRESS})
         SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = ${id}`);
@@ -118,6 +121,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       versions: new Map(),
       strange: nothingStrange,
       stuck: [],
+      doubleClaims: [],
       wrong: [],
     },
     replace: async (file, bytes) => {
@@ -577,6 +581,20 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       mkdirSync(home, { recursive: true });
       writeFileSync(path.join(home, 'copy'), TEXT);
       outside.strange = await lookAtStranger({ ...nobody, home });
+    },
+  ],
+  [
+    'drive-twice',
+    'a drive is claimed, and goes to another engine at once',
+    async ({ run, read, outside }) => {
+      await run(WATCH_CLAIMS);
+      const claim = (id: string) =>
+        run(`UPDATE drive SET engine_id = '${id}', epoch = epoch + 1,
+          lease_until = timezone('utc', clock_timestamp()) + interval '1 hour' WHERE name = 'drive-1'`);
+      await run(`UPDATE drive SET engine_id = NULL, lease_until = NULL`);
+      await claim('00000000-0000-4000-8000-000000000001');
+      await claim('00000000-0000-4000-8000-000000000002');
+      outside.doubleClaims = (await read<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);
     },
   ],
   [

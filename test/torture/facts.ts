@@ -166,6 +166,8 @@ export interface Outside {
   strange: Strange;
   /** Processes that were asked to end, and did not. */
   stuck: readonly string[];
+  /** Of each claim of a drive that another engine had, a sentence. */
+  doubleClaims: readonly string[];
   /** What was answered to bearers of tokens, and should not have been. */
   wrong: Callers['wrong'];
 }

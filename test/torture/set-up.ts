@@ -14,6 +14,7 @@ import { backendNames, createBackend } from '../../src/tape/index.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createCallers } from './callers.js';
 import { MAIL_RATES } from './check-mail.js';
+import { WATCH_CLAIMS } from './drive-claims.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
@@ -32,6 +33,8 @@ const QUOTAS = [1000, 100, 20, 5];
  * program's own, a process for each drive; the others have short leases, and a back end that fails.
  */
 const DRIVES = [2, 4, 6];
+/** Another one each time that an engine starts. */
+const WEIGHTS = [1, 2, 5];
 const SMALL_DISK_BYTES = 16n * 1024n * 1024n;
 /** Of the file system itself. */
 const IMAGE_OVERHEAD_BYTES = 2n * 1024n * 1024n;
@@ -65,6 +68,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent' }, backendNames);
     const runtime: Runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
+    await runtime.ctx.db.pool.query(WATCH_CLAIMS);
     const { sources, lateTrees } = await fillArchive(runtime.ctx, random, { dir, ...options });
     const totalBytes = [...sources.values()].reduce((sum, { size }) => sum + size, 0n);
     for (const { mountpoint } of disks) await setDisk(runtime.ctx, { mountpoint, size: totalBytes / 3n });
@@ -228,6 +232,7 @@ function startProcesses(
       env: () => ({
         DATA_DIR: dataDir,
         DRIVES: String(drives),
+        ENGINE_WEIGHT: String(own.pick(WEIGHTS)),
         SMTP_URL: mail.url,
         MAIL_RATE: String(MAIL_RATES.mailRate),
         USER_MAIL_RATE: String(MAIL_RATES.userMailRate),

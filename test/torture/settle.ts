@@ -8,6 +8,7 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { check } from './checker.js';
 import { dropBallast, mendDisks } from './disk-trouble.js';
 import { askDoctor } from './doctor.js';
+import { READ_DOUBLE_CLAIMS } from './drive-claims.js';
 import { type Facts, readFacts } from './facts.js';
 import { CALM_FILE } from './faults.js';
 import { archiveRest } from './late.js';
@@ -102,6 +103,7 @@ async function readWorld(world: World): Promise<Facts> {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
     const strange = await lookAtStranger(world.stranger);
+    const doubleClaims = (await query<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);
     const { sources, stuck, callers, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } =
       world;
     return await readFacts(query, {
@@ -116,6 +118,7 @@ async function readWorld(world: World): Promise<Facts> {
       versions,
       strange,
       stuck,
+      doubleClaims,
       wrong: callers.wrong,
     });
   } finally {

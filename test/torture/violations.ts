@@ -38,6 +38,7 @@ export const violationKinds = {
   'stranger-lost': 'something that another user of the host has made is gone, or another thing',
   'stranger-taken': 'something that another user of the host has made counts as a copy',
   'stranger-outside': 'a file was put outside of all restore disks',
+  'drive-twice': 'two engines had a drive at the same time',
   'process-stuck': 'a process was asked to end, and did not',
   'token-refused': 'a good token was refused',
   'token-revived': 'a token was good more than 5 s after it was answered that it is revoked',

@@ -35,11 +35,23 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
     let restMs = RESTART_MS;
     const tell = (error: unknown) => logFailure(ctx.log, error, 'drive');
     await takeOver(ctx, options).catch(tell);
-    await useDrive(ctx, options, { count: options.count }, async (lease) => {
-      if (await workDrive(ctx, watchBackend(backend, lease), lease, options)) restMs = LEFT_MS;
-    }).catch(tell);
+    await claimAndWork(ctx, backend, options).then((isLeft) => {
+      if (isLeft) restMs = LEFT_MS;
+    }, tell);
     await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
+}
+
+/** Unless other engines go first. @returns whether the drive was left to other hosts */
+async function claimAndWork(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<boolean> {
+  const { count, share } = options;
+  if (await share.isToWait()) return false;
+  let isLeft = false;
+  await useDrive(ctx, options, { count }, async (lease) => {
+    isLeft = await workDrive(ctx, watchBackend(backend, lease), lease, options);
+    if (isLeft) share.stepAside(); // before the drive is free
+  });
+  return isLeft;
 }
 
 /** Puts in order what drives of dead engines left, also of drives that the site does not have any more. */
@@ -95,7 +107,7 @@ async function holdHung(ctx: Context, { place, message }: HungError): Promise<vo
   await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, message);
 }
 
-/** Mounts one volume after another, while there is work. @returns whether what there is may be done on other hosts only */
+/** Mounts one volume after another, until another engine is to have the drive. @returns whether what there is may be done on other hosts only */
 async function workDrive(
   ctx: Context,
   backend: TapeBackend,
@@ -104,7 +116,7 @@ async function workDrive(
 ): Promise<boolean> {
   const stop = AbortSignal.any([options.stop, lease.signal]);
   let verifyAt = 0;
-  while (!stop.aborted) {
+  while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
     const seen = options.work.count;
     const isOpen = !(await isSuspended(ctx, lease.driveName));
     const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];

@@ -3,6 +3,7 @@ import type { FailingDisks } from '../disk/failures.js';
 import type { DiskGauge } from '../disk/space.js';
 import type { Waker } from '../waker.js';
 import type { RunningRecalls } from './running.js';
+import type { DriveShare } from './share.js';
 import type { VolumeFailures } from './volume-failures.js';
 
 /** Enough to claim a drive and put it in order. */
@@ -26,6 +27,8 @@ export interface LeaseOptions {
 export interface DriveOptions extends LeaseOptions {
   /** Drives of the site. */
   count: number;
+  /** When other engines go first. */
+  share: DriveShare;
   /** Rings when there may be work. */
   work: Waker;
   running: RunningRecalls;

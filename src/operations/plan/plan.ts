@@ -18,6 +18,8 @@ export interface PlanDrive {
   name: string;
   /** An engine holds it and lives. */
   isClaimed: boolean;
+  /** Of the engine that holds it, as far as it says so; for those who see all quotas. */
+  host: string | null;
   /** Neither it nor its back end is suspended. */
   isOpen: boolean;
   volumeId: number | null;
@@ -75,7 +77,8 @@ export async function showPlan(ctx: Context): Promise<Plan> {
     users: volume.users.filter(({ user }) => reads.has(user)),
     reason: null,
   }));
-  return { ...plan, volumes };
+  const drives = plan.drives.map((drive) => ({ ...drive, host: null }));
+  return { ...plan, drives, volumes };
 }
 
 /** @param more what somebody thinks of asking for */
@@ -103,14 +106,14 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   const { rows } = await ctx.db.pool.query<PlanDrive>(
-    sql`SELECT d.name, ${isClaimed} AS "isClaimed",
+    sql`SELECT d.name, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
          AND NOT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend}) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,
        count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning"
-     FROM drive d LEFT JOIN volume v ON v.id = d.volume_id
+     FROM drive d LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
-     GROUP BY d.id, v.name ORDER BY d.id`,
+     GROUP BY d.id, v.name, p.host ORDER BY d.id`,
   );
   return rows;
 }

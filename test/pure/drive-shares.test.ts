@@ -1,0 +1,165 @@
+/** Which engine takes a drive, and which gives one back. */
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { freeForOthers, isToGiveBack, type SharedDrive, type SharingEngine } from '../../src/planner/drive-shares.js';
+
+const IDS = ['a', 'b', 'c', 'd', 'e', 'f'];
+
+/** Engines that all want every drive they reach, each of them looking at the drives when it is its turn. */
+class Site {
+  readonly engines: readonly SharingEngine[];
+  readonly holders: (string | undefined)[];
+
+  constructor(engines: readonly SharingEngine[], holders: readonly (string | undefined)[]) {
+    this.engines = engines;
+    this.holders = [...holders];
+  }
+
+  get drives(): SharedDrive[] {
+    return this.holders.map((holder, n) => ({ number: n + 1, holder }));
+  }
+
+  get counts(): number[] {
+    return this.engines.map(({ id }) => this.holders.filter((holder) => holder === id).length);
+  }
+
+  seenBy(engine: SharingEngine) {
+    return { drives: this.drives, askers: this.engines.filter(({ id }) => id !== engine.id) };
+  }
+
+  /** The turn of an engine. @returns whether it took a drive or gave one back */
+  turn(engine: SharingEngine): boolean {
+    const seen = this.seenBy(engine);
+    const free = this.drives.find(({ number, holder }) => holder === undefined && number <= engine.reach);
+    if (free && freeForOthers(engine, seen).length === 0) {
+      this.holders[free.number - 1] = engine.id;
+      return true;
+    }
+    const given = this.drives.find(({ number }) => isToGiveBack(engine, number, seen));
+    if (!given) return false;
+    this.holders[given.number - 1] = undefined;
+    return true;
+  }
+
+  /** Turns in some order, until nobody does anything. */
+  settle(order: (round: number) => readonly SharingEngine[] = () => this.engines): void {
+    for (let round = 0; round < 200; round++) {
+      const hasMoved = order(round).map((engine) => this.turn(engine));
+      if (!hasMoved.includes(true)) return;
+    }
+    throw new Error('drives go back and forth');
+  }
+}
+
+const site = (weights: readonly number[], holders: readonly (string | undefined)[]) =>
+  new Site(
+    weights.map((weight, n) => ({ id: IDS[n] ?? '', weight, reach: holders.length })),
+    holders,
+  );
+
+const all = (id: string | undefined, length: number) => Array.from({ length }, () => id);
+
+test.each([
+  [1, [1, 1], [1, 0]],
+  [1, [1, 3], [0, 1]],
+  [2, [1, 1], [1, 1]],
+  [2, [1, 1, 1], [1, 1, 0]],
+  [4, [3, 1], [3, 1]],
+  [4, [1, 3], [1, 3]],
+  [12, [1, 2, 3], [2, 4, 6]],
+  [12, [100, 1], [12, 0]],
+  [6, [1, 0, 1], [3, 0, 3]],
+  [5, [7], [5]],
+])('of %i drives that the first engine has, weights %j make %j', (drives, weights, shares) => {
+  const shared = site(weights, all('a', drives));
+  shared.settle();
+  expect(shared.counts).toEqual(shares);
+});
+
+const sites = fc
+  .record({
+    drives: fc.integer({ min: 1, max: 12 }),
+    engines: fc.uniqueArray(
+      fc.record({
+        id: fc.constantFrom(...IDS),
+        weight: fc.integer({ min: 0, max: 9 }),
+        reach: fc.integer({ min: 1, max: 12 }),
+      }),
+      { selector: ({ id }) => id, minLength: 1, maxLength: 6 },
+    ),
+    // 'old' has what it has, and says nothing
+    holders: fc.array(fc.option(fc.constantFrom(...IDS, 'old'), { nil: undefined }), { minLength: 12, maxLength: 12 }),
+    turns: fc.array(fc.nat(5), { minLength: 6, maxLength: 6 }),
+  })
+  .map(({ drives, engines, holders, turns }) => {
+    const shared = new Site(engines, holders.slice(0, drives));
+    const order = (round: number) =>
+      engines.map((engine, n) => engines[(n + round + (turns[n] ?? 0)) % engines.length] ?? engine);
+    return { shared, order };
+  });
+
+test('whatever engines have at first, and in whatever order they look, soon nothing moves any more, and nothing stays free', () => {
+  fc.assert(
+    fc.property(sites, ({ shared, order }) => {
+      shared.settle(order);
+      shared.settle();
+      for (const { number, holder } of shared.drives) {
+        if (holder === undefined) expect(shared.engines.filter(({ reach }) => number <= reach)).toEqual([]);
+      }
+    }),
+    { numRuns: 1000 },
+  );
+});
+
+test('of those who ask for a free drive, somebody takes it', () => {
+  fc.assert(
+    fc.property(sites, ({ shared }) => {
+      const { drives, engines } = shared;
+      const isFreeFor = ({ reach }: SharingEngine) =>
+        drives.some(({ number, holder }) => holder === undefined && number <= reach);
+      const wanting = engines.filter(isFreeFor);
+      const taking = wanting.filter((engine) => freeForOthers(engine, shared.seenBy(engine)).length === 0);
+      expect(taking.length > 0).toBe(wanting.length > 0);
+    }),
+  );
+});
+
+test('an engine keeps what it has while nobody asks, and gives back none of which another is free', () => {
+  fc.assert(
+    fc.property(sites, ({ shared: { drives, engines } }) => {
+      for (const engine of engines) {
+        expect(freeForOthers(engine, { drives, askers: [] })).toEqual([]);
+        for (const { number, holder } of drives) {
+          expect(isToGiveBack(engine, number, { drives, askers: [] })).toBe(false);
+          const asker = { id: 'new', weight: 1000, reach: 12 };
+          const isGiven = isToGiveBack(engine, number, { drives, askers: [asker] });
+          if (holder !== engine.id || drives.some((drive) => drive.holder === undefined)) expect(isGiven).toBe(false);
+        }
+      }
+    }),
+  );
+});
+
+test('who has the greater weight has as many drives at least, and who weighs the same one more at most', () => {
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 12 }),
+      fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1, maxLength: 6 }),
+      fc.array(fc.nat(5), { minLength: 12, maxLength: 12 }),
+      (drives, weights, first) => {
+        const shared = site(
+          weights,
+          first.slice(0, drives).map((n) => IDS[n % weights.length]),
+        );
+        shared.settle();
+        const { counts } = shared;
+        for (const [n, a] of weights.entries()) {
+          for (const [m, b] of weights.entries()) {
+            if (a > b) expect(counts[n]).toBeGreaterThanOrEqual(counts[m] ?? 0);
+            if (a === b) expect(Math.abs((counts[n] ?? 0) - (counts[m] ?? 0))).toBeLessThanOrEqual(1);
+          }
+        }
+      },
+    ),
+  );
+});
