@@ -2,8 +2,7 @@
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError } from '../src/errors.js';
-import { HttpError, readJsonBody } from '../src/http-body.js';
-import { parseJson } from '../src/json.js';
+import { HttpError, parseBounded, readJsonBody } from '../src/http-body.js';
 import { RefusedDocument } from './persisted.js';
 
 /** What is to be run. */
@@ -59,7 +58,7 @@ function readQueryString(req: Request): object {
   const json = (name: string) => {
     const value = text(name);
     try {
-      return value === undefined ? undefined : parseJson(value);
+      return value === undefined ? undefined : parseBounded(value);
     } catch (error) {
       throw new HttpError(400, `${name} must be a JSON object: ${messageOf(error)}`);
     }

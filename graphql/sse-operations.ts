@@ -87,7 +87,8 @@ export async function prepareOperation(
       throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
     }
     const isSubscription = operation.operation === 'subscription';
-    if (isSubscription && sizeOfBody(req) > MAX_SUBSCRIPTION_BYTES) {
+    // the text of a document that was named is in no body
+    if (isSubscription && Math.max(sizeOfBody(req), params.query.length) > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
     }
     const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});

@@ -38,7 +38,7 @@ import type { Context } from './context.js';
 import { Standbys } from './database/standbys.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
-import { checkHost, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
+import { checkTarget, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
 import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
 
 export interface Gateway {
@@ -69,7 +69,7 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
   app.use((req, _res, next) => {
-    checkHost(req.headers.host);
+    checkTarget(req);
     next();
   });
   app.use(createBrowserGuard(ctx.config));

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { messageOf, quote } from './errors.js';
-import { markIntegers, reviveIntegers } from './json.js';
+import { markIntegers, parseJson, reviveIntegers } from './json.js';
 import { type JsonBounds, JsonScan, type Span } from './json-scan.js';
 import { parseInThread } from './json-thread.js';
 
@@ -85,6 +85,15 @@ export async function readJsonBody(req: IncomingMessage): Promise<unknown> {
   } finally {
     leave?.();
   }
+}
+
+/** The same of a text that came in another way. @throws SyntaxError */
+export function parseBounded(text: string): unknown {
+  const scan = new JsonScan(BOUNDS);
+  scan.add(Buffer.from(text));
+  scan.end();
+  if (scan.problem !== undefined) throw new SyntaxError(scan.problem);
+  return parseJson(text);
 }
 
 const noJson = (problem: string) => new HttpError(400, `the body is not JSON: ${problem}`);

@@ -36,11 +36,17 @@ const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 
 const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host}/`));
 
-/** @throws HttpError 400: what makes a URL of the host would fail at one that is none */
-export function checkHost(host = ''): void {
+/** @throws HttpError 400: what makes a URL of the target or the host would fail at one that is none */
+export function checkTarget({ url = '/', headers: { host = '' }, rawHeaders }: IncomingMessage): void {
+  if (!url.startsWith('/') && url !== '*')
+    throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
+  // of two, who stands between may have gone by the other one (RFC 9112, 3.2)
+  if (rawHeaders.filter(isHostName).length > 1) throw new HttpError(400, 'Host must be there once');
   if (host !== '' && !isHost(host))
     throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
 }
+
+const isHostName = (text: string, at: number) => at % 2 === 0 && text.length === 4 && text.toLowerCase() === 'host';
 
 /** The name or address of a host as browsers write it, without its port: one of IPv6 has brackets. */
 export const hostnameOf = remember((host): string | undefined => {

@@ -138,6 +138,18 @@ test.each([
   ]);
 });
 
+test.each([
+  ['two hosts', `${FILES} HTTP/1.1\r\nHost: localhost\r\nhost: example.org\r\n`, 'Host must be there once'],
+  ...['http://localhost:99999', 'ftp://localhost'].map((base) => [
+    `a target at ${base}`,
+    `GET ${base}/tape_control/api/v1/files HTTP/1.1\r\nHost: localhost\r\n`,
+    `the target must be a path, or a URL of http or https, not "${base}/tape_control/api/v1/files"`,
+  ]),
+])('%s is refused', async (_name, head = '', message) => {
+  const [start = '', body = ''] = (await sendBytes(`${head}Connection: close\r\n\r\n`)).split('\r\n\r\n');
+  expect([start.split('\r\n')[0], JSON.parse(body)]).toEqual(['HTTP/1.1 400 Bad Request', errorBody(`${message}`)]);
+});
+
 test('what a client expects that nobody knows is passed over', async () => {
   const answer = await sendBytes(
     `${FILES} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nConnection: close\r\n\r\n`,

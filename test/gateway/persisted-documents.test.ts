@@ -76,6 +76,13 @@ test('what is named passes the checks that what is sent passes', async () => {
   expect(codeOf(await post(open, named(hashOf(query))))).toBe('TOO_LARGE');
 });
 
+test('a subscription that is too long is refused also where its document is named', async () => {
+  const query = `${WATCH} # ${'x'.repeat(17_000)}`;
+  await post(open, { query, ...named(hashOf(query)) });
+  const { status, text } = await post(open, named(hashOf(query)), { Accept: 'text/event-stream' });
+  expect([status, text]).toEqual([413, expect.stringContaining('a subscription must have at most 16384 bytes')]);
+});
+
 test('documents that were not used for long make room for others', () => {
   const documents = openDocuments({ trustedDocuments: undefined, trustedOnly: false });
   const caller = open.ctx.caller;

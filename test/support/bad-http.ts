@@ -20,6 +20,11 @@ const parameters: BadHttp[] = PATHS.flatMap((path) => {
           `query=${QUERY}&${name}=${text}`,
         ),
       ),
+      bad(
+        `${name} that are endlessly deep`,
+        new RegExp(`^${name} must be a JSON object: .*deep`),
+        `query=${QUERY}&${name}=%7B%22a%22:${'['.repeat(1000)}${']'.repeat(1000)}%7D`,
+      ),
       ...['5', '%22a%22', 'true'].map((text) =>
         bad(
           `${name} ${text}`,
