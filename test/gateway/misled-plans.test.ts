@@ -3,6 +3,9 @@
  * by one thing times another.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { planFor, plannedByKeys, plannedFreely } from '../../src/database/planning.js';
+import { sql } from '../../src/database/sql.js';
+import { type Transaction, transaction } from '../../src/database/transaction.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
 import { releaseFiles } from '../../src/operations/requests/releases.js';
@@ -105,4 +108,22 @@ describe.each(cases)('where PostgreSQL $what, $files files', ({ belief, files })
     await expectLinear(() => releaseFiles(app.ctx, { id, paths: paths.slice(1) }));
     await expectLinear(() => releaseFiles(app.ctx, { id, match: '/misled/' }));
   });
+});
+
+test('what is told how to be planned is compiled in no case, and read by bitmaps as PostgreSQL likes it only, up to the commit', async () => {
+  const read = sql`SELECT current_setting('jit') AS compiles, current_setting('enable_bitmapscan') AS bitmaps`;
+  const before = (await app.ctx.db.pool.query(read)).rows;
+  const planned: [string, (tx: Transaction) => unknown, unknown][] = [
+    ['keys', (tx) => tx.send(plannedByKeys()), { compiles: 'off', bitmaps: 'off' }],
+    ['freely', (tx) => tx.send(plannedFreely()), { compiles: 'off', bitmaps: 'on' }],
+    ['few', (tx) => planFor(tx, 1, ['hold']), { compiles: 'off', bitmaps: 'off' }],
+    ['many', (tx) => planFor(tx, 10 ** 9, ['hold']), { compiles: 'off', bitmaps: 'on' }],
+  ];
+  await transaction(app.ctx.db.pool, 'test', async (tx) => {
+    for (const [what, plan, settings] of planned) {
+      await plan(tx);
+      expect([what, ...(await tx.query(read))]).toEqual([what, settings]);
+    }
+  });
+  expect((await app.ctx.db.pool.query(read)).rows).toEqual(before);
 });
