@@ -343,3 +343,17 @@ test('how far it is, is told where that is asked for', async () => {
     '',
   ]);
 });
+
+test('where there is no connection to look how far it is, an import goes on without that', async () => {
+  const { pool } = app.ctx.db;
+  const others = await Promise.all(Array.from({ length: pool.options.max - 1 }, () => pool.connect()));
+  const told: string[] = [];
+  try {
+    const row = Buffer.from('path,size\n/progress/alone,1\n');
+    const how = { tell: ({ step }: { step: string }) => void told.push(step) };
+    expect(await importRows(app.ctx, readRows(Readable.from([row])), how)).toMatchObject({ added: 1 });
+  } finally {
+    for (const other of others) other.release();
+  }
+  expect([...new Set(told)]).toEqual(['reading', 'comparing', 'adding', 'settling']);
+});

@@ -23,15 +23,18 @@ export async function tellAdding<Done>(
   { of, tell }: { of: number; tell: TellImport },
   work: () => Promise<Done>,
 ): Promise<Done> {
-  const first = await readLastId(ctx);
+  // by a connection of its own, of which there may be none: the import needs it for nothing, and does not wait for it
+  const read = () => readLastId(ctx).catch(() => undefined);
+  const before = read();
   tell({ step: 'adding', rows: 0, of });
   let [isLooking, isOver] = [false, false];
   const look = async () => {
     if (isLooking) return;
     isLooking = true;
-    const last = await readLastId(ctx).catch(() => first); // what is wrong with the database is told by the import itself
+    const [first, last] = [await before, await read()];
     isLooking = false;
-    if (!isOver) tell({ step: 'adding', rows: Math.min(Number(last - first), of), of });
+    if (isOver || first === undefined || last === undefined) return;
+    tell({ step: 'adding', rows: Math.min(Number(last - first), of), of });
   };
   const timer = setInterval(() => void look(), LOOK_MS);
   try {
