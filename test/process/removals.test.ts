@@ -1,6 +1,7 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { FailingDisks } from '../../src/engine/disk/failures.js';
 import { removeUnheld, WaitingRequests } from '../../src/engine/disk/removal.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { startEngine } from '../../src/engine/runner.js';
@@ -213,5 +214,18 @@ test('requests whose copies wait for a disk that is away are looked at no more u
   renameSync(`${other}-away`, other);
   await resume(app.ctx, { kind: 'DISK', name: other });
   expect(await remove()).toBe(3);
+  expect(await findUncleared()).toBeUndefined();
+});
+
+test('of a disk that has failed at some copies of a request no more are looked at', async () => {
+  const id = await restore(...Array.from({ length: 40 }, (_, n) => `/fails/${n}`));
+  await cancel(app, id);
+  const disks = new FailingDisks(app.ctx);
+  const look = vi.spyOn(disks.calls, 'follow').mockRejectedValue(Object.assign(new Error('EIO'), { code: 'EIO' }));
+  vi.spyOn(disks, 'blame').mockResolvedValue('it fails');
+  await removeUnheld(app.ctx, never, disks);
+  expect(look.mock.calls.length).toBeLessThan(20);
+  expect(await findUncleared()).toBe(id);
+  expect(await removeUnheld(app.ctx, never)).toBe(40);
   expect(await findUncleared()).toBeUndefined();
 });

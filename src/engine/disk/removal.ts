@@ -89,9 +89,10 @@ async function clearRequest(
   let isWhole = true;
   for (let after: number | undefined = 0; after !== undefined; ) {
     const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, { requestId, after, limit: HOLDS });
+    const failing = new Set<number>(); // since the page was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
-      const states = await statesOf(ctx, disks, copies);
+      const states = await statesOf(ctx, disks, { copies, failing });
       const pick = (wanted: State) => copies.filter((_, index) => states[index] === wanted);
       const left = await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
       if (left.length < copies.length) isWhole = false;
@@ -102,22 +103,33 @@ async function clearRequest(
   return isWhole && !(await markCleared(ctx, requestId));
 }
 
-async function statesOf(ctx: Context, disks: FailingDisks, copies: readonly UnheldCopy[]): Promise<State[]> {
+/** @param of.failing ids of disks, of which no more copies are looked at: each call on one may take as long as it takes to fail */
+async function statesOf(
+  ctx: Context,
+  disks: FailingDisks,
+  { copies, failing }: { copies: readonly UnheldCopy[]; failing: Set<number> },
+): Promise<State[]> {
   const states: State[] = [];
   for (let at = 0; at < copies.length; at += LOOKS) {
-    states.push(...(await Promise.all(copies.slice(at, at + LOOKS).map((copy) => stateOf(ctx, disks, copy)))));
+    const looks = copies.slice(at, at + LOOKS).map((copy) => stateOf(ctx, disks, { copy, failing }));
+    states.push(...(await Promise.all(looks)));
   }
   return states;
 }
 
 type State = 'unchanged' | 'changed' | 'unknown';
 
-async function stateOf(ctx: Context, disks: FailingDisks, copy: UnheldCopy): Promise<State> {
+async function stateOf(
+  ctx: Context,
+  disks: FailingDisks,
+  { copy, failing }: { copy: UnheldCopy; failing: Set<number> },
+): Promise<State> {
   if (!hasPlace(copy)) return 'unchanged';
+  if (failing.has(copy.diskId)) return 'unknown';
   try {
     return (await ofDisk(disks.calls, copy, (tick) => compareCopy(copy, tick))) === 'changed' ? 'changed' : 'unchanged';
   } catch (error) {
-    await tellFailure(ctx, disks, { copy, error, what: 'looked at' });
+    if (await tellFailure(ctx, disks, { copy, error, what: 'looked at' })) failing.add(copy.diskId);
     return 'unknown';
   }
 }
