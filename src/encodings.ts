@@ -168,7 +168,7 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      for (const header of ['Content-Encoding', 'ETag', 'Cache-Control']) res.removeHeader(header); // what is told instead is none of it
+      for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header); // what is told instead is none of it
       throw error;
     });
     sendPlain(res, bytes);

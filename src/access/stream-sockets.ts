@@ -30,7 +30,9 @@ export function onHandOver(res: ServerResponse, follow: Successor): void {
 export function handOver(req: Request, res: Response, headers: Record<string, string>): Socket {
   const { socket } = req;
   streams.add(socket);
-  const lines = Object.entries({ ...res.getHeaders(), ...headers }).map(([name, value]) => `${name}: ${value}`);
+  const own = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
+  const others = Object.entries(res.getHeaders()).filter(([name]) => !own.has(name));
+  const lines = [...others, ...Object.entries(headers)].map(([name, value]) => `${name}: ${value}`);
   socket.write(`HTTP/1.1 200 OK\r\nDate: ${new Date().toUTCString()}\r\n${lines.join('\r\n')}\r\n\r\n`);
   socket.setTimeout(0);
   successors.get(res)?.(socket);

@@ -63,6 +63,11 @@ test.each(answers)('%s is framed by nobody, and taken for nothing else', async (
   else expect(policy).toBe(NOTHING);
 });
 
+test.each(answers)('%s is kept by no cache for anybody else', async (name, target, _status, call) => {
+  const { headers } = await sendAsIs(app, target, call);
+  expect(headers.get('cache-control')).toBe(['GraphiQL', 'a stream'].includes(name) ? 'no-cache' : 'no-store');
+});
+
 test('what REST answers keeps its type and its Vary', async () => {
   const { headers } = await send(app, `${API}/requests`);
   expect([headers.get('content-type'), headers.get('vary')]).toEqual(['application/json', 'Accept, Accept-Encoding']);

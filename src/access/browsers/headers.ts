@@ -1,4 +1,4 @@
-/** What each answer says to browsers for the gateway's own sake. */
+/** What each answer says to browsers, and to caches, for the gateway's own sake. */
 import type { RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { BrowserConfig } from '../../config-browsers.js';
@@ -12,7 +12,7 @@ const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
-  return helmet({
+  const protect = helmet({
     contentSecurityPolicy: {
       useDefaults: false,
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
@@ -28,4 +28,14 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
     xPermittedCrossDomainPolicies: false,
     xPoweredBy: false,
   });
+  return (req, res, next) => {
+    res.setHeader('Cache-Control', UNKEPT);
+    protect(req, res, next);
+  };
 }
+
+/**
+ * An answer is for who asks, and as things are at that moment. A cache in between may not know one caller from another, as where a proxy says who
+ * it is; and some keep for minutes whatever says nothing of it.
+ */
+const UNKEPT = 'no-store';
