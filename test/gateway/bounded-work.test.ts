@@ -6,6 +6,7 @@ import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { releaseFiles } from '../../src/operations/requests/releases.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';
@@ -74,7 +75,6 @@ test('what an ended request held is looked through page by page, each hold once,
     pathsOf('/left').map(({ path }, n) => ({ path, stage: n % 2 === 0 ? 'RESTORED' : 'ONTAPE' })),
   );
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/left' });
-  await cancelRequest(app.ctx, id);
   const look = async () => {
     let [pages, copies] = [0, 0];
     const seen = new Set<bigint>();
@@ -91,6 +91,9 @@ test('what an ended request held is looked through page by page, each hold once,
     }
     return { pages, copies, seen: seen.size };
   };
+  await releaseFiles(app.ctx, { id, match: '/left/1' }); // 1, 10 to 19 and 100 to 199: half of them are restored
+  expect(await look()).toEqual({ pages: 1, copies: 55, seen: 55 });
+  await cancelRequest(app.ctx, id);
   const looked = { pages: 3, copies: MANY / 2, seen: MANY / 2 };
   expect(await look()).toEqual(looked);
   await compactRequests({ ...app.ctx, config: { ...app.ctx.config, requestDays: 0 } }, new AbortController().signal);

@@ -52,9 +52,10 @@ const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
- * Looks through the next `limit` holds of a request, in order of their ordinals, for restored files that it let go and nobody holds; those
- * on a failing disk wait for it.
- * @returns the copies, and the last ordinal; undefined where no holds are left
+ * Looks through the next `limit` files that a request let go, in order of their ordinals, for restored ones that nobody holds; those
+ * on a failing disk wait for it. Of one that lives on, what it still holds is only passed by: a copy that cannot be removed has it looked
+ * through every second.
+ * @returns the copies, and the last ordinal; undefined where no files are left
  */
 export async function readUnheld(
   ctx: Context,
@@ -64,6 +65,7 @@ export async function readUnheld(
     sql`WITH page AS MATERIALIZED (
           SELECT o.ordinal, o.file_id, o.state FROM any_hold o
           WHERE o.request_id = ${page.requestId} AND o.ordinal > ${page.after} AND o.last_ordinal > ${page.after}
+            AND (o.state = 'RELEASED' OR (SELECT NOT (${isLive}) FROM request r WHERE r.id = ${page.requestId}))
           ORDER BY o.ordinal LIMIT ${page.limit}
         )
         SELECT p.*, c.* FROM (SELECT count(*)::int AS seen, max(ordinal) AS last FROM page) p LEFT JOIN (
