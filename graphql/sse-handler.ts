@@ -10,7 +10,7 @@ import { endTurn, keepTurn } from '../src/access/limits/turns.js';
 import { HttpError } from '../src/http-body.js';
 import { chooseType, isNamed } from './accept.js';
 import { checkMethod, type Params, sendErrors } from './http.js';
-import { type Pipeline, prepareOperation, type Results, resultsOf } from './sse-operations.js';
+import { type Pipeline, prepareOperation, type Results, resultsOf, sizeOf } from './sse-operations.js';
 import { EventStream, type Operation } from './sse-stream.js';
 import { Watchers } from './sse-watchers.js';
 
@@ -37,6 +37,8 @@ export interface StreamLimits {
   take?: (req: Request) => () => void;
   /** The same of streams that are reserved and not opened, which take none of the others' places. */
   reserve?: (req: Request) => () => void;
+  /** The same of what subscriptions say, in characters: it is kept for as long as they go on. */
+  keep?: (req: Request, characters: number) => () => void;
   /** On one stream. */
   operations?: number;
   /** For so long a reader may take nothing of what waits for it. */
@@ -90,11 +92,13 @@ class EventStreams implements StreamHandler {
       reservationMs: RESERVATION_MS,
       take: () => () => {},
       reserve: () => () => {},
+      keep: () => () => {},
       operations: Number.POSITIVE_INFINITY,
       readerSeconds: Number.POSITIVE_INFINITY,
       ...limits,
     };
-    this.watchers = new Watchers(this.limits);
+    const take = (req: Request, params: Params) => this.takeWith(req, sizeOf(req, params));
+    this.watchers = new Watchers({ take, readerSeconds: this.limits.readerSeconds });
   }
 
   async exchange(req: Request, res: Response): Promise<void> {
@@ -127,7 +131,8 @@ class EventStreams implements StreamHandler {
     const prepared = await prepareOperation(this.pipeline, { req, res, params });
     this.refuseWhenClosed();
     if ('begin' in prepared && this.watchers.begin(req, res, wish, prepared)) return;
-    const stream = this.create(new Place(this.limits.take(req)));
+    const characters = 'begin' in prepared && prepared.isSubscription ? sizeOf(req, params) : 0;
+    const stream = this.create(new Place(this.takeWith(req, characters)));
     endTurn(res);
     const operation = stream.reserve('') as Operation; // the only one
     stream.open(res);
@@ -163,11 +168,42 @@ class EventStreams implements StreamHandler {
         return sendErrors(res, 400, prepared.errors);
       }
       if (!stream.has(operation)) return void res.status(204).end();
-      if (prepared.isSubscription) void stream.tell(operation, await prepared.begin());
+      if (prepared.isSubscription) await this.tellKept(stream, operation, { req, params, begin: prepared.begin });
       else void tellOnce(stream, operation, prepared.begin).finally(keepTurn(res));
       res.status(stream.has(operation) ? 202 : 204).end();
     } catch (error) {
       stream.drop(operation);
+      throw error;
+    }
+  }
+
+  /** Begins a subscription beside others. What it says counts until it has ended, however it does. */
+  private async tellKept(
+    stream: EventStream,
+    operation: Operation,
+    { req, params, begin }: { req: Request; params: Params; begin: () => Promise<Results> },
+  ): Promise<void> {
+    const give = this.limits.keep(req, sizeOf(req, params));
+    operation.gone.signal.addEventListener('abort', give, { once: true });
+    try {
+      void stream.tell(operation, await begin()).finally(give);
+    } catch (error) {
+      give();
+      throw error;
+    }
+  }
+
+  /** Takes a stream, and what its one operation says. */
+  private takeWith(req: Request, characters: number): () => void {
+    const giveText = this.limits.keep(req, characters);
+    try {
+      const give = this.limits.take(req);
+      return () => {
+        give();
+        giveText();
+      };
+    } catch (error) {
+      giveText();
       throw error;
     }
   }

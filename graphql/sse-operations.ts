@@ -65,6 +65,9 @@ export interface Runnable {
 /** What a subscription says is kept for as long as it goes on. */
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
+/** How long that is. The text of a document that was named is in no body. */
+export const sizeOf = (req: Request, { query }: Params): number => Math.max(sizeOfBody(req), query.length);
+
 /**
  * Parses and checks an operation; nothing of it has run.
  * @param input.reader aborts when nobody is told any more; unless given, that is so when the response has closed
@@ -87,8 +90,7 @@ export async function prepareOperation(
       throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
     }
     const isSubscription = operation.operation === 'subscription';
-    // the text of a document that was named is in no body
-    if (isSubscription && Math.max(sizeOfBody(req), params.query.length) > MAX_SUBSCRIPTION_BYTES) {
+    if (isSubscription && sizeOf(req, params) > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
     }
     const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});

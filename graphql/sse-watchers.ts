@@ -25,13 +25,13 @@ export class Watchers {
   private readonly operations = new SharedOperations();
   private readonly shapes = new Map<string, SharedShape>();
   private readonly groups = Array.from({ length: GROUPS }, () => new Set<Watcher>());
-  private readonly take: (req: Request) => () => void;
+  private readonly take: (req: Request, params: Params) => () => void;
   private readonly mostStalls: number;
   private readonly timer: NodeJS.Timeout;
   private came = 0;
   private looks = 0;
 
-  constructor({ take, readerSeconds }: { take: (req: Request) => () => void; readerSeconds: number }) {
+  constructor({ take, readerSeconds }: { take: (req: Request, params: Params) => () => void; readerSeconds: number }) {
     this.take = take;
     this.mostStalls = Math.ceil((readerSeconds * 1000) / PING_MS);
     this.timer = setInterval(() => this.look(), PING_MS / GROUPS).unref();
@@ -73,7 +73,7 @@ export class Watchers {
   }
 
   private seat(req: Request, res: Response, given: { wish: Wish; standing: Standing; begin: Begin }): void {
-    const give = this.take(req);
+    const give = this.take(req, given.wish.params);
     endTurn(res);
     const group = this.groups[this.came++ % GROUPS] as Set<Watcher>;
     const watcher = new Watcher(req, res, (closed) => {

@@ -10,8 +10,9 @@ import { pino } from 'pino';
 import { afterEach, expect, test } from 'vitest';
 import { createErrorMask } from '../../graphql/errors.js';
 import { createErrorHandler, readParams } from '../../graphql/http.js';
-import { createStreamHandler } from '../../graphql/sse-handler.js';
+import { createStreamHandler, type StreamLimits } from '../../graphql/sse-handler.js';
 import type { Pipeline } from '../../graphql/sse-operations.js';
+import { Shares } from '../../src/access/limits/turns.js';
 import { UnavailableError } from '../../src/errors.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
@@ -52,7 +53,7 @@ afterEach(() => {
 
 async function serve(
   source: ReturnType<typeof createSource>,
-  options: { contextFactory?: () => Promise<object>; reservationMs?: number } = {},
+  options: { contextFactory?: () => Promise<object> } & StreamLimits = {},
 ): Promise<string> {
   const prepare: Pipeline['prepare'] = () => ({
     schema,
@@ -158,6 +159,37 @@ test('what a subscription says is bounded, since it is kept', async () => {
   const long = (bytes: number) => ({ ...ITEMS, variables: { unused: 'x'.repeat(bytes) } });
   expect(await begin(url, stream, 'one', long(10_000))).toBe(202);
   expect(await begin(url, stream, 'two', long(20_000))).toBe(413);
+});
+
+test('what the subscriptions of a caller say is bounded together, until they end', async () => {
+  const shares = new Shares('characters', { all: 25_000, one: 25_000 });
+  const url = await serve(createSource(never), { keep: (_req, characters) => shares.take('one', characters) });
+  const isFree = async () => {
+    try {
+      shares.take('one', 25_000)();
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const long = { ...ITEMS, variables: { unused: 'x'.repeat(10_000) } };
+  const stream = await reserve(url);
+  expect([await begin(url, stream, 'one', long), await begin(url, stream, 'two', long)]).toEqual([202, 202]);
+  expect(await begin(url, stream, 'three', long)).toBe(429);
+  const drop = (id: string) => fetch(`${url}?operationId=${id}`, { method: 'DELETE', headers: token(stream) });
+  await drop('one');
+  expect(await begin(url, stream, 'three', long)).toBe(202);
+  for (const id of ['two', 'three']) await drop(id);
+  await waitFor('what was kept of those to be free', isFree);
+
+  const alone = new AbortController();
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const open = () => fetch(url, { method: 'POST', headers, body: JSON.stringify(long), signal: alone.signal });
+  expect([(await open()).status, (await open()).status, (await open()).status]).toEqual([200, 200, 429]);
+  const query = { query: '{ ok }', variables: { unused: 'x'.repeat(100_000) } };
+  expect((await fetch(url, { method: 'POST', headers, body: JSON.stringify(query) })).status).toBe(200);
+  alone.abort();
+  await waitFor('what was kept of streams to be free', isFree);
 });
 
 test('a stream that was opened in time stays', async () => {

@@ -17,22 +17,22 @@ export class Shares {
   }
 
   /** @returns what gives it back, once. @throws HttpError 429, 503 */
-  take(caller: string): () => void {
-    const own = (this.counts.get(caller) ?? 0) + 1;
+  take(caller: string, amount = 1): () => void {
+    const own = (this.counts.get(caller) ?? 0) + amount;
     const headers = { 'Retry-After': '5' };
     if (own > this.most.one) {
       throw new HttpError(429, `you have ${this.most.one} ${this.what} already: try again later`, headers);
     }
-    if (this.count >= this.most.all)
+    if (this.count + amount > this.most.all)
       throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
-    this.count++;
+    this.count += amount;
     this.counts.set(caller, own);
     let isTaken = true;
     return () => {
       if (!isTaken) return;
       isTaken = false;
-      this.count--;
-      const left = (this.counts.get(caller) ?? 0) - 1;
+      this.count -= amount;
+      const left = (this.counts.get(caller) ?? 0) - amount;
       if (left > 0) this.counts.set(caller, left);
       else this.counts.delete(caller);
     };
