@@ -187,10 +187,11 @@ async function readParts(
           reject(error);
         }
       };
-      const onClose = () => reject(new Error('the body broke off'));
+      // after its end too, before whoever waits for that has gone on
+      const onClose = () => req.readableEnded || reject(new Error('the body broke off'));
       req.on('data', onData).once('end', resolve).once('error', reject).once('close', onClose);
       leave = () => void req.off('data', onData).off('end', resolve).off('error', reject).off('close', onClose);
-      if (req.destroyed && !req.readableEnded) onClose();
+      if (req.destroyed) onClose();
       if (req.readableEnded) resolve();
     });
   } finally {
