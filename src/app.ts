@@ -24,7 +24,8 @@ import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
-import { contextOf, createIdentifier, type Identifier } from './access/identify.js';
+import { callerOf, createIdentifier, type Identifier } from './access/identify.js';
+import { inOne } from './access/in-one.js';
 import { Arrivals } from './access/limits/arrivals.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
@@ -63,17 +64,12 @@ const GRAPHQL = '/graphql';
 
 function createApp(ctx: Context, { graphql, identifier, answers, limits, standbys, contextFor }: Handlers): Express {
   const app = express();
-  app.use(answers.handler);
-  app.use(dropStalled(ctx.config.readerSeconds * 1000));
-  app.use(createSecurityHeaders(ctx.config));
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
-  app.use((req, _res, next) => {
-    checkTarget(req);
-    next();
-  });
-  app.use(createBrowserGuard(ctx.config));
-  app.use([REST, GRAPHQL, IMPORT_PATH], identifier.handler, limits.before);
+  const stalled = dropStalled(ctx.config.readerSeconds * 1000);
+  const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
+  app.use(inOne(answers.handler, stalled, headers, refuseBadTarget, guard));
+  app.use([REST, GRAPHQL, IMPORT_PATH], inOne(identifier.handler, ...limits.before));
   app.use(REST, createRestRouter(contextFor, ctx.log));
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
@@ -104,10 +100,33 @@ function tellStandbys(standbys: Standbys | undefined): object {
   return { standbys: { used, of: all.length, behindBytes } };
 }
 
-/** The context in which a request is served. */
-function serve(ctx: Context, req: IncomingMessage): Context {
+const refuseBadTarget: RequestHandler = (req, _res, next) => {
+  checkTarget(req);
+  next();
+};
+
+/**
+ * The context in which a request is served. Each is named, since to copy an object of which the engine does not know what it has takes as long
+ * as a look-up of the database has of this process.
+ */
+function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
+  const { config, db, events, refusals, log } = ctx;
   const res = (req as Request).res as Response;
-  return { ...contextOf(ctx, req), share: limitKey(req), reader: readerOf(res), keep: () => keepTurn(res) };
+  return {
+    config,
+    db,
+    standbys,
+    events,
+    refusals,
+    log,
+    caller: callerOf(req),
+    share: limitKey(req),
+    get reader() {
+      return readerOf(res); // short answers need none
+    },
+    keep: () => keepTurn(res),
+    now: () => ctx.now(),
+  };
 }
 
 /** For what is neither REST nor GraphQL: express's own would show a stack, with the paths of files in it. */
@@ -124,7 +143,7 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
 export async function startGateway(ctx: Context): Promise<Gateway> {
   const createTlsServer = await openTls(ctx.config, ctx.log);
   const standbys = openStandbys(ctx);
-  const contextFor = (req: IncomingMessage): Context => ({ ...serve(ctx, req), standbys });
+  const contextFor = (req: IncomingMessage): Context => serve(ctx, standbys, req);
   const identifier = createIdentifier(ctx);
   const graphql = createGraphqlHandlers(contextFor, ctx);
   const answers = new AnswersInHand();

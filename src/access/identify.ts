@@ -23,11 +23,6 @@ export function callerOf(req: IncomingMessage): Caller {
   return caller;
 }
 
-/** The context in which a request is served. */
-export function contextOf(ctx: Context, req: IncomingMessage): Context {
-  return { ...ctx, caller: callerOf(req) };
-}
-
 export interface Identifier {
   /** Before everything that serves. @throws HttpError 401 */
   handler: RequestHandler;

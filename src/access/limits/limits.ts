@@ -36,7 +36,6 @@ export function limitCallers(config: Config): CallerLimits {
     identifier: 'caller',
     validate: false, // it would look for proxies, of which only the configuration knows
     keyGenerator: limitKey,
-    skip: (req) => !limits.rateLocal && isUncounted(req),
     handler: (_req, res, next) => {
       const message = `you have sent more than ${limits.rateLimit} requests within a minute: try again later`;
       next(new HttpError(429, message, { 'Retry-After': String(res.getHeader('Retry-After') ?? 60) }));
@@ -48,7 +47,9 @@ export function limitCallers(config: Config): CallerLimits {
     limitBody(req, () => bodies.enter(limitKey(req), res));
     next();
   };
-  return { before: [enter, rate], watch: (server) => connections.watch(server), close: () => store.shutdown() };
+  const count: RequestHandler = (req, res, next) =>
+    !limits.rateLocal && isUncounted(req) ? next() : rate(req, res, next);
+  return { before: [enter, count], watch: (server) => connections.watch(server), close: () => store.shutdown() };
 }
 
 /** Of a caller: a client opens the stream that it has reserved at once. */
