@@ -12,7 +12,7 @@
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../errors.js';
-import { raw, type Sql } from './sql.js';
+import { raw, type Sql, Statement } from './sql.js';
 
 /** Texts are made of what stands in the program, and values are no part of them, so that there are few. */
 const MAX_NAMES = 500;
@@ -26,9 +26,8 @@ const names = new Map<string, Known>();
 
 /** The statement itself, which has a name from now on. As a part of another one it has none. */
 export function prepared(statement: Sql): Sql {
-  const known = knownBy(statement.text);
-  if (!known) return statement;
-  return Object.defineProperties(statement, { name: { value: known.name }, text: { value: known.text } });
+  if (statement instanceof Statement) statement.name = knownBy(statement.text)?.name;
+  return statement;
 }
 
 function knownBy(text: string): Known | undefined {
