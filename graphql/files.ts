@@ -1,9 +1,17 @@
 /** Tape files, and the subscription to their stages. */
+import { queryFromInfo } from '@pothos/plugin-prisma';
+import { type GraphQLResolveInfo, Kind } from 'graphql';
 import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
 import type { TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import { canChooseOfFile, getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import {
+  canChooseOfFile,
+  type FileQuery,
+  getFile,
+  type ListFilesInput,
+  listFiles,
+} from '../src/operations/catalogue/files.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
@@ -13,7 +21,7 @@ import { choiceOf } from './chosen-rows.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { argumentsOf } from './page-arguments.js';
-import { isText, readListPage } from './pages.js';
+import { isText, type PageQuery, readListPage, resolveRootPage } from './pages.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
@@ -34,7 +42,7 @@ function diskOfCopy<Disk>(file: { stage: Stage; disk: Disk | null; changedDisk: 
 /** Rules by folders may keep from a caller where the copies are. */
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
-builder.prismaNode('TapeFile', {
+const TapeFileType = builder.prismaNode('TapeFile', {
   id: { field: 'id' },
   nullable: true,
   description: 'One file of the catalogue.',
@@ -124,6 +132,29 @@ function countFiles(ctx: Context, { match, stages, count }: CountedFiles): Promi
   return counted;
 }
 
+/** The files of a page, of which no more is read than is asked for. */
+async function readFiles(
+  { ctx, info }: { ctx: Context; info: GraphQLResolveInfo },
+  input: ListFilesInput,
+  place: PageQuery,
+): Promise<TapeFile[]> {
+  if (asksForCountAlone(info)) return [];
+  const { page, chosen } = listFiles(ctx, input, ctx.reader);
+  const choice = choiceOf(info, ['edges', 'node'], ['path']);
+  const isChosen = choice !== undefined && canChooseOfFile(choice);
+  const query = isChosen ? {} : queryFromInfo({ context: ctx, info, typeName: 'TapeFile', path: ['edges', 'node'] });
+  return await readListPage(place, { name: 'path', isKey: isText }, async (at) =>
+    isChosen ? ((await chosen(at, choice)) as object[] as TapeFile[]) : await page(at, query as FileQuery),
+  );
+}
+
+const COUNTS = new Set(['totalCount', '__typename']);
+
+function asksForCountAlone({ fieldNodes }: GraphQLResolveInfo): boolean {
+  const selected = fieldNodes.flatMap(({ selectionSet }) => selectionSet?.selections ?? []);
+  return selected.every((each) => each.kind === Kind.FIELD && COUNTS.has(each.name.value));
+}
+
 builder.queryFields((t) => ({
   tapeFile: t.prismaField({
     authScopes: { operation: 'getFile' },
@@ -133,11 +164,10 @@ builder.queryFields((t) => ({
     args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
     resolve: (query, _root, { path }, ctx) => getFile(ctx, path, query),
   }),
-  tapeFiles: t.prismaConnection(
+  tapeFiles: t.connection(
     {
       authScopes: { operation: 'listFiles' },
-      type: 'TapeFile',
-      cursor: 'path',
+      type: TapeFileType,
       description: 'Tape files in order of their paths.',
       complexity: pageComplexity,
       args: {
@@ -149,19 +179,15 @@ builder.queryFields((t) => ({
           description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
         }),
       },
-      totalCount: async (_root, args, ctx) => (await countFiles(ctx, args)).count,
-      resolve: (query, _root, args, ctx, info) => {
-        const { page, chosen } = listFiles(ctx, args, ctx.reader);
-        const choice = choiceOf(info, ['edges', 'node'], ['path']);
-        const load: typeof page =
-          choice && canChooseOfFile(choice)
-            ? async (place) => (await chosen(place, choice)) as object[] as TapeFile[]
-            : page;
-        return readListPage(query, { name: 'path', isKey: isText }, load);
-      },
+      resolve: (_root, args, ctx, info) =>
+        resolveRootPage(args, 'path', (query) => readFiles({ ctx, info }, args, query)),
     },
     {
       fields: (f) => ({
+        totalCount: f.int({
+          resolve: async (connection, _args, ctx) =>
+            (await countFiles(ctx, argumentsOf<CountedFiles>(connection))).count,
+        }),
         isCountEstimated: f.boolean({
           description: 'Is `totalCount` an estimate? Counted only where it is asked for.',
           resolve: async (connection, _args, ctx) => {

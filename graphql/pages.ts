@@ -2,7 +2,8 @@
  * Pages that Prisma alone would get wrong. A list within a list it reads whole, and cuts the page in memory; and it finds
  * nothing after a cursor whose row has left the list meanwhile.
  */
-import { queryFromInfo } from '@pothos/plugin-prisma';
+import { PothosValidationError } from '@pothos/core';
+import { formatPrismaCursor, parsePrismaCursor, queryFromInfo } from '@pothos/plugin-prisma';
 import {
   type DefaultConnectionArguments,
   type ResolveCursorConnectionArgs,
@@ -141,7 +142,8 @@ export function badCursor(cursor: unknown): GraphQLError {
   return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
 }
 
-interface PageQuery {
+/** A page as Prisma is asked for it. */
+export interface PageQuery {
   cursor?: Record<string, unknown>;
   take: number;
   skip: number;
@@ -163,6 +165,48 @@ export async function readListPage<Query extends PageQuery, Key extends string |
     throw badCursor(typeof from === 'bigint' ? String(from) : JSON.stringify(from));
   }
   return await load({ from: from as Key | undefined, isBackward: take < 0, limit: Math.abs(take) }, fields);
+}
+
+/**
+ * A page of a list at the root, as Pothos' `prismaConnection` gives it, with the same cursors; which works out a query of Prisma's for each page, also where
+ * the rows are read in another way.
+ * @param key the column that the list is in order of
+ * @param load gives the rows of a page
+ */
+export async function resolveRootPage<Row extends object>(
+  args: DefaultConnectionArguments,
+  key: string,
+  load: (query: PageQuery) => Promise<Row[]>,
+) {
+  const { before, after, first, last } = args;
+  checkDirection(args);
+  const limit = Math.min(first ?? last ?? PAGE_SIZE, MAX_PAGE_SIZE) + 1; // by one more is known that there is more
+  const isBackward = before != null || last != null;
+  const cursor = before ?? after;
+  const from = cursor == null ? undefined : { [key]: parsePrismaCursor(cursor) };
+  const rows = await load({ ...(from && { cursor: from }), take: isBackward ? -limit : limit, skip: from ? 1 : 0 });
+  const hasMore = rows.length === limit;
+  const shown = hasMore ? rows.slice(isBackward ? 1 : 0, isBackward ? undefined : -1) : rows;
+  const edges = shown.map((node) => ({ cursor: formatPrismaCursor(node as Record<string, unknown>, key), node }));
+  const pageInfo = {
+    startCursor: edges[0]?.cursor ?? null,
+    endCursor: edges.at(-1)?.cursor ?? null,
+    hasPreviousPage: after != null || (isBackward && hasMore),
+    hasNextPage: before != null || (last == null && hasMore),
+  };
+  return { edges, pageInfo };
+}
+
+/** @throws PothosValidationError as `prismaConnection` does */
+function checkDirection(args: DefaultConnectionArguments): void {
+  for (const [one, other] of [
+    ['before', 'after'],
+    ['before', 'first'],
+    ['after', 'last'],
+  ] as const) {
+    if (args[one] == null || args[other] == null) continue;
+    throw new PothosValidationError(`Arguments "${one}" and "${other}" are not supported at the same time`);
+  }
 }
 
 /** PostgreSQL has no text with the character NUL. */

@@ -37,7 +37,8 @@ const fileSource = { columns: fileColumns };
 
 export const canChooseOfFile = (choice: Choice) => canChoose(fileSource, choice);
 
-type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
+/** What Prisma is to read of a file. */
+export type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
 
 /**
  * Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot, as JSON objects.
