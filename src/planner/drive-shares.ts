@@ -20,6 +20,8 @@ export interface SharedDrive {
   number: number;
   /** The id of the engine that has it, be it one that does not share; undefined: it is free. */
   holder?: string | undefined;
+  /** It has a volume. */
+  isMounted: boolean;
 }
 
 /** What an engine sees of the others. */
@@ -43,13 +45,21 @@ export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesA
   return isOthers ? free.map(({ number }) => number) : [];
 }
 
-/** Has somebody else a greater claim to this drive than the engine that has it, and no free one to take? */
+/**
+ * Has somebody else a greater claim to this drive than the engine that has it, and no free one to take? Of several drives that could be given back just
+ * now, each looked at by a process of its own and at the same time, it is the one with the highest number.
+ */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
-  if (!drives.some((drive) => drive.number === number && drive.holder === engine.id)) return false;
+  const own = drives.filter(({ holder }) => holder === engine.id);
+  if (!own.some((drive) => drive.number === number)) return false;
   const before = countOf(engine, drives) - 1;
   return askers.some((asker) => {
-    const hasFree = drives.some((drive) => drive.holder === undefined && drive.number <= asker.reach);
-    return number <= asker.reach && !hasFree && isGreaterClaim(asker, countOf(asker, drives), engine, before);
+    const within = (drive: SharedDrive) => drive.number <= asker.reach;
+    const hasFree = drives.some((drive) => drive.holder === undefined && within(drive));
+    const isHighest = !own.some((drive) => drive.number > number && within(drive) && !drive.isMounted);
+    return (
+      number <= asker.reach && !hasFree && isHighest && isGreaterClaim(asker, countOf(asker, drives), engine, before)
+    );
   });
 }
 

@@ -16,7 +16,7 @@ class Site {
   }
 
   get drives(): SharedDrive[] {
-    return this.holders.map((holder, n) => ({ number: n + 1, holder }));
+    return this.holders.map((holder, n) => ({ number: n + 1, holder, isMounted: false }));
   }
 
   get counts(): number[] {
@@ -135,6 +135,28 @@ test('an engine keeps what it has while nobody asks, and gives back none of whic
           const isGiven = isToGiveBack(engine, number, { drives, askers: [asker] });
           if (holder !== engine.id || drives.some((drive) => drive.holder === undefined)) expect(isGiven).toBe(false);
         }
+      }
+    }),
+  );
+});
+
+test('of all drives of an engine that are looked at in the same moment one is given back, be others mounted or not', () => {
+  const mounts = fc.array(fc.boolean(), { minLength: 12, maxLength: 12 });
+  const asker = { id: 'new', weight: 1000, reach: 12 };
+  fc.assert(
+    fc.property(sites, fc.integer({ min: 1, max: 12 }), mounts, ({ shared: { drives, engines } }, reach, mounted) => {
+      const taken = drives.map((drive, n) => ({
+        ...drive,
+        holder: drive.holder ?? 'old',
+        isMounted: mounted[n] === true,
+      }));
+      for (const engine of engines.filter(({ weight }) => weight > 0)) {
+        const own = taken.filter(
+          ({ number, holder, isMounted }) => holder === engine.id && number <= reach && !isMounted,
+        );
+        const seen = { drives: taken, askers: [{ ...asker, reach }] };
+        const given = own.filter(({ number }) => isToGiveBack(engine, number, seen));
+        expect(given).toEqual(own.slice(-1));
       }
     }),
   );

@@ -88,7 +88,7 @@ export class DriveShare {
 
   /** After `retire`, when its drives are given back. Never rejects: what is not forgotten here is forgotten when others start. */
   async leave(): Promise<void> {
-    await this.saying; // it would be noted again after it was forgotten
+    await this.saying; // or it would be noted again after it was forgotten
     await forgetEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
@@ -106,11 +106,16 @@ export class DriveShare {
   }
 
   private saySoon(): void {
-    this.saying = this.say().catch((error) => logFailure(this.ctx.log, error, 'drives'));
+    this.say().catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
-  private async say(): Promise<void> {
+  /** One after the other, so that what holds last is said last. */
+  private say(): Promise<void> {
     this.askedAt = performance.now(); // before it is said: of several drives one says it
-    await noteEngineProcess(this.ctx, this.process, this.isAside ? 0 : ASK_SECONDS);
+    const said = this.saying.then(() => noteEngineProcess(this.ctx, this.process, this.isAside ? 0 : ASK_SECONDS));
+    this.saying = said.catch(() => {
+      this.askedAt = Number.NEGATIVE_INFINITY; // nobody knows of it: it is said again before a drive is claimed
+    });
+    return said;
   }
 }
