@@ -61,6 +61,12 @@ export interface OperationPlan {
 /** Ways to leave out fields that are kept of one operation, since each keeps a plan of all of it; others are worked out each time. */
 const MAX_CHOICES = 1;
 
+/**
+ * Of a plan that is kept. Each takes a kilobyte, and fragments within fragments make thousands of them of some hundred characters, which is what
+ * the documents that are kept are bounded by. What may ask so much (cost-rules.ts) is planned anew each time.
+ */
+const MAX_FIELDS = 300;
+
 const known = new WeakMap<OperationDefinitionNode, { choices: string[]; plans: Map<string, OperationPlan> }>();
 
 /** @param variables as they are after coercion */
@@ -76,7 +82,8 @@ export function planOperation(
     known.set(operation, kept);
   }
   const choice = kept.choices.map((name) => String(decisionOf(variables[name]))).join();
-  const plan = kept.plans.get(choice) ?? new Planner(schema, document, variables).plan(operation);
+  const plan =
+    kept.plans.get(choice) ?? new Planner(schema, document, variables, () => known.delete(operation)).plan(operation);
   if (kept.plans.size < MAX_CHOICES) kept.plans.set(choice, plan);
   return plan;
 }
@@ -111,9 +118,13 @@ class Planner {
   private readonly fragments: Record<string, FragmentDefinitionNode> = Object.create(null);
   /** Of those that decide which fields are there, and of no other. */
   private readonly variables: Variables;
+  private readonly onLarge: () => void;
+  private fields = 0;
 
-  constructor(schema: GraphQLSchema, document: DocumentNode, variables: Variables) {
+  /** @param onLarge is told when the plan has become too large to be kept, which only running it shows */
+  constructor(schema: GraphQLSchema, document: DocumentNode, variables: Variables, onLarge: () => void) {
     this.schema = schema;
+    this.onLarge = onLarge;
     for (const each of document.definitions) {
       if (each.kind === Kind.FRAGMENT_DEFINITION) this.fragments[each.name.value] = each;
     }
@@ -181,6 +192,7 @@ class Planner {
     const [node] = nodes;
     const field = node && this.findField(parentType, node.name.value);
     if (!field) return undefined;
+    if (++this.fields > MAX_FIELDS) this.onLarge();
     const { name, type, extensions, resolve = defaultResolver } = field;
     const plan: FieldPlan = {
       ...{ key, nodes, parentType, name, type, extensions, resolve, shape: shapeOf(type) },

@@ -192,6 +192,20 @@ test('ways to leave fields out are worked out anew beyond those that are kept', 
   }
 });
 
+test('a plan that fragments make much larger than its document is not kept', async () => {
+  const many = (text: string) => Array.from({ length: 8 }, (_, n) => `a${n}: self { ${text} }`).join(' ');
+  const of = (inner: string) => parse(`{ row { ${inner} } } fragment F on Row { ${many('id')} }`);
+  const isKept = async (document: ReturnType<typeof of>) => {
+    const plan = () => planOperation(schema, document, findOperation(document, null), {});
+    const before = plan();
+    await executeOperation({ schema, document, rootValue: createRoot() });
+    return plan() === before;
+  };
+  expect(await isKept(of('...F'))).toBe(true);
+  expect(await isKept(of(many('x: self { ...F }')))).toBe(true);
+  expect(await isKept(of(many(many('...F'))))).toBe(false);
+});
+
 test('nothing of what a variable holds is kept with the document but yes and no', () => {
   const document = parse('query A($x: Boolean!) { echo @skip(if: $x) } query B($x: String) { echo(text: $x) }');
   const planned = (name: string, x: unknown) => planOperation(schema, document, findOperation(document, name), { x });
