@@ -64,7 +64,7 @@ export class Line {
     const line = this;
     /** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
     this.Client = class extends pg.Client {
-      private readonly preparations = new Preparations((query, callback) => void super.query(query, callback));
+      private readonly preparations = new Preparations((query, callback) => void super.query(toQuery(query, callback)));
 
       constructor(config?: pg.ClientConfig) {
         super(hosts.direct(config));
@@ -135,6 +135,18 @@ export class Line {
     for (const client of this.clients) destroy(client);
     this.clients.clear();
   }
+}
+
+type QueryClass = new (text: string, values: unknown[], callback: unknown) => pg.Query & { name: string | undefined };
+
+/** The driver's own query: one that it makes itself of an object it makes of a copy, property by property, which takes longer than to send it. */
+function toQuery(
+  { name, text, values }: { name?: string; text: string; values: unknown[] },
+  callback: unknown,
+): pg.Query {
+  const query = new (pg.Query as unknown as QueryClass)(text, values, callback);
+  query.name = name;
+  return query;
 }
 
 /** Ends a connection without a word to the server, which may not listen. Its query in hand fails, with that error. */
