@@ -127,7 +127,7 @@ test('a reader that does not read makes the source wait, and loses nothing', asy
 
 test('a stream that is reserved and never opened is freed, with its operations', async () => {
   const source = createSource(async (n) => (n < 500 ? 'item' : never()));
-  const url = await serve(source, { reservationMs: 200 });
+  const url = await serve(source, { reservationMs: 2000 });
   const stream = await reserve(url);
   expect(await begin(url, stream, 'one')).toBe(202);
   await waitFor('the operation to be ended', async () => source.hasEnded);

@@ -7,6 +7,8 @@ export interface Statement {
   rows: number;
 }
 
+type Callback = (error: unknown, result: unknown) => void;
+
 /**
  * The SQL statements that the process sends while `work` runs, but for its heartbeat and the end of old plans, and for the feed's looks
  * for new events and for who asks unless asked for.
@@ -23,8 +25,10 @@ export async function recordStatements(work: () => Promise<unknown>, { isFeedToo
       statement.rows = end?.rows.length ?? 0;
       return result;
     };
-    if (typeof last === 'function')
-      args[args.length - 1] = (error: unknown, result: unknown) => last(error, note(result));
+    const noted = (callback: Callback) => (error: unknown, result: unknown) => callback(error, note(result));
+    const query = first as { callback?: unknown }; // a prepared statement's has its own
+    if (typeof query.callback === 'function') query.callback = noted(query.callback as Callback);
+    else if (typeof last === 'function') args[args.length - 1] = noted(last as Callback);
     const result = original.apply(this, args);
     return result instanceof Promise ? result.then(note) : result;
   } as typeof pg.Client.prototype.query;
