@@ -56,10 +56,13 @@ function formOf(place: Form | undefined, values: readonly unknown[]): Form | und
   for (let n = 0; n < values.length && form; n++) {
     const value = values[n];
     const part = value instanceof Statement ? value.form : VALUE;
-    form = part && form.with(part);
+    form = part && !isForeign(value) ? form.with(part) : undefined;
   }
   return form;
 }
+
+/** A fragment that was not made here: its text is of no form. */
+const isForeign = (value: unknown) => value instanceof Prisma.Sql && !(value instanceof Statement);
 
 /** A statement, or a part of one. */
 export class Statement extends Prisma.Sql {

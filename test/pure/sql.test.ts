@@ -1,6 +1,7 @@
 /** Statements are put together of fragments, and have the text of the fragments that they are made of, however often that is. */
 import { expect, test } from 'vitest';
 import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
+import { Prisma } from '../../src/generated/prisma/client.js';
 
 const told = ({ text, values }: Sql) => ({ text, values });
 
@@ -42,4 +43,10 @@ test('beyond the forms that are remembered statements are as right', () => {
   const names = Array.from({ length: 10_000 }, (_, n) => `c${n}`);
   const made = names.map((name, n) => told(sql`SELECT ${raw(name)} WHERE a = ${n}`));
   expect(made).toEqual(names.map((name, n) => ({ text: `SELECT ${name} WHERE a = $1`, values: [n] })));
+});
+
+test('a fragment that was made elsewhere is taken for what it is', () => {
+  for (const part of [Prisma.sql`a = ${1}`, Prisma.sql`b IN (${1}, ${2})`, 3]) {
+    expect(told(sql`SELECT ${part}`)).toEqual(told(Prisma.sql`SELECT ${part}`));
+  }
 });
