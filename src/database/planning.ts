@@ -3,9 +3,11 @@
  * before the rows were made, or of none, and by means, where requests hold two files or a million: it looks up a hundred thousand one by
  * one, or reads ten million for two.
  */
+import type pg from 'pg';
 import { prepared } from './prepared.js';
 import { join, raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
+import { sendUntilUseful } from './wire.js';
 
 const set = (settings: Record<string, string>): Sql =>
   sql`SELECT ${join(Object.entries(settings).map(([name, value]) => sql`set_config(${raw(`'${name}', '${value}'`)}, true)`))}`;
@@ -35,6 +37,29 @@ export const plannedByKeys = () =>
       ...uncompiled,
     }),
   );
+
+/**
+ * The transaction, each of whose statements looks rows up by keys from here on, and is prepared: none of its text depends on its values. To be
+ * used in place of the one given, also by whoever records events.
+ */
+export function byKeys(tx: Transaction): Transaction {
+  tx.send(plannedByKeys());
+  return {
+    query: (statement) => tx.query(prepared(statement)),
+    send: (statement) => tx.send(prepared(statement)),
+    beforeCommit: (key, task) => tx.beforeCommit(key, task),
+  };
+}
+
+/** The rows of one such statement by itself, in one round trip. */
+export async function queryByKeys<Row extends object>(pool: pg.Pool, statement: Sql): Promise<Row[]> {
+  const client = await pool.connect();
+  try {
+    return (await sendUntilUseful(client, [plannedByKeys(), prepared(statement)])).at(-1) as Row[];
+  } finally {
+    client.release(); // the pool sees by itself whether the connection has broken
+  }
+}
 
 /** From here on as PostgreSQL likes it: what is prepared by the values where that is cheaper, and joined in any way. */
 export const plannedFreely = () =>

@@ -92,7 +92,7 @@ export async function queryWithin<Row extends object>(
 }
 
 /** Where what was prepared is good no longer, nothing was done, and it is prepared anew. */
-async function sendUntilUseful(client: pg.ClientBase, statements: readonly Sql[]): Promise<object[][]> {
+export async function sendUntilUseful(client: pg.ClientBase, statements: readonly Sql[]): Promise<object[][]> {
   for (;;) {
     try {
       return await sendTogether(client, statements);

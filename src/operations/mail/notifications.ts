@@ -5,6 +5,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
+import { plannedFreely } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
@@ -32,6 +33,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
+  if (due.length > 0) tx.send(plannedFreely()); // the facts are of all files of a request
   for (const { id, kind, recipient } of due) {
     const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkTo(ctx, id) });
     const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];

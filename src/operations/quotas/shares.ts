@@ -5,6 +5,7 @@
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
+import { byKeys } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { HALF_LIFE_SECONDS } from '../../planner/shares.js';
@@ -41,7 +42,7 @@ export async function chargeDriveTime(
 ): Promise<void> {
   await transaction(ctx.db.pool, 'chargeDriveTime', async (tx) => {
     const now = ctx.now();
-    await tx.query(
+    await byKeys(tx).query(
       sql`WITH part AS (
             SELECT DISTINCT h.quota_id, f.id, f.size::numeric + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
             WHERE f.id = ANY(${charge.fileIds}::bigint[])

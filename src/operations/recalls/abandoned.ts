@@ -4,12 +4,14 @@
  */
 
 import type { Context } from '../../context.js';
+import { queryByKeys } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
 import { isSameVersion } from '../catalogue/versions.js';
 
 /** @returns ids of files whose recalls this engine runs, and must stop */
 export async function findAbandoned(ctx: Context, engineId: string): Promise<bigint[]> {
-  const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
+  const rows = await queryByKeys<{ fileId: bigint }>(
+    ctx.db.pool,
     sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
         WHERE c.state = 'RUNNING' AND d.engine_id = ${engineId}::uuid AND (
           NOT ${isSameVersion('c', 'f')}

@@ -5,14 +5,15 @@
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
+import { queryByKeys } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
 import type { CopyTraits } from '../catalogue/moves.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
 /** @returns false when somebody else has, or had, the drive since */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
-  const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
-  return rowCount === 1;
+  const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
+  return rows.length === 1;
 }
 
 /** A copy that is whole, beside its place. */
@@ -26,7 +27,8 @@ export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint }
 export async function noteReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
   const fileIds = copies.map((copy) => copy.fileId);
   const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];
-  const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
+  const rows = await queryByKeys<{ fileId: bigint }>(
+    ctx.db.pool,
     sql`WITH held AS (
        SELECT c.file_id FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING'

@@ -3,6 +3,7 @@
  * with its epoch, and changes nothing.
  */
 import type { Context } from '../../context.js';
+import { byKeys } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
@@ -61,7 +62,8 @@ export async function finishRecalls(
   outcomes: readonly RecallOutcome[],
 ): Promise<Set<bigint>> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
-  return await transaction(ctx.db.pool, 'finishRecalls', async (tx) => {
+  return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
+    const tx = byKeys(begun);
     // none of these requests ends before the commit: else its end would be dealt with while its files are not there yet,
     // and they would stay for ever
     await lockHolders(tx, fileIds);

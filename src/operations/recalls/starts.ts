@@ -2,6 +2,7 @@
 
 import type { Context } from '../../context.js';
 import { lockFiles, locking } from '../../database/locks.js';
+import { byKeys } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { onDiskStages, type Stage } from '../../stages.js';
@@ -46,7 +47,8 @@ export async function startRecalls(
   { fileIds, measure }: { fileIds: readonly bigint[]; measure: MeasureDisks },
 ): Promise<RunningRecall[]> {
   const seen = await lookAtDisks(ctx, measure); // before anything is locked
-  const { started, idle } = await transaction(ctx.db.pool, 'startRecalls', async (tx) => {
+  const { started, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
+    const tx = byKeys(begun);
     // requests that have started are not changed here, and stay free for recalls that end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
