@@ -12,11 +12,15 @@ export interface Pass {
   bell?: Waker;
   /** At least so often; after a failure not before. */
   everyMs: number;
+  /** Rests so many times as long as it took: for one that looks through much, and whose bell mostly rings for what is nothing to it. */
+  restTimes?: number;
   run: () => Promise<unknown>;
 }
 
 /** A pass rests so long at least: its bell may ring for every batch of files, and each look costs the database. */
 const REST_MS = 200;
+/** And no longer than so, whatever it took: its bell has rung for somebody who waits. */
+const MOST_REST_MS = 1000;
 
 /** Runs passes until `stop`; each begins at once. */
 export class PassRunner {
@@ -33,9 +37,10 @@ export class PassRunner {
     await Promise.all(passes.map((pass) => this.repeat(pass)));
   }
 
-  private async repeat({ name, bell = new Waker(), everyMs, run }: Pass): Promise<void> {
+  private async repeat({ name, bell = new Waker(), everyMs, restTimes = 0, run }: Pass): Promise<void> {
     while (!this.stop.aborted) {
       const seen = bell.count; // before the look, so that what rings during it is not lost
+      const startedAt = performance.now();
       try {
         await run();
       } catch (error) {
@@ -43,7 +48,8 @@ export class PassRunner {
         await this.rest(everyMs);
         continue;
       }
-      await this.rest(REST_MS);
+      const tookMs = performance.now() - startedAt;
+      await this.rest(Math.max(REST_MS, Math.min(tookMs * restTimes, MOST_REST_MS)));
       await bell.wait(seen, everyMs, this.stop);
     }
   }

@@ -201,7 +201,7 @@ function listPasses(
   const waiting = new WaitingRequests();
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
-    { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, run: stopAbandoned },
+    { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, restTimes: 20, run: stopAbandoned },
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
     { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
     { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
