@@ -1,7 +1,7 @@
 /** One thing asked of a gateway and of the least that could give the same answer, by clients in another process, in turns. */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { inTurns, tellFigure } from './figures.js';
+import { inTurns, tellFigure, WARM_ROUNDS } from './figures.js';
 import { type Load, startLoad } from './load.js';
 
 export interface Pair {
@@ -52,7 +52,7 @@ export async function compare(url: string, pair: Pair, { clients, seconds, round
     };
     try {
       const ways = { ours: at(url), reference: at(other) };
-      await inTurns(ways, 1); // to be warm
+      await inTurns(ways, WARM_ROUNDS);
       const rates = await inTurns(ways, rounds);
       const each = (all: readonly number[]) => all.map((rate) => rate.toFixed(0)).join(' ');
       console.log(`Tapegate ${each(rates.ours.all)}, ${beside} ${each(rates.reference.all)}`);

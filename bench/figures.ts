@@ -50,6 +50,9 @@ export function tellFigure(figure: Figure): void {
   if (process.env.BENCH_FIGURES) appendFileSync(process.env.BENCH_FIGURES, `${JSON.stringify(figure)}\n`);
 }
 
+/** Turns that are not counted, for servers: what is compiled is what has been seen often, and a gateway is more than what stands beside it. */
+export const WARM_ROUNDS = 3;
+
 /**
  * Does each of the ways `rounds` times, in turns whose order alternates, so that what changes on the machine meanwhile meets all alike.
  * @returns the median of what each way gave, and all of it

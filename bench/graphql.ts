@@ -1,6 +1,6 @@
 /**
  * GraphQL, each beside the least that could give the same answer, in one run: 16 clients in another process, turns of SECONDS (3) in
- * alternating order, ROUNDS (5) of them, medians, on a catalogue of COUNT (10,000,000) files. ONLY=request measures one of them.
+ * alternating order, ROUNDS (9) of them, medians, on a catalogue of COUNT (10,000,000) files. ONLY=request measures one of them.
  *
  *   npm run build && node dist/bench/graphql.js
  */
@@ -12,7 +12,7 @@ import { startGateway } from '../src/app.js';
 import type { Context } from '../src/context.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createRequest } from '../src/operations/requests/create.js';
-import { inTurns, tellFigure } from './figures.js';
+import { inTurns, tellFigure, WARM_ROUNDS } from './figures.js';
 import { withBench } from './kit.js';
 import { startLoad } from './load.js';
 
@@ -21,7 +21,7 @@ const FILES = 25;
 const PAGE = 50;
 const count = Number(process.env.COUNT ?? 10_000_000);
 const seconds = Number(process.env.SECONDS ?? 3);
-const rounds = Number(process.env.ROUNDS ?? 5);
+const rounds = Number(process.env.ROUNDS ?? 9);
 const only = process.env.ONLY;
 
 const REQUEST = `query ($id: Int!) { request(id: $id) {
@@ -61,7 +61,7 @@ async function compare(url: string, { work, beside, bound, reference, body, hold
   const each = (all: readonly number[] = [], places = 0) => all.map((value) => value.toFixed(places)).join(' ');
   try {
     const ways = { ours: at(url), reference: at(other) };
-    await inTurns(ways, 1); // to be warm
+    await inTurns(ways, WARM_ROUNDS);
     const rates = await inTurns(ways, rounds);
     console.log(`Tapegate ${each(rates.ours.all)}, ${beside} ${each(rates.reference.all)}`);
     console.log(`ms of this process for each: Tapegate ${each(costs[url], 2)}, ${beside} ${each(costs[other], 2)}`);

@@ -1,6 +1,6 @@
 /**
  * Requests of FILES (10) files are made, beside a bare transaction with the same effects, in one run: 16 clients in another process, for a
- * quota each and all for one, turns of SECONDS (4) in alternating order, ROUNDS (5) of them, medians. ONLY=each measures one of them.
+ * quota each and all for one, turns of SECONDS (4) in alternating order, ROUNDS (9) of them, medians. ONLY=each measures one of them.
  *
  *   npm run build && node dist/bench/posts.js
  */
@@ -18,7 +18,7 @@ const CLIENTS = 16;
 const CATALOGUE = 200_000;
 const files = Number(process.env.FILES ?? 10);
 const seconds = Number(process.env.SECONDS ?? 4);
-const rounds = Number(process.env.ROUNDS ?? 5);
+const rounds = Number(process.env.ROUNDS ?? 9);
 const only = process.env.ONLY;
 
 interface Body {

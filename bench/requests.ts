@@ -1,6 +1,6 @@
 /**
  * Single requests, each beside the least that could give the same answer, in one run: 16 clients in another process, turns of SECONDS (3) in
- * alternating order, ROUNDS (5) of them, medians. ONLY=rest measures one of them.
+ * alternating order, ROUNDS (9) of them, medians. ONLY=rest measures one of them.
  *
  *   npm run build && node dist/bench/requests.js
  */
@@ -17,7 +17,7 @@ const FILES = 25;
 const turns = {
   clients: CLIENTS,
   seconds: Number(process.env.SECONDS ?? 3),
-  rounds: Number(process.env.ROUNDS ?? 5),
+  rounds: Number(process.env.ROUNDS ?? 9),
 };
 const only = process.env.ONLY;
 

@@ -1,5 +1,5 @@
 /** What each answer says to browsers, and to caches, for the gateway's own sake. */
-import type { RequestHandler } from 'express';
+import type { Request, RequestHandler, Response } from 'express';
 import helmet from 'helmet';
 import type { BrowserConfig } from '../../config-browsers.js';
 
@@ -12,26 +12,42 @@ const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
-  const protect = helmet({
-    contentSecurityPolicy: {
-      useDefaults: false,
-      directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
-    },
-    xFrameOptions: { action: 'deny' },
-    // Origin would be null for forms of our own with no-referrer
-    referrerPolicy: { policy: 'same-origin' },
-    strictTransportSecurity: isByTls ? HSTS : false,
-    // of browsers that are no more
-    xDownloadOptions: false,
-    xXssProtection: false,
-    xDnsPrefetchControl: false,
-    xPermittedCrossDomainPolicies: false,
-    xPoweredBy: false,
-  });
-  return (req, res, next) => {
-    res.setHeader('Cache-Control', UNKEPT);
-    protect(req, res, next);
+  const headers = headersOf(
+    helmet({
+      contentSecurityPolicy: {
+        useDefaults: false,
+        directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
+      },
+      xFrameOptions: { action: 'deny' },
+      // Origin would be null for forms of our own with no-referrer
+      referrerPolicy: { policy: 'same-origin' },
+      strictTransportSecurity: isByTls ? HSTS : false,
+      // of browsers that are no more
+      xDownloadOptions: false,
+      xXssProtection: false,
+      xDnsPrefetchControl: false,
+      xPermittedCrossDomainPolicies: false,
+      xPoweredBy: false,
+    }),
+  );
+  headers.push(['Cache-Control', UNKEPT]);
+  return (_req, res, next) => {
+    for (const [name, value] of headers) res.setHeader(name, value);
+    next();
   };
+}
+
+/** What a handler sets on an answer, which depends on nothing of the request: worked out once, not by ten functions each time. */
+function headersOf(handler: RequestHandler): [string, string][] {
+  const headers: [string, string][] = [];
+  let isDone = false;
+  const res = { setHeader: (name: string, value: string) => headers.push([name, value]), removeHeader: () => {} };
+  handler({} as Request, res as unknown as Response, (error?: unknown) => {
+    if (error) throw error;
+    isDone = true;
+  });
+  if (!isDone) throw new Error('the headers for browsers are not known at once');
+  return headers;
 }
 
 /**
