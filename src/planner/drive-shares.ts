@@ -16,6 +16,7 @@ export interface SharingEngine {
 
 /** A drive that is in service. */
 export interface SharedDrive {
+  id: number;
   /** From 1 on. */
   number: number;
   /** The id of the engine that has it, be it one that does not share; undefined: it is free. */
@@ -32,17 +33,18 @@ export interface DrivesAndAskers {
 }
 
 /**
- * Of the drives that are free for an engine: those that somebody else is to take first. Of all who ask, somebody has the greatest claim, and does not wait.
- * @returns their numbers; none where the engine may take one: it also may where somebody else reaches some of them only
+ * Of the drives that are free for an engine: those that somebody else who reaches them is to take first. Of all who ask for one, somebody has the
+ * greatest claim, and leaves it to nobody.
  */
-export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): number[] {
-  const free = drives.filter(({ number, holder }) => holder === undefined && number <= engine.reach);
+export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): SharedDrive[] {
   const own = countOf(engine, drives);
-  const isOthers = askers.some(
-    (asker) =>
-      free.every(({ number }) => number <= asker.reach) && isGreaterClaim(asker, countOf(asker, drives), engine, own),
-  );
-  return isOthers ? free.map(({ number }) => number) : [];
+  const greater = askers.filter((asker) => isGreaterClaim(asker, countOf(asker, drives), engine, own));
+  return freeFor(engine, drives).filter(({ number }) => greater.some(({ reach }) => number <= reach));
+}
+
+/** The drives that an engine may take, but for what others have a claim to. */
+export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]): SharedDrive[] {
+  return drives.filter(({ number, holder }) => holder === undefined && number <= reach);
 }
 
 /**

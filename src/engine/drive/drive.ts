@@ -45,9 +45,10 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
 /** Unless other engines go first. @returns whether the drive was left to other hosts */
 async function claimAndWork(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<boolean> {
   const { count, share } = options;
-  if (await share.isToWait()) return false;
+  const except = await share.leftToOthers();
+  if (!except) return false;
   let isLeft = false;
-  await useDrive(ctx, options, { count }, async (lease) => {
+  await useDrive(ctx, options, { count, except }, async (lease) => {
     isLeft = await workDrive(ctx, watchBackend(backend, lease), lease, options);
     if (isLeft) share.stepAside(); // before the drive is free
   });

@@ -12,7 +12,7 @@ import {
   noteEngineProcess,
   readDrivesAndAskers,
 } from '../../operations/recalls/engines.js';
-import { freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
+import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
 /** So long it asks, unless it says so again; it does that after `ASK_AGAIN_MS`. Drives without an engine look for one every second. */
 const ASK_SECONDS = 10;
@@ -35,7 +35,7 @@ export class DriveShare {
   // all by the process's own clock, in milliseconds
   private askedAt = Number.NEGATIVE_INFINITY;
   private asideUntil = 0;
-  /** By the numbers of drives that others may take first: since when they are free. */
+  /** By the ids of drives that others may take first: since when they are free. */
   private freeSince = new Map<number, number>();
   private keptUntil = 0;
   private giveAgainAt = 0;
@@ -52,16 +52,19 @@ export class DriveShare {
     await forgetGoneProcesses(this.ctx);
   }
 
-  /** To be asked before a drive is claimed, every now and then: says that the process asks for one. @returns whether others go first */
-  async isToWait(): Promise<boolean> {
+  /**
+   * To be asked before a drive is claimed, every now and then: says that the process asks for one.
+   * @returns the ids of free drives that others go first to; undefined where these are all that are free
+   */
+  async leftToOthers(): Promise<number[] | undefined> {
     if (performance.now() - this.askedAt >= ASK_AGAIN_MS) await this.say();
-    const others = freeForOthers(this.engine, await this.look());
+    const seen = await this.look();
+    const others = freeForOthers(this.engine, seen);
     const now = performance.now();
-    this.freeSince = new Map(others.map((number) => [number, this.freeSince.get(number) ?? now]));
-    if (others.length === 0) return false;
-    if ([...this.freeSince.values()].every((since) => now - since < WAIT_MS)) return true;
-    this.keptUntil = now + KEPT_MS;
-    return false;
+    this.freeSince = new Map(others.map(({ id }) => [id, this.freeSince.get(id) ?? now]));
+    const left = [...this.freeSince].filter(([, since]) => now - since < WAIT_MS).map(([id]) => id);
+    if (left.length < others.length) this.keptUntil = now + KEPT_MS;
+    return left.length > 0 && left.length === freeFor(this.engine, seen.drives).length ? undefined : left;
   }
 
   /** To be asked where nothing is mounted. @returns whether the drive is to be given back now, for another engine; one drive at a time */

@@ -63,8 +63,13 @@ export async function readDrivesAndAskers(ctx: Context, engineId: string): Promi
         GROUP BY p.engine_id`,
   );
   if (askers.length === 0) return { drives: [], askers };
-  const { rows: drives } = await ctx.db.pool.query<{ number: number; holder: string | null; isMounted: boolean }>(
-    sql`SELECT substring(d.name FROM 7)::int AS number, d.volume_id IS NOT NULL AS "isMounted", CASE WHEN ${isClaimed} THEN coalesce(p.engine_id, d.engine_id) END AS holder
+  const { rows: drives } = await ctx.db.pool.query<{
+    id: number;
+    number: number;
+    holder: string | null;
+    isMounted: boolean;
+  }>(
+    sql`SELECT d.id, substring(d.name FROM 7)::int AS number, d.volume_id IS NOT NULL AS "isMounted", CASE WHEN ${isClaimed} THEN coalesce(p.engine_id, d.engine_id) END AS holder
         FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id
         WHERE d.name ~ '^drive-[0-9]{1,9}$' AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)`,
   );
