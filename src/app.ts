@@ -162,12 +162,13 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   return {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
-      await answers.finish(server, () => {
+      const endStreams = () => {
         const ended = graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
         arrivals.open();
         ctx.events.endReaders();
         return ended;
-      });
+      };
+      await answers.finish(server, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
       identifier.close();
       limits.close();
       await identifier.finish();

@@ -42,6 +42,8 @@ export interface Config extends BrowserConfig {
   mailFrom: string;
   /** Seconds after which a reader that takes nothing of its answer is dropped. */
   readerSeconds: number;
+  /** Seconds for which a gateway that stops goes on, so that balancers leave it. */
+  leaveSeconds: number;
   /** Days for which events are kept: who comes back later begins with the present state. */
   eventDays: number;
   /** Days after their end for which requests are kept as they were; then they are kept in a compact form. */
@@ -127,6 +129,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
     smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
     mailFrom: parsed('MAIL_FROM', parseSender, 'an e-mail address') ?? 'tapegate@localhost',
     readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
+    leaveSeconds: integer('LEAVE_SECONDS', 0, 3600, 0),
     ...readRetentions(integer),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),

@@ -4,6 +4,9 @@
  *
  * A connection on which nothing is asked can be told nothing (RFC 9112, 9.6): what is asked at the moment at which it is closed is lost. So
  * connections in use are left for a second, in which who asks that often has had an answer that closes, and only those that rest are closed.
+ *
+ * Nor is there a way to listen no more without a moment in which the system accepts what nobody takes. A balancer that asks whether the gateway is
+ * ready has left before that, where it is given the time (LEAVE_SECONDS).
  */
 import { once } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -62,10 +65,18 @@ export class AnswersInHand {
     next();
   };
 
-  /** @param endStreams ends what would go on: its clients come back elsewhere. @returns when all connections are closed */
-  async finish(server: Server, endStreams: () => Promise<unknown>): Promise<void> {
+  /**
+   * @param how.leaveMs so long balancers have to see that they are to leave, before nobody listens any more
+   * @param how.endStreams ends what would go on: its clients come back elsewhere
+   * @returns when all connections are closed
+   */
+  async finish(
+    server: Server,
+    { leaveMs, endStreams }: { leaveMs: number; endStreams: () => Promise<unknown> },
+  ): Promise<void> {
     this.isOver = true;
     for (const res of this.open) if (!res.headersSent) res.shouldKeepAlive = false;
+    if (leaveMs > 0) await sleep(leaveMs);
     const streamsEnded = endStreams();
     await this.acceptAll();
     const closed = once(server, 'close');

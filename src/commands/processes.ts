@@ -77,7 +77,8 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
-  READER_SECONDS, LOG_LEVEL                  when a reader that takes nothing is dropped; what is logged
+  READER_SECONDS, LEAVE_SECONDS              when a reader that takes nothing is dropped, and how long balancers have to leave
+  LOG_LEVEL                                  what is logged
 Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
 
 interface Parts {

@@ -1,4 +1,4 @@
-/** Two real gateways behind a balancer of connections, stopped and started one after the other under load. */
+/** Two real gateways behind a balancer of connections that asks whether they are ready, stopped and started one after the other under load. */
 import { createClient } from 'graphql-sse';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
@@ -39,7 +39,9 @@ afterEach(async () => {
 });
 
 const start = (port: number) =>
-  startServer('serve', { env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port) } });
+  startServer('serve', {
+    env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), LEAVE_SECONDS: '2' },
+  });
 
 /** Asks, makes requests and asks for them, one after the other, until it is told to end. @returns the labels of what it has made */
 async function work(client: number, signal: AbortSignal, onCall: () => void): Promise<string[]> {
