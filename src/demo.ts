@@ -13,7 +13,7 @@ import { ADVISORY_SPACE, advisoryKeys } from './database/locks.js';
 import { sql } from './database/sql.js';
 import { archiveTree } from './engine/archive.js';
 import { setQuota } from './operations/quotas/quotas.js';
-import type { TapeBackend } from './tape/backend.js';
+import type { WritableBackend } from './tape/backend.js';
 
 const YEARS = [2023, 2024, 2025];
 const FILES_A_YEAR = 8;
@@ -32,7 +32,7 @@ export type Demo = 'made' | 'unused';
  * Does nothing where there is another user, or a file of anything else, or where the demo is complete.
  * @returns what there is to tell of the demo, if anything
  */
-export async function makeDemo(ctx: Context, backend: TapeBackend): Promise<Demo | undefined> {
+export async function makeDemo(ctx: Context, backend: WritableBackend): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
     // of processes that start side by side on an empty database, one makes the demo
@@ -58,7 +58,7 @@ export async function makeDemo(ctx: Context, backend: TapeBackend): Promise<Demo
   }
 }
 
-async function archiveFiles(ctx: Context, backend: TapeBackend): Promise<void> {
+async function archiveFiles(ctx: Context, backend: WritableBackend): Promise<void> {
   const dir = await mkdtemp(path.join(os.tmpdir(), 'tapegate-demo-'));
   try {
     for (const year of YEARS) {

@@ -9,7 +9,7 @@ import type { Deed } from '../audit.js';
 import type { Context } from '../context.js';
 import { auditedRun } from '../operations/audit/audited.js';
 import { hasVolumes } from '../operations/catalogue/volumes.js';
-import { LibraryError, type TapeBackend } from '../tape/backend.js';
+import { LibraryError, type WritableBackend } from '../tape/backend.js';
 import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
 import { refuseOwnFolders } from './archive/own-folders.js';
 import type { Source } from './archive/source.js';
@@ -41,7 +41,7 @@ export interface ArchiveProgress {
  */
 export async function archiveTree(
   ctx: Context,
-  backend: TapeBackend,
+  backend: WritableBackend,
   input: ArchiveInput,
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
@@ -58,7 +58,7 @@ function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult
 
 async function archiveAll(
   ctx: Context,
-  backend: TapeBackend,
+  backend: WritableBackend,
   input: ArchiveInput,
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
@@ -80,7 +80,7 @@ async function archiveAll(
  * A library that is not mounted must not be made where it is mounted later: what was written there would be hidden, and the sources
  * that were moved be gone. Only the very first one is made without a word.
  */
-async function openLibrary(ctx: Context, backend: TapeBackend, isNew: boolean): Promise<void> {
+async function openLibrary(ctx: Context, backend: WritableBackend, isNew: boolean): Promise<void> {
   try {
     await backend.openLibrary?.(isNew || !(await hasVolumes(ctx)));
   } catch (error) {

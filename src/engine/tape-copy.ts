@@ -1,13 +1,10 @@
 /** Tape copies, read once and compared with what the catalogue says of them. */
 import { TapeError } from '../errors.js';
-import type { MountedVolume } from '../tape/backend.js';
+import type { FileOnVolume, MountedVolume } from '../tape/backend.js';
 import { createChecksum } from './checksum.js';
 
 /** What a tape copy should be. */
-export interface ExpectedCopy {
-  position: bigint;
-  /** Bytes. */
-  size: bigint;
+export interface ExpectedCopy extends FileOnVolume {
   /** Null where it is not known: any checksum is right then. */
   checksum: string | null;
 }
@@ -20,7 +17,7 @@ export interface Mismatch {
 }
 
 /**
- * Reads one position of a mounted volume.
+ * Reads one file of a mounted volume.
  * @param how.sink is given the chunks and may wait, which holds up the reading; it never gets more bytes than expected.
  *   Without one a copy that is too long is read to its end, so that its size can be told
  * @param how.tell makes the text of the error of a copy that differs; users see it
@@ -39,7 +36,7 @@ export async function readChecked(
   const { signal, sink, tell } = how;
   const checksum = createChecksum(expected.checksum);
   let bytes = 0n;
-  for await (const chunk of volume.read(expected.position, signal)) {
+  for await (const chunk of volume.read(expected, signal)) {
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
     if (sink) {

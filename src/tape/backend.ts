@@ -1,4 +1,4 @@
-/** What every tape back end keeps to. */
+/** What every drive library keeps to: Tapegate decides what is mounted and in which order it is read. */
 import { TapeError } from '../errors.js';
 
 /**
@@ -10,15 +10,33 @@ export class VolumeError extends TapeError {}
 /** The library itself is not there, as seen from this process: no volume is to blame either, and none is held for it. */
 export class LibraryError extends VolumeError {}
 
+/** A file as the catalogue knows it: some libraries find it on its volume by its position, others by its path. */
+export interface FileOnVolume {
+  /** Logical path. */
+  path: string;
+  position: bigint;
+  /** Bytes; what is read may have more or fewer, which is for the reader to find out. */
+  size: bigint;
+}
+
 /**
  * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts.
  *
- * A back end knows volumes and positions and nothing of requests, users or the database. Each method may be called
+ * A back end knows volumes and files on them and nothing of requests, users or the database. Each method may be called
  * many times and from several drives at once, never for one volume on two drives. Whatever fails is a TapeError whose
  * class tells whether trying again can help; what is aborted rejects with the signal's reason; any other error is a bug
  * of the back end.
  */
 export interface TapeBackend {
+  /**
+   * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
+   * @throws TapeError MEDIA when the library has no such volume; LibraryError when there is no library, where that can be told
+   */
+  mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
+}
+
+/** A drive library that `archive` writes to. */
+export interface WritableBackend extends TapeBackend {
   /**
    * Finds the library; whoever writes calls it first. From then on what is written goes to that library, or is refused. A back end
    * whose library cannot be away has none of this.
@@ -26,12 +44,6 @@ export interface TapeBackend {
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
-
-  /**
-   * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
-   * @throws TapeError MEDIA when the library has no such volume; LibraryError when there is no library, where that can be told
-   */
-  mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 
   /**
    * Writes a file to a volume, which is made when it does not exist. The file is durable when the promise resolves,
@@ -52,13 +64,13 @@ export interface TapeBackend {
 
 export interface MountedVolume {
   /**
-   * The bytes of the file at a position, in order. A chunk belongs to the reader. The engine reads one file at a time
+   * The bytes of a file, in order. A chunk belongs to the reader. The engine reads one file at a time
    * and in the order of its plan; it may stop early, and the back end then lets go of the file. Rejects when the
    * signal aborts.
-   * @throws TapeError PERMANENT when there is no file at the position; VolumeError when the volume is what fails, where
+   * @throws TapeError PERMANENT when there is no such file on the volume; VolumeError when the volume is what fails, where
    *   that can be told
    */
-  read(position: bigint, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 
   /** Called once, after the last read has ended. */
   unmount(): Promise<void>;

@@ -8,7 +8,7 @@ import { access, link, open, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
-import { type TapeBackend, VolumeError } from './backend.js';
+import { VolumeError, type WritableBackend } from './backend.js';
 import { LibraryFolder, syncFolder } from './library-folder.js';
 
 /** Chunks that fit the caches of a processor are read, checksummed and written a fifth faster than those of 1 MiB. */
@@ -26,7 +26,7 @@ const syncFd = promisify(fs.fsync);
 const SYNCS = 8;
 
 /** @param dir the library's folder; `openLibrary` makes it */
-export function createDirectoryBackend(dir: string): TapeBackend {
+export function createDirectoryBackend(dir: string): WritableBackend {
   const root = path.resolve(dir);
   const library = new LibraryFolder(root);
   /** Files that are written and not synced, by the folders of their volumes. */
@@ -42,7 +42,7 @@ export function createDirectoryBackend(dir: string): TapeBackend {
         throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
       }
       return {
-        read: (position, readSignal) => readFile(library, folder, position, readSignal),
+        read: ({ position }, readSignal) => readFile(library, folder, position, readSignal),
         unmount: async () => {},
       };
     },

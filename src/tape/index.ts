@@ -1,6 +1,6 @@
 /** The registry: one line a back end. TAPE_BACKEND takes these names. */
 import path from 'node:path';
-import type { TapeBackend } from './backend.js';
+import type { WritableBackend } from './backend.js';
 import { createDirectoryBackend } from './directory.js';
 import { createMemoryBackend } from './memory.js';
 
@@ -9,7 +9,7 @@ export interface BackendOptions {
   dataDir: string;
 }
 
-const backends: Record<string, (options: BackendOptions) => TapeBackend> = {
+const backends: Record<string, (options: BackendOptions) => WritableBackend> = {
   directory: ({ dataDir }) => createDirectoryBackend(path.join(dataDir, 'library')),
   memory: () => createMemoryBackend(),
 };
@@ -22,7 +22,7 @@ export function isOfOneProcess(name: string): boolean {
 export const backendNames = Object.keys(backends);
 
 /** @param name one of `backendNames` */
-export function createBackend(name: string, options: BackendOptions): TapeBackend {
+export function createBackend(name: string, options: BackendOptions): WritableBackend {
   const create = backends[name];
   if (!create)
     throw new Error(`there is no tape back end ${JSON.stringify(name)}; there are ${backendNames.join(', ')}`);

@@ -3,9 +3,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TapeError } from '../errors.js';
-import type { TapeBackend } from './backend.js';
+import type { WritableBackend } from './backend.js';
 
-export interface MemoryBackend extends TapeBackend {
+export interface MemoryBackend extends WritableBackend {
   /** Volume to position to bytes. */
   volumes: Map<string, Map<bigint, Uint8Array>>;
   /** Mounts, reads and unmounts in the order in which they began. */
@@ -37,7 +37,7 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
       const files = backend.volumes.get(volume);
       if (!files) throw new TapeError('MEDIA', `the library has no volume ${volume}`);
       return {
-        async *read(position, readSignal) {
+        async *read({ position }, readSignal) {
           backend.log.push({ what: 'read', volume, drive, position });
           const stored = files.get(position);
           if (!stored) throw new TapeError('PERMANENT', `volume ${volume} has no file at position ${position}`);

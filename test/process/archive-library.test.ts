@@ -5,7 +5,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { archiveTree } from '../../src/engine/archive.js';
-import type { TapeBackend } from '../../src/tape/backend.js';
+import type { WritableBackend } from '../../src/tape/backend.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { cleanUp, runCli } from '../support/process.js';
@@ -94,7 +94,7 @@ test('archive --new-library makes one where the catalogue knows volumes', async 
 
 test('a first run that ends before its first byte is on tape does not keep the next one from working', async () => {
   const directory = createDirectoryBackend(library);
-  const broken: TapeBackend = { ...directory, write: () => Promise.reject(new Error('no byte')) };
+  const broken: WritableBackend = { ...directory, write: () => Promise.reject(new Error('no byte')) };
   const input = { dir: tree, volumeSize: 1000n, move: true };
   const signal = new AbortController().signal;
   expect((await archiveTree(app.ctx, broken, input, { signal })).failed).toHaveLength(4);
@@ -113,7 +113,7 @@ test.each([
 ])('what is archived while the library is %s is not registered, and its sources stay', async (_what, take, reason) => {
   const directory = createDirectoryBackend(library);
   let writes = 0;
-  const backend: TapeBackend = {
+  const backend: WritableBackend = {
     ...directory,
     write: (...args) => {
       if (++writes === 3) {

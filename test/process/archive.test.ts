@@ -21,7 +21,7 @@ import { type ArchiveInput, type ArchiveProgress, archiveTree } from '../../src/
 import { createChecksum } from '../../src/engine/checksum.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { TapeError } from '../../src/errors.js';
-import type { TapeBackend } from '../../src/tape/backend.js';
+import type { WritableBackend } from '../../src/tape/backend.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -52,7 +52,7 @@ afterAll(() => app.close());
 
 const never = new AbortController().signal;
 
-async function archive(backend: TapeBackend, input: Partial<ArchiveInput> = {}, signal = never) {
+async function archive(backend: WritableBackend, input: Partial<ArchiveInput> = {}, signal = never) {
   return await archiveTree(app.ctx, backend, { dir, volumeSize: 10n ** 9n, ...input }, { signal });
 }
 
@@ -269,7 +269,7 @@ test.each<[string, (file: string) => void, RegExp]>([
       yield chunk;
     }
   };
-  const backend: TapeBackend = {
+  const backend: WritableBackend = {
     mount: memory.mount,
     write: (volume, position, bytes, signal) => memory.write(volume, position, changing(bytes), signal),
   };
@@ -311,7 +311,7 @@ test.each([
     const count = (what: string) => {
       if (what === step && ++calls === 3) abort.abort(new Error('stopped here'));
     };
-    const backend: TapeBackend = {
+    const backend: WritableBackend = {
       ...directory,
       mount: (volume, drive, signal) => {
         count('mount');
@@ -368,7 +368,7 @@ test('files are synced together, before any of them is registered, and those of 
   writeTree({ a: 'aa', b: 'bb', c: 'cc', d: 'dd' });
   const memory = createMemoryBackend();
   const log: string[] = [];
-  const backend: TapeBackend = {
+  const backend: WritableBackend = {
     mount: memory.mount,
     write: async (volume, position, bytes, signal) => {
       log.push(`write ${volume}`);
@@ -456,7 +456,7 @@ test('what an import says of a path while its file is written bars that file alo
   writeTree({ 'a/plain': 'plain bytes', 'b/folder': 'folder bytes', 'c/taken': 'taken bytes' });
   const backend = createMemoryBackend();
   let writes = 0;
-  const raced: TapeBackend = {
+  const raced: WritableBackend = {
     ...backend,
     write: async (...args) => {
       const size = await backend.write(...args);

@@ -19,14 +19,13 @@ beforeEach(async () => {
   hangs = () => false;
   app = await startApp({
     backend: {
-      write: backend.write,
       mount: async (volume, drive, signal) => {
         if (hangs('mount', volume)) await never;
         const mounted = await backend.mount(volume, drive, signal);
         return {
-          read: async function* (position, readSignal) {
+          read: async function* (file, readSignal) {
             if (hangs('read', volume)) await never;
-            yield* mounted.read(position, readSignal);
+            yield* mounted.read(file, readSignal);
           },
           unmount: async () => {
             if (hangs('unmount', volume)) await never;

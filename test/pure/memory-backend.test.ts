@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { describeBackend, mount, put, quiet, readAll } from '../support/tape-backend.js';
+import { at, describeBackend, mount, put, quiet, readAll } from '../support/tape-backend.js';
 
 describeBackend('memory', () => createMemoryBackend());
 describeBackend('slow memory', () => createMemoryBackend({ delayMs: 1 }));
@@ -23,7 +23,7 @@ test('a read that takes for ever ends with its signal', async () => {
   backend.onRead = () => never;
   const volume = await mount(backend, 'V1');
   const abort = new AbortController();
-  const reading = volume.read(1n, abort.signal)[Symbol.asyncIterator]().next();
+  const reading = volume.read(at(1n), abort.signal)[Symbol.asyncIterator]().next();
   const reason = new Error('stop');
   abort.abort(reason);
   expect(await reading.catch((error: unknown) => error)).toBe(reason);

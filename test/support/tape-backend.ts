@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import type { MountedVolume, TapeBackend } from '../../src/tape/backend.js';
+import type { FileOnVolume, MountedVolume, WritableBackend } from '../../src/tape/backend.js';
 
 const MB = 1024 * 1024;
 
@@ -10,7 +10,7 @@ const MB = 1024 * 1024;
 const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 5 * MB + 123];
 
 /** @param create makes an empty library */
-export function describeBackend(name: string, create: () => TapeBackend): void {
+export function describeBackend(name: string, create: () => WritableBackend): void {
   describe(`the ${name} back end`, () => {
     describeBytes(create);
     describeRefusals(create);
@@ -20,7 +20,7 @@ export function describeBackend(name: string, create: () => TapeBackend): void {
   });
 }
 
-function describeBytes(create: () => TapeBackend): void {
+function describeBytes(create: () => WritableBackend): void {
   test('a file is read back as it was written, whatever its size', async () => {
     const backend = create();
     const contents = SIZES.map((size) => randomBytes(size));
@@ -65,7 +65,7 @@ function describeBytes(create: () => TapeBackend): void {
     await backend.write('V1', 1n, reused(), quiet());
     const volume = await mount(backend, 'V1');
     const read: Uint8Array[] = [];
-    for await (const chunk of volume.read(1n, quiet())) {
+    for await (const chunk of volume.read(at(1n), quiet())) {
       read.push(Buffer.from(chunk));
       chunk.fill(0);
     }
@@ -74,7 +74,7 @@ function describeBytes(create: () => TapeBackend): void {
   });
 }
 
-function describeRefusals(create: () => TapeBackend): void {
+function describeRefusals(create: () => WritableBackend): void {
   test('a volume that the library does not have is MEDIA at its mount', async () => {
     const backend = create();
     // a back end may say of a library without any volume that it is not there
@@ -134,7 +134,7 @@ function describeRefusals(create: () => TapeBackend): void {
   });
 }
 
-function describeAborts(create: () => TapeBackend): void {
+function describeAborts(create: () => WritableBackend): void {
   test('an aborted mount rejects with the reason', async () => {
     const backend = create();
     await put(backend, 'V1', 1n, text(1n));
@@ -152,14 +152,14 @@ function describeAborts(create: () => TapeBackend): void {
     const reason = new Error('stop');
     let chunks = 0;
     const read = async () => {
-      for await (const _chunk of volume.read(1n, abort.signal)) {
+      for await (const _chunk of volume.read(at(1n), abort.signal)) {
         chunks++;
         abort.abort(reason);
       }
     };
     expect(await read().catch((error: unknown) => error)).toBe(reason);
     expect(chunks).toBe(1);
-    const late = volume.read(1n, AbortSignal.abort(reason))[Symbol.asyncIterator]();
+    const late = volume.read(at(1n), AbortSignal.abort(reason))[Symbol.asyncIterator]();
     expect(await late.next().catch((error: unknown) => error)).toBe(reason);
     expect((await readAll(volume, 1n)).equals(bytes)).toBe(true);
   });
@@ -190,15 +190,15 @@ function describeAborts(create: () => TapeBackend): void {
     await put(backend, 'V1', 1n, randomBytes(3 * MB));
     const volume = await mount(backend, 'V1');
     const before = openFiles();
-    for await (const _chunk of volume.read(1n, quiet())) break;
+    for await (const _chunk of volume.read(at(1n), quiet())) break;
     const stopped = async () => {
-      for await (const _chunk of volume.read(1n, quiet())) throw new Error('the reader failed');
+      for await (const _chunk of volume.read(at(1n), quiet())) throw new Error('the reader failed');
     };
     await expect(stopped()).rejects.toThrow('the reader failed');
     await expect(readAll(volume, 2n)).rejects.toThrow();
     const abort = new AbortController();
     const aborted = async () => {
-      for await (const _chunk of volume.read(1n, abort.signal)) abort.abort();
+      for await (const _chunk of volume.read(at(1n), abort.signal)) abort.abort();
     };
     await expect(aborted()).rejects.toThrow();
     await readAll(volume, 1n);
@@ -217,7 +217,7 @@ function describeAborts(create: () => TapeBackend): void {
   });
 }
 
-function describeSync(create: () => TapeBackend): void {
+function describeSync(create: () => WritableBackend): void {
   test('what was written is there after a sync, which may be called with nothing to sync', async () => {
     const backend = create();
     for (const position of [1n, 2n, 3n]) await put(backend, 'V1', position, text(position));
@@ -242,7 +242,7 @@ function describeSync(create: () => TapeBackend): void {
   });
 }
 
-function describeDrives(create: () => TapeBackend): void {
+function describeDrives(create: () => WritableBackend): void {
   test('several drives read and write at once', async () => {
     const backend = create();
     const contents = new Map(['V1', 'V2', 'V3', 'V4'].map((volume) => [volume, randomBytes(3 * MB)]));
@@ -270,7 +270,7 @@ function describeDrives(create: () => TapeBackend): void {
   });
 }
 
-async function expectNothingAt(backend: TapeBackend, position: bigint): Promise<void> {
+async function expectNothingAt(backend: WritableBackend, position: bigint): Promise<void> {
   const volume = await mount(backend, 'V1');
   await expect(readAll(volume, position)).rejects.toMatchObject({ errorClass: 'PERMANENT' });
   await volume.unmount();
@@ -281,17 +281,27 @@ export function quiet(): AbortSignal {
   return new AbortController().signal;
 }
 
-export async function mount(backend: TapeBackend, volume: string, drive = 'drive-1'): Promise<MountedVolume> {
+export async function mount(backend: WritableBackend, volume: string, drive = 'drive-1'): Promise<MountedVolume> {
   return await backend.mount(volume, drive, quiet());
 }
 
-export async function put(backend: TapeBackend, volume: string, position: bigint, bytes: Uint8Array): Promise<bigint> {
+export async function put(
+  backend: WritableBackend,
+  volume: string,
+  position: bigint,
+  bytes: Uint8Array,
+): Promise<bigint> {
   return await backend.write(volume, position, split(bytes), quiet());
+}
+
+/** A file by its position; what the catalogue knows beside that is nothing to a back end that goes by it. */
+export function at(position: bigint): FileOnVolume {
+  return { path: `/suite/${position}`, position, size: 0n };
 }
 
 export async function readAll(volume: MountedVolume, position: bigint): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
-  for await (const chunk of volume.read(position, quiet())) chunks.push(chunk);
+  for await (const chunk of volume.read(at(position), quiet())) chunks.push(chunk);
   return Buffer.concat(chunks);
 }
 

@@ -1,7 +1,7 @@
 /** A tape back end whose mounts and reads fail in every way that a library has, as often as chance says. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ErrorClass, TapeError } from '../../src/errors.js';
-import type { MountedVolume, TapeBackend } from '../../src/tape/backend.js';
+import type { FileOnVolume, MountedVolume, WritableBackend } from '../../src/tape/backend.js';
 import { pickWeighted, type Random } from './random.js';
 
 /** In the data directory; while it is there, faults keep away. */
@@ -38,16 +38,16 @@ const PIECE_BYTES = 64 * 1024;
 const MAX_PAUSE_MS = 20;
 
 /** @param isCalm no fault happens while it says so */
-export function createFaultyBackend(inner: TapeBackend, random: Random, isCalm: () => boolean): TapeBackend {
+export function createFaultyBackend(inner: WritableBackend, random: Random, isCalm: () => boolean): WritableBackend {
   const fateOf = (fates: readonly (readonly [number, Fate])[]) => (isCalm() ? 'well' : pickWeighted(random, fates));
   return {
     mount: async (volume, drive, signal) => {
       await suffer(random, fateOf(MOUNT_FATES), `volume ${volume}`, signal);
       const mounted = await inner.mount(volume, drive, signal);
       return {
-        read: (position, readSignal) => {
+        read: (file, readSignal) => {
           const fate = fateOf(FATES);
-          return readBadly({ mounted, position, signal: readSignal }, { random, fate, isCalm });
+          return readBadly({ mounted, file, signal: readSignal }, { random, fate, isCalm });
         },
         unmount: () => mounted.unmount(),
       };
@@ -73,15 +73,15 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
 }
 
 async function* readBadly(
-  read: { mounted: MountedVolume; position: bigint; signal: AbortSignal },
+  read: { mounted: MountedVolume; file: FileOnVolume; signal: AbortSignal },
   chance: { random: Random; fate: Fate; isCalm: () => boolean },
 ): AsyncGenerator<Uint8Array> {
-  const { mounted, position, signal } = read;
+  const { mounted, file, signal } = read;
   const { random, fate } = chance;
   // before the first piece or after some of them
   let left = random.integer(0, 3);
-  const where = `position ${position}`;
-  for await (const piece of piecesOf(mounted.read(position, signal))) {
+  const where = `position ${file.position}`;
+  for await (const piece of piecesOf(mounted.read(file, signal))) {
     if (!chance.isCalm()) await pause(random.integer(0, MAX_PAUSE_MS), signal);
     if (left-- === 0) {
       await suffer(random, fate, where, signal);

@@ -69,12 +69,12 @@ async function writeVersion(
   return { volume, position, size: BigInt(bytes.length), sha256 };
 }
 
-async function readWhole(world: World, { volume, position }: Placed): Promise<Buffer> {
+async function readWhole(world: World, { volume, ...file }: Placed): Promise<Buffer> {
   const backend = createBackend('directory', { dataDir: world.dataDir });
   const signal = new AbortController().signal;
   const mounted = await backend.mount(volume, 'hand', signal);
   const chunks: Uint8Array[] = [];
-  for await (const chunk of mounted.read(position, signal)) chunks.push(chunk.slice());
+  for await (const chunk of mounted.read(file, signal)) chunks.push(chunk.slice());
   await mounted.unmount();
   return Buffer.concat(chunks);
 }

@@ -7,7 +7,7 @@ import { findFolderClashes } from '../../operations/catalogue/import-folders.js'
 import { ImportError } from '../../operations/catalogue/import-incoming.js';
 import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
 import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
-import type { TapeBackend } from '../../tape/backend.js';
+import type { WritableBackend } from '../../tape/backend.js';
 import { removeSource, type Source } from './source.js';
 import { checkSame, readBack, type Written, writeSource } from './tape.js';
 
@@ -47,7 +47,7 @@ export interface BatchWork {
  */
 export async function archiveBatch(
   ctx: Context,
-  backend: TapeBackend,
+  backend: WritableBackend,
   options: BatchOptions,
   work: BatchWork,
 ): Promise<void> {
@@ -56,14 +56,14 @@ export async function archiveBatch(
 
 class ArchiveBatch {
   private readonly ctx: Context;
-  private readonly backend: TapeBackend;
+  private readonly backend: WritableBackend;
   private readonly options: BatchOptions;
   private readonly sources: readonly Source[];
   private readonly result: BatchResult;
   private readonly signal: AbortSignal;
   private readonly onSource: BatchWork['onSource'];
 
-  constructor(ctx: Context, backend: TapeBackend, options: BatchOptions, work: BatchWork) {
+  constructor(ctx: Context, backend: WritableBackend, options: BatchOptions, work: BatchWork) {
     const { sources, result, signal, onSource } = work;
     this.onSource = onSource;
     this.ctx = ctx;

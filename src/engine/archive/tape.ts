@@ -1,7 +1,7 @@
 /** What the archive does with the tape: a source is written, a copy is read back, and a source is compared with one. */
 import type { KnownFile } from '../../operations/catalogue/files.js';
 import type { Place } from '../../operations/catalogue/volumes.js';
-import type { TapeBackend } from '../../tape/backend.js';
+import type { WritableBackend } from '../../tape/backend.js';
 import { createChecksum } from '../checksum.js';
 import { readChunks } from '../plain-file.js';
 import { readChecked } from '../tape-copy.js';
@@ -15,7 +15,7 @@ export interface Written extends Source, Place {
 
 /** @throws Error when the source changed while it was read; the place is taken all the same */
 export async function writeSource(
-  backend: TapeBackend,
+  backend: WritableBackend,
   source: Source,
   place: Place,
   signal: AbortSignal,
@@ -42,7 +42,7 @@ export async function writeSource(
  * @throws the reason of the signal
  */
 export async function readBack(
-  backend: TapeBackend,
+  backend: WritableBackend,
   files: readonly Written[],
   how: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
 ): Promise<Written[]> {
@@ -67,7 +67,7 @@ export async function readBack(
 }
 
 async function readVolumeBack(
-  backend: TapeBackend,
+  backend: WritableBackend,
   { name, files }: { name: string; files: readonly Written[] },
   { signal, fail }: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
 ): Promise<void> {

@@ -10,13 +10,12 @@ export function watchBackend(backend: TapeBackend, { calls, driveName }: HeldLea
       const mounted = await calls.follow(place, () => backend.mount(volume, drive, signal));
       return watchVolume(mounted, (call) => calls.follow(place, call));
     },
-    write: (...args) => backend.write(...args),
   };
 }
 
 function watchVolume(volume: MountedVolume, follow: <T>(call: () => Promise<T>) => Promise<T>): MountedVolume {
   return {
-    read: (position, signal) => watchChunks(volume.read(position, signal), follow),
+    read: (file, signal) => watchChunks(volume.read(file, signal), follow),
     unmount: () => follow(() => volume.unmount()),
   };
 }

@@ -1,0 +1,113 @@
+/**
+ * What every staging library keeps to: a system that orders its tapes by itself. It is asked for many files, says which of them are
+ * ready, gives their bytes, and is told which are not needed any more.
+ */
+import type { TapeError } from '../errors.js';
+import { LibraryError } from './backend.js';
+
+/** The library cannot answer now, and has said when to ask again. */
+export class RetryLaterError extends LibraryError {
+  readonly retryAfterSeconds: number;
+
+  constructor(message: string, retryAfterSeconds: number, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+    this.retryAfterSeconds = retryAfterSeconds;
+  }
+}
+
+/** A file as the catalogue knows it. */
+export interface StagedFile {
+  /** Logical path; what the library calls it follows from its settings. */
+  path: string;
+  /** For systems that are to be told; the volume may stand for the whole library, and a position may be unknown. */
+  volume: string;
+  position: bigint | null;
+  /** Bytes. */
+  size: bigint;
+}
+
+/**
+ * What a library says of a file:
+ * - `waiting`: it is on its way;
+ * - `ready`: it can be read, until `until` (UTC, as a JavaScript Date) where the library says so;
+ * - `failed`: it does not come; the class of the TapeError tells whether asking again can help;
+ * - `forgotten`: the library knows nothing of the demand: it is to be asked again.
+ */
+export type FileState =
+  | { path: string; state: 'waiting' }
+  | { path: string; state: 'ready'; until: Date | null }
+  | { path: string; state: 'failed'; error: TapeError }
+  | { path: string; state: 'forgotten' };
+
+/** A demand that the library has taken, by the name that the library gave it. */
+export interface Demand {
+  /** Null where the library gives none: it knows files by their paths alone. */
+  id: string | null;
+  files: readonly StagedFile[];
+}
+
+/** What a library keeps after it was told that a file is not needed any more: it leaves by itself. */
+export interface Kept {
+  path: string;
+  /** When; null where the library does not say. */
+  until: Date | null;
+}
+
+/** What it costs to have files staged, where that is charged for. */
+export interface Price {
+  amount: number;
+  /** As the settings have it: `EUR`. */
+  currency: string;
+  /** For people: what it is made of. */
+  note: string;
+}
+
+/**
+ * The contract of a staging library. Every one passes the suite in test/support/staging-library.ts.
+ *
+ * It knows paths, demands and bytes and nothing of requests, users or the database, and remembers nothing between calls: any process may
+ * make the next one, also after a crash. Each method may be called many times and at once. Paths in an answer are those that were
+ * given, whatever form the system uses; a file of which the system said nothing is missing from an answer, never guessed. What concerns
+ * one file is that file's state; what concerns the whole call is thrown as LibraryError (RetryLaterError where the system said when).
+ * What is aborted rejects with the signal's reason; any other error is a bug of the library.
+ */
+export interface StagingLibrary {
+  /** How many files one call of each kind takes at most. */
+  readonly limits: { stage: number; poll: number; release: number };
+
+  /** Seconds between two looks at a demand, least and most, where the system does not say. */
+  readonly pollSeconds: { least: number; most: number };
+
+  /**
+   * Asks for files. Asking again for what was asked for already is safe. What was taken although the answer was lost is found again by
+   * asking again.
+   * @returns the demand's name, and what is known of files at once: those that are ready already, and those that are refused
+   */
+  stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
+
+  /** @param demand of one earlier `stage`; its files may be fewer than were asked for */
+  poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
+
+  /**
+   * The bytes of a file that is ready, in order, from a byte on. A chunk belongs to the reader, who may stop early.
+   * @throws TapeError PERMANENT when there is no such file; NotReadyError when it is not on disk there (any more)
+   */
+  read(file: StagedFile, from: bigint, signal: AbortSignal): AsyncIterable<Uint8Array>;
+
+  /**
+   * The files are not needed any more, or not wanted any more before they came: of each demand at most once, but safe to repeat. What the
+   * system does not know is released.
+   * @returns what stays all the same, and until when
+   */
+  release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
+
+  /** What it would cost to have files staged; nothing where nobody charges for it. */
+  price?(files: { count: number; bytes: bigint }): Price;
+}
+
+/** The file was ready, and is not on disk any more: it is to be staged again, which is no failure of its own. */
+export class NotReadyError extends LibraryError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+  }
+}
