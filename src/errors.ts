@@ -184,6 +184,17 @@ export class TapeError extends Error {
   }
 }
 
+/** A setting of a library that cannot be used. The message says what it should be and what it is; a secret is not told. */
+export class SettingsError extends Error {
+  readonly setting: string;
+
+  /** @param problem follows the name of the setting */
+  constructor(setting: string, problem: string) {
+    super(`${setting} ${problem}`);
+    this.setting = setting;
+  }
+}
+
 /** What a failure is told to; pino's logger is one. */
 export interface FailureLog {
   warn(figures: object, text: string): void;
