@@ -20,7 +20,7 @@ export interface FileOnVolume {
 }
 
 /**
- * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts.
+ * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts, and one that can be written that of tape-backend-writes.ts.
  *
  * A back end knows volumes and files on them and nothing of requests, users or the database. Each method may be called
  * many times and from several drives at once, never for one volume on two drives. Whatever fails is a TapeError whose

@@ -4,7 +4,8 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { asOrdinaryUser } from '../support/ordinary-user.js';
-import { describeBackend, mount, put, readAll } from '../support/tape-backend.js';
+import { mount, put, readAll } from '../support/tape-backend.js';
+import { describeWritableBackend } from '../support/tape-backend-writes.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const dirs: string[] = [];
@@ -23,7 +24,7 @@ afterAll(() => {
   for (const dir of dirs) rmSync(dir, { recursive: true, force: true });
 });
 
-describeBackend('directory', () => makeSite().backend);
+describeWritableBackend('directory', () => makeSite().backend);
 
 test('a volume is a folder, and a position a file in it', async () => {
   const { root, backend } = makeSite();

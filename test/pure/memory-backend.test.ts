@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { at, describeBackend, mount, put, quiet, readAll } from '../support/tape-backend.js';
+import { at, mount, put, quiet, readAll } from '../support/tape-backend.js';
+import { describeWritableBackend } from '../support/tape-backend-writes.js';
 
-describeBackend('memory', () => createMemoryBackend());
-describeBackend('slow memory', () => createMemoryBackend({ delayMs: 1 }));
+describeWritableBackend('memory', () => createMemoryBackend());
+describeWritableBackend('slow memory', () => createMemoryBackend({ delayMs: 1 }));
 
 const never = new Promise<never>(() => {});
 
