@@ -1,5 +1,6 @@
 /** Checksums of tape copies, as the catalogue writes them: `sha256:…`, `adler32:…` or `md5:…`. */
 import { createHash } from 'node:crypto';
+import { addAdler32, EMPTY_ADLER32 } from './adler32.js';
 import { openPlain, readChunks } from './plain-file.js';
 
 /** A checksum that grows chunk by chunk; to be asked for its digest once, at the end. */
@@ -22,23 +23,13 @@ export function createChecksum(expected: string | null): Checksum {
   };
 }
 
-/** RFC 1950, section 9: two sums modulo 65,521, which fit 32 bits for 3,800 bytes (5,552 with unsigned numbers). */
 function createAdler32(): Checksum {
-  let a = 1;
-  let b = 0;
+  let sum = EMPTY_ADLER32;
   return {
     update: (chunk) => {
-      for (let start = 0; start < chunk.length; start += 3800) {
-        const end = Math.min(start + 3800, chunk.length);
-        for (let i = start; i < end; i++) {
-          a += chunk[i] as number;
-          b += a;
-        }
-        a %= 65_521;
-        b %= 65_521;
-      }
+      sum = addAdler32(sum, chunk);
     },
-    digest: () => `adler32:${((b * 65_536 + a) >>> 0).toString(16).padStart(8, '0')}`,
+    digest: () => `adler32:${sum.toString(16).padStart(8, '0')}`,
   };
 }
 
