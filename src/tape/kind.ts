@@ -12,6 +12,8 @@ export interface Site {
   name: string;
   /** Of this host. */
   dataDir: string;
+  /** Of this process: what settings name by variables. */
+  env: Readonly<Record<string, string | undefined>>;
 }
 
 export interface DriveKind<Settings = unknown> {

@@ -3,10 +3,12 @@ import { quote, SettingsError } from '../errors.js';
 import type { TapeBackend } from './backend.js';
 import { directory } from './directory-kind.js';
 import type { Kind, Site } from './kind.js';
+import { s3 } from './s3/index.js';
 import type { StagingLibrary } from './staging.js';
 
 export const kinds: Record<string, Kind> = {
   directory,
+  s3,
 };
 
 /** A library as it is registered. */
@@ -25,10 +27,14 @@ export type OpenedLibrary =
  * Makes a library of what is registered. Nothing is opened yet: a library that is away is found out when it is used.
  * @throws SettingsError where this program does not know the kind or the settings, as one that is older may not
  */
-export function createLibrary({ name, kind, settings }: RegisteredLibrary, dataDir: string): OpenedLibrary {
+export function createLibrary(
+  { name, kind, settings }: RegisteredLibrary,
+  dataDir: string,
+  env: Site['env'] = {},
+): OpenedLibrary {
   const found = findKind(kind);
   checkSecrets(settings);
-  const site: Site = { name, dataDir };
+  const site: Site = { name, dataDir, env };
   return found.contract === 'drive'
     ? { contract: 'drive', backend: found.create(found.parse(settings), site) }
     : { contract: 'staging', library: found.create(found.parse(settings), site) };
@@ -60,7 +66,10 @@ const SECRET = /(secret|password|passwd|passphrase|tokens?|credentials?|key)$/i;
 function checkSecrets(settings: unknown, name = 'settings'): void {
   if (SECRET.test(name)) {
     const advice = `give ${name}File, the path of a file that has it, or ${name}Env, the name of a variable`;
-    throw new SettingsError(name, `must not be in the settings, which anybody may read who reads the database: ${advice}`);
+    throw new SettingsError(
+      name,
+      `must not be in the settings, which anybody may read who reads the database: ${advice}`,
+    );
   }
   if (typeof settings === 'string' && hasPassword(settings)) {
     throw new SettingsError(name, 'must not hold a password: it would stand in the database');

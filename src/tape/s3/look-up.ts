@@ -1,0 +1,143 @@
+/**
+ * What S3 says of many keys, by few requests: a list tells of a thousand keys that follow one another, and a HEAD of one. A list costs what
+ * a dozen HEADs do, so that where it has told of fewer, the next keys are asked for one by one, more and more of them until a list is
+ * worth another try.
+ */
+import type { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+import type { S3Calls } from './calls.js';
+import { eachAtOnce } from './concurrently.js';
+import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
+import { commonFolder, compareKeys, justBefore } from './keys.js';
+import { type Seen, seeEntry, seeHead } from './states.js';
+
+export interface LookUpOptions {
+  stateBy: 'list' | 'head';
+  concurrency: number;
+}
+
+/** What is known of a key: undefined where there is no such object; an error where it is this key's own. */
+export type Sight = Seen | undefined | TapeError;
+
+/** Keys that a list is to tell of, to be worth its price. */
+const WORTH_A_LIST = 12;
+const FIRST_RUN = 16;
+const LONGEST_RUN = 1024;
+
+/**
+ * @param given in any order, also twice
+ * @returns every one of them
+ * @throws LibraryError for what concerns all of them
+ */
+export async function lookUp(
+  calls: S3Calls,
+  given: readonly string[],
+  { stateBy, concurrency }: LookUpOptions,
+  signal: AbortSignal,
+): Promise<Map<string, Sight>> {
+  const keys = [...new Set(given)].sort(compareKeys);
+  const prefix = commonFolder(keys);
+  const sights = new Map<string, Sight>();
+  const single: string[] = [];
+  let run = FIRST_RUN;
+  for (let at = 0; at < keys.length; ) {
+    if (stateBy === 'head' || keys.length - at < WORTH_A_LIST) {
+      single.push(...keys.slice(at));
+      break;
+    }
+    const told = await listFrom(calls, { prefix, keys, at }, signal);
+    for (const [key, seen] of told.sights) sights.set(key, seen);
+    single.push(...told.untold);
+    at = told.next;
+    if (told.sights.size >= WORTH_A_LIST) run = FIRST_RUN;
+    else {
+      single.push(...keys.slice(at, at + run));
+      at += run;
+      run = Math.min(run * 2, LONGEST_RUN);
+    }
+  }
+  await eachAtOnce(single, concurrency, signal, async (key, each) => {
+    sights.set(key, await headOf(calls, key, each));
+  });
+  const isOneMissing = single.some((key) => sights.get(key) === undefined);
+  // a HEAD says 404 of a bucket that is not there, too: no file is to be given up for that
+  if (isOneMissing) await askForList(calls, { Prefix: prefix, MaxKeys: 1 }, signal);
+  return sights;
+}
+
+interface Told {
+  sights: Map<string, Seen | undefined>;
+  /** Keys of objects of which a list does not say enough. */
+  untold: string[];
+  /** The first key that was not reached. */
+  next: number;
+}
+
+/** One page of a list, from the key on. */
+async function listFrom(
+  calls: S3Calls,
+  { prefix, keys, at }: { prefix: string; keys: readonly string[]; at: number },
+  signal: AbortSignal,
+): Promise<Told> {
+  const after = justBefore(keys[at] ?? '');
+  const page = await askForList(calls, { Prefix: prefix, ...(after !== '' && { StartAfter: after }) }, signal);
+  const entries = new Map(page.Contents?.map((entry) => [decode(entry.Key ?? ''), entry]));
+  const last = [...entries.keys()].at(-1);
+  const told: Told = { sights: new Map(), untold: [], next: at };
+  const now = new Date();
+  for (; told.next < keys.length; told.next++) {
+    const key = keys[told.next] as string;
+    const isReached = !page.IsTruncated || (last !== undefined && compareKeys(key, last) <= 0);
+    if (!isReached) break;
+    const entry = entries.get(key);
+    const seen = entry && seeEntry(entry, now);
+    if (entry && !seen) told.untold.push(key);
+    else told.sights.set(key, seen);
+  }
+  if (told.next === at)
+    throw new LibraryError(
+      'TRANSIENT',
+      `the list of ${calls.nameOf(prefix)} does not come to ${keys[at]}, after which it was to begin`,
+    );
+  return told;
+}
+
+async function askForList(
+  calls: S3Calls,
+  input: { Prefix: string; StartAfter?: string; MaxKeys?: number },
+  signal: AbortSignal,
+) {
+  try {
+    return await calls.list(
+      // XML has no way to write some characters that a key may have
+      { ...input, EncodingType: 'url', OptionalObjectAttributes: ['RestoreStatus'] },
+      signal,
+    );
+  } catch (error) {
+    signal.throwIfAborted();
+    const failure = failureOf(error, `ListObjectsV2 of ${calls.nameOf(input.Prefix)}`);
+    const { errorClass, message } = fileErrorOf(failure);
+    throw libraryErrorOf(failure) ?? new LibraryError(errorClass, message, { cause: error });
+  }
+}
+
+/** As forms are encoded. */
+function decode(key: string): string {
+  return decodeURIComponent(key.replaceAll('+', ' '));
+}
+
+/** @throws LibraryError */
+export async function headOf(calls: S3Calls, key: string, signal: AbortSignal): Promise<Sight> {
+  try {
+    return seeHead(await calls.head({ Key: key }, signal), new Date());
+  } catch (error) {
+    signal.throwIfAborted();
+    const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
+    if (failure.code === 'NoSuchKey') return undefined;
+    const ofLibrary =
+      libraryErrorOf(failure) ??
+      (failure.status >= 500 && new LibraryError('TRANSIENT', failure.message, { cause: error }));
+    if (ofLibrary) throw ofLibrary;
+    return fileErrorOf(failure);
+  }
+}

@@ -1,0 +1,62 @@
+/** A part of an object, which is taken into memory as fast as it comes, and given out in order. */
+import type { Readable } from 'node:stream';
+
+export class Part {
+  /** What has come, and nobody has taken. */
+  private readonly chunks: Uint8Array[] = [];
+  private readonly body: Readable;
+  private left: number;
+  private isOver = false;
+  private error: unknown;
+  private wake: () => void = () => {};
+
+  /**
+   * @param length how many bytes are wanted: those after them are left where they are
+   * @param count is told of each piece
+   */
+  constructor(body: Readable, length: number, count: (bytes: number) => void) {
+    this.body = body;
+    this.left = length;
+    body.on('data', (chunk: Uint8Array) => {
+      count(chunk.length);
+      const wanted = chunk.length > this.left ? chunk.subarray(0, this.left) : chunk;
+      this.left -= wanted.length;
+      this.chunks.push(wanted);
+      if (wanted.length < chunk.length) this.end();
+      this.wake();
+    });
+    body.on('end', () => this.end());
+    body.on('error', (error) => this.end(error));
+    body.on('close', () => this.end());
+    if (length === 0) body.resume();
+  }
+
+  /** Whatever is on its way is not wanted any more. */
+  drop(): void {
+    this.end();
+    this.chunks.length = 0;
+  }
+
+  /** @throws what the connection failed with, or that less has come than was to come */
+  async *read(): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      const chunk = this.chunks.shift();
+      if (chunk) yield chunk;
+      else if (!this.isOver)
+        await new Promise<void>((resolve) => {
+          this.wake = resolve;
+        });
+      else if (this.error !== undefined) throw this.error;
+      else if (this.left > 0) throw new Error(`the connection ended ${this.left} bytes before the end`);
+      else return;
+    }
+  }
+
+  private end(error?: unknown): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    if (this.left > 0) this.error = error;
+    if (!this.body.readableEnded) this.body.destroy();
+    this.wake();
+  }
+}

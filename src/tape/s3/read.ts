@@ -1,0 +1,188 @@
+/**
+ * Reads an object in parts, several at once, and gives their bytes in order. What is in memory is bounded: a part is asked for when the
+ * one so many before it has been taken.
+ */
+import { setMaxListeners } from 'node:events';
+import type { Readable } from 'node:stream';
+import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
+import { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+import type { S3Calls } from './calls.js';
+import { checksumOf, type Expected, startChecksum } from './checksums.js';
+import { failureOf, readErrorOf } from './failures.js';
+import { Part } from './part.js';
+
+export interface ReadOptions {
+  /** Parts at once. */
+  readParts: number;
+  partBytes: number;
+}
+
+interface Wanted {
+  key: string;
+  /** As the catalogue has it; the object may be larger or smaller. */
+  size: bigint;
+  from: bigint;
+}
+
+/** @throws TapeError, of which NotReadyError says that there is no copy (any more) */
+export async function* readObject(
+  calls: S3Calls,
+  wanted: Wanted,
+  options: ReadOptions,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  signal.throwIfAborted();
+  const abort = new AbortController();
+  setMaxListeners(options.readParts + 2, abort.signal);
+  const reading = new Reading(calls, wanted, options, abort.signal);
+  const stop = () => {
+    abort.abort(signal.reason);
+    reading.drop();
+  };
+  signal.addEventListener('abort', stop);
+  try {
+    for await (const chunk of reading.chunks()) {
+      yield chunk;
+      signal.throwIfAborted();
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    if (error instanceof TapeError) throw error;
+    throw readErrorOf(failureOf(error, `GetObject of ${calls.nameOf(wanted.key)}`));
+  } finally {
+    signal.removeEventListener('abort', stop);
+    abort.abort();
+    reading.drop();
+  }
+}
+
+/** The first answer tells what the object is; the other parts are of that very object, or are refused. */
+interface Whole {
+  size: bigint;
+  etag: string | undefined;
+}
+
+class Reading {
+  private readonly calls: S3Calls;
+  private readonly wanted: Wanted;
+  private readonly options: ReadOptions;
+  private readonly signal: AbortSignal;
+  /** Where the next part begins that nobody has asked for. */
+  private next: bigint;
+  /** What is in memory, or on its way there. */
+  private readonly live = new Set<Part>();
+
+  constructor(calls: S3Calls, wanted: Wanted, options: ReadOptions, signal: AbortSignal) {
+    this.calls = calls;
+    this.wanted = wanted;
+    this.options = options;
+    this.signal = signal;
+    this.next = wanted.from;
+  }
+
+  /** Whatever is on its way is not wanted any more; the signal has aborted. */
+  drop(): void {
+    for (const part of this.live) part.drop();
+  }
+
+  async *chunks(): AsyncGenerator<Uint8Array> {
+    const first = await this.askFirst();
+    if (!first) return;
+    const { whole, part } = first;
+    const expected = this.wanted.from === 0n ? await this.findChecksum(first.answer, whole) : undefined;
+    const checksum = expected && startChecksum(expected);
+    const parts: Promise<Part>[] = [Promise.resolve(part)];
+    for (let current = parts.shift(); current; current = parts.shift()) {
+      const taken = await current;
+      while (parts.length < this.options.readParts - 1 && this.next < whole.size) parts.push(this.askNext(whole));
+      for await (const chunk of taken.read()) {
+        checksum?.update(chunk);
+        yield chunk;
+      }
+      this.live.delete(taken);
+      if (parts.length === 0 && this.next < whole.size) parts.push(this.askNext(whole));
+    }
+    if (expected && checksum) this.compare(expected, checksum.digest());
+  }
+
+  /** A small object is asked for as it is, since only then its checksum comes with it. */
+  private async askFirst(): Promise<{ whole: Whole; part: Part; answer: GetObjectCommandOutput } | undefined> {
+    const { from, size } = this.wanted;
+    const isWhole = from === 0n && size <= this.options.partBytes;
+    const range = isWhole ? {} : { Range: this.rangeFrom(from) };
+    try {
+      const answer = await this.calls.get({ Key: this.wanted.key, ...range }, this.signal);
+      const whole = {
+        size: isWhole ? BigInt(answer.ContentLength ?? 0) : this.sizeOf(answer, from),
+        etag: answer.ETag,
+      };
+      return { whole, part: this.take(answer, whole), answer };
+    } catch (error) {
+      // it has no byte from there on: for whoever knows how many there should be
+      if (failureOf(error, '').code === 'InvalidRange') return undefined;
+      throw error;
+    }
+  }
+
+  private askNext(whole: Whole): Promise<Part> {
+    const from = this.next;
+    const condition = whole.etag === undefined ? {} : { IfMatch: whole.etag };
+    const asking = this.calls.get({ Key: this.wanted.key, Range: this.rangeFrom(from), ...condition }, this.signal);
+    this.next += this.lengthFrom(from, whole);
+    const part = asking.then((answer) => {
+      this.sizeOf(answer, from);
+      return this.part(answer, Number(this.lengthFrom(from, whole)));
+    });
+    part.catch(() => {}); // told when it is its turn
+    return part;
+  }
+
+  private take(answer: GetObjectCommandOutput, whole: Whole): Part {
+    const length = this.lengthFrom(this.next, whole);
+    this.next += length;
+    return this.part(answer, Number(length));
+  }
+
+  private part(answer: GetObjectCommandOutput, length: number): Part {
+    const part = new Part(answer.Body as unknown as Readable, length, (bytes) => {
+      this.calls.usage.bytesRead += BigInt(bytes);
+    });
+    this.live.add(part);
+    if (this.signal.aborted) part.drop();
+    return part;
+  }
+
+  private lengthFrom(from: bigint, { size }: Whole): bigint {
+    const most = BigInt(this.options.partBytes);
+    return size - from < most ? size - from : most;
+  }
+
+  private rangeFrom(from: bigint): string {
+    return `bytes=${from}-${from + BigInt(this.options.partBytes) - 1n}`;
+  }
+
+  /** @throws LibraryError where the answer is not of the range that was asked for */
+  private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: bigint): bigint {
+    const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
+    if (start === String(from) && total !== undefined) return BigInt(total);
+    const given = JSON.stringify(ContentRange);
+    const problem = `asked for ${this.rangeFrom(from)}, S3 answers with the range ${given}`;
+    throw new LibraryError('TRANSIENT', `${this.calls.nameOf(this.wanted.key)}: ${problem}`);
+  }
+
+  /** An answer with a part of an object says nothing of the whole. */
+  private async findChecksum(answer: GetObjectCommandOutput, whole: Whole): Promise<Expected | undefined> {
+    if (answer.ContentRange === undefined) return checksumOf(answer);
+    const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
+    return head.ETag === whole.etag ? checksumOf(head) : undefined;
+  }
+
+  private compare({ algorithm, value }: Expected, found: string): void {
+    if (found === value) return;
+    throw new TapeError(
+      'TRANSIENT',
+      `the bytes that came of ${this.calls.nameOf(this.wanted.key)} are not those that S3 has: their ${algorithm} is ${found}, not ${value}`,
+    );
+  }
+}

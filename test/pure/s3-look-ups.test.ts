@@ -1,0 +1,106 @@
+import { afterAll, expect, test } from 'vitest';
+import { compareKeys, justBefore } from '../../src/tape/s3/keys.js';
+import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
+import { staged } from '../support/staging-bench.js';
+import { quiet } from '../support/tape-backend.js';
+
+const benches: S3Bench[] = [];
+afterAll(() => Promise.all(benches.map((bench) => bench.close())));
+
+/** A bucket with these, all on their way but for every third, which is there. */
+async function createBench(paths: readonly string[]): Promise<S3Bench> {
+  const bench = await createS3Bench();
+  benches.push(bench);
+  for (const [index, path] of paths.entries()) {
+    const key = keyIn(path);
+    bench.server.store.put(key, Buffer.alloc(0));
+    bench.server.store.restore(key, { days: 2, tier: 'Bulk' });
+    if (index % 3 === 0) bench.server.store.arrive([key]);
+  }
+  return bench;
+}
+
+const expected = (paths: readonly string[]) =>
+  paths.map((path, index) => [path, index % 3 === 0 ? 'ready' : 'waiting'] as const).sort();
+
+async function poll(bench: S3Bench, paths: readonly string[]) {
+  const states = await bench.library.poll({ id: null, files: paths.map((path) => staged(path)) }, quiet());
+  return states.map(({ path, state }) => [path, state] as const).sort();
+}
+
+test('10,000 files in a few folders are looked at with a list for each thousand', async () => {
+  const paths = Array.from({ length: 10_000 }, (_, index) => `/badc/${index % 7}/orbit ${index}.nc`);
+  const bench = await createBench(paths);
+  expect(await poll(bench, paths)).toEqual(expected(paths));
+  expect(bench.server.count('HeadObject')).toBe(0);
+  expect(bench.server.count('ListObjectsV2')).toBeLessThanOrEqual(11);
+});
+
+test('files in thousands of small folders are looked at with lists as well', async () => {
+  const paths = Array.from({ length: 5000 }, (_, index) => `/badc/${index % 2500}/${index}.nc`);
+  const bench = await createBench(paths);
+  expect(await poll(bench, paths)).toEqual(expected(paths));
+  expect(bench.server.asked.length).toBeLessThanOrEqual(6);
+});
+
+test('a few files are asked for one by one', async () => {
+  const paths = Array.from({ length: 11 }, (_, index) => `/badc/${index}`);
+  const bench = await createBench(paths);
+  expect(await poll(bench, paths)).toEqual(expected(paths));
+  expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([11, 0]);
+});
+
+test('where a list tells of few that are wanted, the others are asked for one by one', async () => {
+  const others = Array.from({ length: 60_000 }, (_, index) => `/badc/${String(index).padStart(6, '0')}`);
+  const wanted = others.filter((_, index) => index % 300 === 0);
+  const bench = await createBench(wanted);
+  for (const path of others.filter((_, index) => index % 300 !== 0))
+    bench.server.store.put(keyIn(path), Buffer.alloc(0));
+  expect(await poll(bench, wanted)).toEqual(expected(wanted));
+  expect(bench.server.count('HeadObject')).toBeGreaterThan(150);
+  expect(bench.server.count('ListObjectsV2')).toBeLessThan(8);
+  expect(bench.server.asked.length).toBeLessThan(wanted.length * 1.05);
+});
+
+test('what a list does not tell is asked for: whether an object of Intelligent-Tiering is archived', async () => {
+  const paths = Array.from({ length: 20 }, (_, index) => `/badc/${index}`);
+  const bench = await createBench(paths);
+  for (const path of paths.slice(0, 2)) {
+    bench.server.store.put(keyIn(path), Buffer.alloc(0), {
+      storageClass: 'INTELLIGENT_TIERING',
+      archiveStatus: path === '/badc/0' ? 'DEEP_ARCHIVE_ACCESS' : undefined,
+    });
+  }
+  const states = new Map(await poll(bench, paths));
+  expect([states.get('/badc/0'), states.get('/badc/1'), states.get('/badc/3')]).toEqual([
+    'forgotten',
+    'ready',
+    'ready',
+  ]);
+  expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([2, 1]);
+});
+
+test('objects that are not there are told from a list as from a HEAD', async () => {
+  const paths = Array.from({ length: 30 }, (_, index) => `/badc/${index}`);
+  const bench = await createBench(paths.slice(0, 15));
+  const states = await poll(bench, paths);
+  expect(states.filter(([, state]) => state === 'failed').map(([path]) => path)).toEqual(paths.slice(15).sort());
+  expect(bench.server.count('HeadObject')).toBe(0);
+  expect(await poll(bench, ['/badc/29'])).toEqual([['/badc/29', 'failed']]);
+});
+
+test('keys of any characters are found in lists', async () => {
+  const letters = ['a', 'é', '日', '\u{FFFD}', '\u{1F39E}', '\u{E000}', '\n', '\u0001', ' ', '+', '%2F', '&', '"', '~'];
+  const paths = letters.flatMap((letter) => [`/odd/${letter}`, `/odd/${letter}${letter}`, `/odd/x${letter}y`]);
+  const bench = await createBench(paths);
+  expect(await poll(bench, paths)).toEqual(expected(paths));
+  expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([0, 1]);
+});
+
+test('nothing that a bucket may have is between a key and what a list begins after for it', () => {
+  for (const key of ['a', 'a/b', 'a/0', 'é', '\u{E000}', 'x\u{10000}', '\u0001', 'a\u0001']) {
+    expect([key, compareKeys(justBefore(key), key)]).toEqual([key, -1]);
+  }
+  expect(compareKeys(justBefore('a/b'), 'a/a')).toBe(1);
+  expect(compareKeys(justBefore('a/b'), `a/a${'z'.repeat(1000)}`)).toBe(1);
+});

@@ -1,0 +1,71 @@
+/** S3 libraries on a stand-in for S3. */
+import { createS3Library, type S3Library } from '../../src/tape/s3/library.js';
+import { parseS3Settings } from '../../src/tape/s3/settings.js';
+import { type S3Server, startS3Server } from './s3-server.js';
+import { S3Error } from './s3-store.js';
+import type { StagingBench } from './staging-library.js';
+
+export interface S3Bench extends StagingBench {
+  library: S3Library;
+  server: S3Server;
+  /** On the same system, with other settings. */
+  open(settings?: object, env?: Record<string, string>): S3Library;
+}
+
+const PREFIX = 'cold/';
+
+/** What the bench calls a file in the bucket. */
+export function keyIn(path: string): string {
+  return PREFIX + path.slice(1);
+}
+
+export async function createS3Bench(given: object = {}): Promise<S3Bench> {
+  const server = await startS3Server();
+  const { accessKeyId, secretAccessKey, region } = server.account;
+  const known = { S3_KEY: accessKeyId, S3_SECRET: secretAccessKey };
+  const open = (settings: object = {}, env: Record<string, string> = known) =>
+    createS3Library(
+      parseS3Settings({
+        ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
+        ...{ accessKeyIdEnv: 'S3_KEY', secretAccessKeyEnv: 'S3_SECRET' },
+        ...{ prefixes: [`/=${PREFIX}`], partMegabytes: 1, ...given, ...settings },
+      }),
+      env,
+    );
+  /** Nothing is to be had of these for now. */
+  const away = new Set<string>();
+  let busySeconds: number | undefined;
+  server.onRequest = async ({ operation, key }) => {
+    const seconds = busySeconds;
+    busySeconds = undefined;
+    if (seconds !== undefined) return new S3Error(503, 'SlowDown', {}, { 'Retry-After': String(seconds) });
+    const isRefused = operation === 'RestoreObject' && away.has(key);
+    return isRefused ? new S3Error(503, 'GlacierExpeditedRetrievalNotAvailable') : undefined;
+  };
+  return {
+    server,
+    open,
+    library: open(),
+    reopen: () => open(),
+    put: async (path, bytes) => {
+      away.delete(keyIn(path));
+      server.store.put(keyIn(path), bytes);
+    },
+    arrive: async (paths) => server.store.arrive(paths.map(keyIn)),
+    spoil: async (path, how) => {
+      if (how === 'lost') server.store.remove(keyIn(path));
+      else away.add(keyIn(path));
+    },
+    evict: async (path) => server.store.expire(keyIn(path)),
+    forget: async () => {},
+    lose: async (call) => {
+      server.lost.set(call === 'stage' ? 'RestoreObject' : 'HeadObject', 1);
+    },
+    busy: async (seconds) => {
+      busySeconds = seconds;
+    },
+    isStaged: async (path) => server.store.isReadable(keyIn(path)),
+    countReads: async () => server.reads,
+    close: () => server.close(),
+  };
+}

@@ -1,0 +1,220 @@
+/** A stand-in for S3 on this host, strict where S3 is: one bucket, its archive classes, signatures, and trouble on demand. */
+import { once } from 'node:events';
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { checkSignature, type S3Account } from './s3-signature.js';
+import { invalidState, S3Error, S3Store, type StoredObject } from './s3-store.js';
+
+export type S3Operation = 'ListObjectsV2' | 'HeadObject' | 'GetObject' | 'RestoreObject';
+
+export interface S3Request {
+  operation: S3Operation;
+  /** Empty for a list. */
+  key: string;
+  query: URLSearchParams;
+  headers: IncomingMessage['headers'];
+}
+
+export interface S3Server {
+  url: string;
+  bucket: string;
+  account: S3Account;
+  store: S3Store;
+  /** What it was asked, in order. */
+  asked: S3Request[];
+  /** Before each answer; may wait, or give the error that is answered. */
+  onRequest: (request: S3Request) => Promise<S3Error | undefined>;
+  /** So many of the next answers of this kind do not arrive, though what was asked for is done. */
+  lost: Map<S3Operation, number>;
+  /** The body of the next GET ends after so many bytes. */
+  cutAfter: number | undefined;
+  /** GETs that are giving bytes. */
+  reads: number;
+  count(operation: S3Operation): number;
+  close(): Promise<void>;
+}
+
+/** @param isPublic objects are read without a signature too, as in a bucket that is open to everybody */
+export async function startS3Server({ bucket = 'archive', isPublic = false } = {}): Promise<S3Server> {
+  const account = { accessKeyId: 'AKIATESTS', secretAccessKey: 'a secret of tests', region: 'eu-test-1' };
+  const listener = http.createServer((req, res) => {
+    serve(server, req, res, isPublic).catch((error: unknown) => answerError(req, res, error));
+  });
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const server: S3Server = {
+    url: `http://127.0.0.1:${(listener.address() as AddressInfo).port}`,
+    bucket,
+    account,
+    store: new S3Store(),
+    asked: [],
+    onRequest: async () => undefined,
+    lost: new Map(),
+    cutAfter: undefined,
+    reads: 0,
+    count: (operation) => server.asked.filter((each) => each.operation === operation).length,
+    close: async () => {
+      listener.closeAllConnections();
+      await new Promise((resolve) => listener.close(resolve));
+    },
+  };
+  return server;
+}
+
+async function serve(server: S3Server, req: IncomingMessage, res: ServerResponse, isPublic: boolean): Promise<void> {
+  const body = Buffer.concat(await req.toArray());
+  const [path = '', query = ''] = (req.url ?? '').split('?');
+  const [, bucket = '', rest = ''] = /^\/([^/]*)\/?(.*)$/s.exec(path) ?? [];
+  const request = { key: decodeURIComponent(rest), query: new URLSearchParams(query), headers: req.headers };
+  const operation = operationOf(req.method ?? '', request.key, request.query);
+  server.asked.push({ ...request, operation });
+  const isOpen = isPublic && operation === 'GetObject' && req.headers.authorization === undefined;
+  if (!isOpen) checkSignature(req, body, server.account);
+  if (bucket !== server.bucket) throw new S3Error(404, 'NoSuchBucket', { BucketName: bucket });
+  const outcome = await answer(server, { ...request, operation }, body);
+  const left = server.lost.get(operation) ?? 0;
+  if (left > 0) {
+    server.lost.set(operation, left - 1);
+    req.socket.destroy();
+  } else if (outcome instanceof S3Error) throw outcome;
+  else send(server, res, outcome, operation);
+}
+
+async function answer(server: S3Server, request: S3Request, body: Buffer): Promise<Answer | S3Error> {
+  try {
+    return (await server.onRequest(request)) ?? answers[request.operation](server, request, body);
+  } catch (error) {
+    if (error instanceof S3Error) return error;
+    throw error;
+  }
+}
+
+interface Answer {
+  status: number;
+  headers: Record<string, string>;
+  body: Buffer;
+}
+
+function send(server: S3Server, res: ServerResponse, { status, headers, body }: Answer, operation: S3Operation): void {
+  res.writeHead(status, { 'x-amz-request-id': 'TESTS', 'Content-Length': body.length, ...headers });
+  if (operation !== 'GetObject') return void res.end(operation === 'HeadObject' ? undefined : body);
+  server.reads++;
+  res.on('close', () => server.reads--);
+  const { cutAfter } = server;
+  server.cutAfter = undefined;
+  if (cutAfter === undefined) res.end(body);
+  else res.write(body.subarray(0, cutAfter), () => res.destroy());
+}
+
+function operationOf(method: string, key: string, query: URLSearchParams): S3Operation {
+  if (key === '' && method === 'GET' && query.get('list-type') === '2') return 'ListObjectsV2';
+  if (key !== '' && method === 'GET') return 'GetObject';
+  if (key !== '' && method === 'HEAD') return 'HeadObject';
+  if (key !== '' && method === 'POST' && query.has('restore')) return 'RestoreObject';
+  throw new S3Error(501, 'NotImplemented');
+}
+
+const answers: Record<S3Operation, (server: S3Server, request: S3Request, body: Buffer) => Answer> = {
+  ListObjectsV2: list,
+  HeadObject: ({ store }, { key, headers }) => {
+    const object = store.find(key);
+    const told = { ...describe(object), ...checksumFor(object, headers) };
+    return { status: 200, headers: told, body: object.bytes };
+  },
+  GetObject: get,
+  RestoreObject: ({ store }, { key }, body) => {
+    const status = store.restore(key, parseRestoreRequest(body.toString()));
+    return { status, headers: {}, body: Buffer.alloc(0) };
+  },
+};
+
+function get({ store }: S3Server, { key, headers }: S3Request): Answer {
+  const object = store.find(key);
+  if (!store.isReadable(key)) throw invalidState(object);
+  const condition = headers['if-match'];
+  if (condition !== undefined && condition !== object.etag) throw new S3Error(412, 'PreconditionFailed');
+  const described = describe(object);
+  if (headers.range === undefined)
+    return { status: 200, headers: { ...described, ...checksumFor(object, headers) }, body: object.bytes };
+  const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(headers.range) ?? [];
+  if (first === undefined) throw new S3Error(501, 'NotImplemented');
+  const size = object.bytes.length;
+  if (Number(first) >= size) throw new S3Error(416, 'InvalidRange', { ActualObjectSize: String(size) });
+  const end = Math.min(Number(last) + 1, size);
+  const range = { 'Content-Range': `bytes ${first}-${end - 1}/${size}` };
+  return { status: 206, headers: { ...described, ...range }, body: object.bytes.subarray(Number(first), end) };
+}
+
+function describe({ etag, storageClass, archiveStatus, restore }: StoredObject): Record<string, string> {
+  const expiry = restore?.until && `ongoing-request="false", expiry-date="${restore.until.toUTCString()}"`;
+  return {
+    ETag: etag,
+    'Accept-Ranges': 'bytes',
+    ...(storageClass !== 'STANDARD' && { 'x-amz-storage-class': storageClass }),
+    ...(archiveStatus && { 'x-amz-archive-status': archiveStatus }),
+    ...(restore && { 'x-amz-restore': expiry ?? 'ongoing-request="true"' }),
+  };
+}
+
+/** Of a whole object alone, and for whoever asks for it. */
+function checksumFor({ checksum }: StoredObject, headers: S3Request['headers']): Record<string, string> {
+  return headers['x-amz-checksum-mode'] === 'ENABLED' ? checksum : {};
+}
+
+function parseRestoreRequest(xml: string): { days: number | undefined; tier: string } {
+  const form =
+    /^(?:<\?xml[^>]*\?>)?<RestoreRequest xmlns="http:\/\/s3\.amazonaws\.com\/doc\/2006-03-01\/">(?:<Days>(\d+)<\/Days>)?<GlacierJobParameters><Tier>(\w+)<\/Tier><\/GlacierJobParameters><\/RestoreRequest>$/;
+  const [, days, tier] = form.exec(xml) ?? [];
+  if (tier === undefined) throw new S3Error(400, 'MalformedXML');
+  return { days: days === undefined ? undefined : Number(days), tier };
+}
+
+const PARAMETERS = ['list-type', 'prefix', 'start-after', 'max-keys', 'encoding-type'];
+const MOST_KEYS = 1000;
+
+function list({ store, bucket }: S3Server, { query, headers }: S3Request): Answer {
+  const unknown = [...query.keys()].filter((name) => !PARAMETERS.includes(name));
+  const attributes = headers['x-amz-optional-object-attributes'];
+  if (unknown.length > 0 || ![undefined, 'RestoreStatus'].includes(attributes as string))
+    throw new S3Error(400, 'InvalidArgument', { ArgumentName: unknown.join() });
+  const [prefix, after] = [query.get('prefix') ?? '', query.get('start-after') ?? ''];
+  const isAfter = (key: string) => Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0;
+  const keys = store.keys().filter((key) => key.startsWith(prefix) && isAfter(key));
+  const most = Math.min(Number(query.get('max-keys') ?? MOST_KEYS), MOST_KEYS);
+  const encode = query.get('encoding-type') === 'url' ? encodeKey : escapeXml;
+  const contents = keys.slice(0, most).map((key) => {
+    const { storageClass, bytes, etag, restore } = store.find(key);
+    const status = attributes !== undefined && restore ? describeRestore(restore) : '';
+    return `<Contents><Key>${encode(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>${escapeXml(etag)}</ETag><Size>${bytes.length}</Size><StorageClass>${storageClass}</StorageClass>${status}</Contents>`;
+  });
+  const isTruncated = keys.length > most;
+  const rest = isTruncated ? '<NextContinuationToken>token</NextContinuationToken>' : '';
+  const head = `<Name>${bucket}</Name><Prefix>${encode(prefix)}</Prefix><KeyCount>${contents.length}</KeyCount><MaxKeys>${most}</MaxKeys>`;
+  const body = `${XML}<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">${head}<IsTruncated>${isTruncated}</IsTruncated>${rest}${contents.join('')}</ListBucketResult>`;
+  return { status: 200, headers: { 'Content-Type': 'application/xml' }, body: Buffer.from(body) };
+}
+
+const XML = '<?xml version="1.0" encoding="UTF-8"?>\n';
+
+function describeRestore({ until }: NonNullable<StoredObject['restore']>): string {
+  const expiry = until ? `<RestoreExpiryDate>${until.toISOString()}</RestoreExpiryDate>` : '';
+  return `<RestoreStatus><IsRestoreInProgress>${until === undefined}</IsRestoreInProgress>${expiry}</RestoreStatus>`;
+}
+
+/** As S3 does, which writes a space as forms do. */
+function encodeKey(key: string): string {
+  return encodeURIComponent(key).replaceAll('%2F', '/').replaceAll('%20', '+');
+}
+
+function escapeXml(text: string): string {
+  return text.replace(/[&<>"]/g, (letter) => `&#${letter.codePointAt(0)};`);
+}
+
+function answerError(req: IncomingMessage, res: ServerResponse, error: unknown): void {
+  const { status, code, message, members, headers } =
+    error instanceof S3Error ? error : new S3Error(500, 'InternalError', { Cause: String(error) });
+  const all = Object.entries({ Code: code, Message: message, ...members, RequestId: 'TESTS' });
+  const body = `${XML}<Error>${all.map(([name, value]) => `<${name}>${escapeXml(value)}</${name}>`).join('')}</Error>`;
+  res.writeHead(status, { 'Content-Type': 'application/xml', 'Content-Length': Buffer.byteLength(body), ...headers });
+  res.end(req.method === 'HEAD' ? undefined : body);
+}

@@ -1,0 +1,147 @@
+/** The objects of a stand-in for S3, and what restoring does to them. */
+import { createHash } from 'node:crypto';
+
+/** An answer that is an error, as S3 gives them: a status, a code, and further members of the body. */
+export class S3Error extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly members: Record<string, string>;
+  readonly headers: Record<string, string>;
+
+  constructor(
+    status: number,
+    code: string,
+    members: Record<string, string> = {},
+    headers: Record<string, string> = {},
+  ) {
+    super(`${code} for a test`);
+    this.status = status;
+    this.code = code;
+    this.members = members;
+    this.headers = headers;
+  }
+}
+
+export interface StoredObject {
+  bytes: Buffer;
+  storageClass: string;
+  /** Of Intelligent-Tiering, where it is archived. */
+  archiveStatus: 'ARCHIVE_ACCESS' | 'DEEP_ARCHIVE_ACCESS' | undefined;
+  etag: string;
+  /** Headers that tell of its checksum: `x-amz-checksum-crc32`, `x-amz-checksum-type`. */
+  checksum: Record<string, string>;
+  /** A copy that is on its way, or there until a time. */
+  restore: { tier: string; days: number | undefined; until: Date | undefined } | undefined;
+}
+
+export interface RestoreDemand {
+  days: number | undefined;
+  tier: string;
+}
+
+const DAY_MS = 24 * 3600 * 1000;
+const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
+/** From slow to fast. */
+const TIERS = ['Bulk', 'Standard', 'Expedited'];
+
+export class S3Store {
+  readonly objects = new Map<string, StoredObject>();
+  private sorted: string[] | undefined;
+
+  put(
+    key: string,
+    bytes: Uint8Array,
+    {
+      storageClass = 'GLACIER',
+      archiveStatus,
+      checksum = {},
+    }: { storageClass?: string; archiveStatus?: StoredObject['archiveStatus']; checksum?: Record<string, string> } = {},
+  ): void {
+    const etag = `"${createHash('md5').update(bytes).digest('hex')}"`;
+    this.objects.set(key, {
+      bytes: Buffer.from(bytes),
+      storageClass,
+      archiveStatus,
+      etag,
+      checksum,
+      restore: undefined,
+    });
+    this.sorted = undefined;
+  }
+
+  remove(key: string): void {
+    this.objects.delete(key);
+    this.sorted = undefined;
+  }
+
+  /** In the order of their bytes. */
+  keys(): readonly string[] {
+    this.sorted ??= [...this.objects.keys()].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+    return this.sorted;
+  }
+
+  /** @throws S3Error */
+  find(key: string): StoredObject {
+    const object = this.objects.get(key);
+    if (!object) throw new S3Error(404, 'NoSuchKey', { Key: key });
+    return object;
+  }
+
+  isReadable(key: string): boolean {
+    const object = this.objects.get(key);
+    if (!object) return false;
+    if (!isArchived(object)) return true;
+    return object.restore?.until !== undefined && object.restore.until > new Date();
+  }
+
+  /** @returns the status of the answer @throws S3Error */
+  restore(key: string, { days, tier }: RestoreDemand): 200 | 202 {
+    const object = this.find(key);
+    if (!isArchived(object)) throw invalidState(object);
+    const isTiered = object.archiveStatus !== undefined;
+    if (isTiered ? days !== undefined : days === undefined || days < 1) throw new S3Error(400, 'InvalidArgument');
+    if (!TIERS.includes(tier)) throw new S3Error(400, 'MalformedXML');
+    const isDeep = object.storageClass === 'DEEP_ARCHIVE' || object.archiveStatus === 'DEEP_ARCHIVE_ACCESS';
+    if (isDeep && tier === 'Expedited') throw new S3Error(400, 'InvalidArgument');
+    const { restore } = object;
+    if (restore && !restore.until) {
+      if (TIERS.indexOf(tier) <= TIERS.indexOf(restore.tier)) throw new S3Error(409, 'RestoreAlreadyInProgress');
+      restore.tier = tier;
+      return 202;
+    }
+    if (restore && this.isReadable(key)) {
+      object.restore = { ...restore, until: endOf(days) };
+      return 200;
+    }
+    object.restore = { tier, days, until: undefined };
+    return 202;
+  }
+
+  /** What was asked for of these is there now. */
+  arrive(keys: readonly string[]): void {
+    for (const key of keys) {
+      const object = this.objects.get(key);
+      if (!object?.restore || object.restore.until) continue;
+      if (object.archiveStatus === undefined) object.restore.until = endOf(object.restore.days);
+      else Object.assign(object, { archiveStatus: undefined, restore: undefined });
+    }
+  }
+
+  /** Its copy leaves, before or at its time. */
+  expire(key: string): void {
+    this.find(key).restore = undefined;
+  }
+}
+
+function isArchived({ storageClass, archiveStatus }: StoredObject): boolean {
+  return ARCHIVED.includes(storageClass) || archiveStatus !== undefined;
+}
+
+export function invalidState({ storageClass }: StoredObject): S3Error {
+  return new S3Error(403, 'InvalidObjectState', { StorageClass: storageClass });
+}
+
+/** The midnight of GMT after so many days. */
+function endOf(days = 1): Date {
+  return new Date(Math.ceil((Date.now() + days * DAY_MS) / DAY_MS) * DAY_MS);
+}
