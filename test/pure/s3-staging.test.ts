@@ -175,14 +175,26 @@ const faults: [string, object, Record<string, string>, string][] = [
 ];
 
 for (const [what, settings, env, told] of faults) {
-  benchTest(`${what} is told of the library, and not of its files`, async (bench) => {
-    const files = Array.from({ length: 20 }, (_, index) => staged(`/${index}`));
-    const library = Object.keys(env).length === 0 ? bench.open(settings) : bench.open(settings, env);
-    const error = await errorOf(library.stage(files, quiet()));
-    expect(error).toBeInstanceOf(LibraryError);
-    expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringContaining(told) });
-  });
+  for (const count of [1, 20]) {
+    benchTest(`${what} is told of the library, and not of its files, be they ${count}`, async (bench) => {
+      const files = Array.from({ length: count }, (_, index) => staged(`/${index}`));
+      const library = Object.keys(env).length === 0 ? bench.open(settings) : bench.open(settings, env);
+      const error = await errorOf(library.stage(files, quiet()));
+      expect(error).toBeInstanceOf(LibraryError);
+      expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringContaining(told) });
+    });
+  }
 }
+
+benchTest('an object that may not be looked at is POLICY by itself', async (bench) => {
+  await putFiles(bench, ['/a', '/b']);
+  bench.server.onRequest = async ({ key }) => (key === keyIn('/a') ? new S3Error(403, 'AccessDenied') : undefined);
+  const states = await bench.library.poll({ id: null, files: [staged('/a'), staged('/b')] }, quiet());
+  expect(states).toEqual([
+    { path: '/a', state: 'failed', error: expect.objectContaining({ errorClass: 'POLICY' }) },
+    { path: '/b', state: 'forgotten' },
+  ]);
+});
 
 benchTest('a list that is denied is told as POLICY', async (bench) => {
   refuse(bench, 'ListObjectsV2', new S3Error(403, 'AccessDenied'));

@@ -26,8 +26,8 @@ export interface S3Server {
   onRequest: (request: S3Request) => Promise<S3Error | undefined>;
   /** So many of the next answers of this kind do not arrive, though what was asked for is done. */
   lost: Map<S3Operation, number>;
-  /** The body of the next GET ends after so many bytes. */
-  cutAfter: number | undefined;
+  /** The body of the next GET has so many bytes, and is over or goes on never. */
+  broken: { after: number; how: 'cut' | 'stalled' } | undefined;
   /** GETs that are giving bytes. */
   reads: number;
   count(operation: S3Operation): number;
@@ -50,7 +50,7 @@ export async function startS3Server({ bucket = 'archive', isPublic = false } = {
     asked: [],
     onRequest: async () => undefined,
     lost: new Map(),
-    cutAfter: undefined,
+    broken: undefined,
     reads: 0,
     count: (operation) => server.asked.filter((each) => each.operation === operation).length,
     close: async () => {
@@ -100,10 +100,10 @@ function send(server: S3Server, res: ServerResponse, { status, headers, body }: 
   if (operation !== 'GetObject') return void res.end(operation === 'HeadObject' ? undefined : body);
   server.reads++;
   res.on('close', () => server.reads--);
-  const { cutAfter } = server;
-  server.cutAfter = undefined;
-  if (cutAfter === undefined) res.end(body);
-  else res.write(body.subarray(0, cutAfter), () => res.destroy());
+  const { broken } = server;
+  server.broken = undefined;
+  if (!broken) res.end(body);
+  else res.write(body.subarray(0, broken.after), () => broken.how === 'cut' && res.destroy());
 }
 
 function operationOf(method: string, key: string, query: URLSearchParams): S3Operation {

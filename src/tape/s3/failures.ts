@@ -1,5 +1,5 @@
 /** What S3 answers when it does not do as it is asked, by the codes of its documentation. Pure. */
-import { type ErrorClass, messageOf, TapeError } from '../../errors.js';
+import { codeOf, type ErrorClass, messageOf, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
@@ -46,7 +46,8 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error)}`,
+    // what cannot be connected to on several addresses has no text of its own
+    message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };
 }

@@ -3,11 +3,12 @@
  * a dozen HEADs do, so that where it has told of fewer, the next keys are asked for one by one, more and more of them until a list is
  * worth another try.
  */
+import type { Readable } from 'node:stream';
 import type { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { S3Calls } from './calls.js';
 import { eachAtOnce } from './concurrently.js';
-import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
+import { type Failure, failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
 import { commonFolder, compareKeys, justBefore } from './keys.js';
 import { type Seen, seeEntry, seeHead } from './states.js';
 
@@ -59,9 +60,6 @@ export async function lookUp(
   await eachAtOnce(single, concurrency, signal, async (key, each) => {
     sights.set(key, await headOf(calls, key, each));
   });
-  const isOneMissing = single.some((key) => sights.get(key) === undefined);
-  // a HEAD says 404 of a bucket that is not there, too: no file is to be given up for that
-  if (isOneMissing) await askForList(calls, { Prefix: prefix, MaxKeys: 1 }, signal);
   return sights;
 }
 
@@ -102,11 +100,7 @@ async function listFrom(
   return told;
 }
 
-async function askForList(
-  calls: S3Calls,
-  input: { Prefix: string; StartAfter?: string; MaxKeys?: number },
-  signal: AbortSignal,
-) {
+async function askForList(calls: S3Calls, input: { Prefix: string; StartAfter?: string }, signal: AbortSignal) {
   try {
     return await calls.list(
       // XML has no way to write some characters that a key may have
@@ -132,12 +126,28 @@ export async function headOf(calls: S3Calls, key: string, signal: AbortSignal): 
     return seeHead(await calls.head({ Key: key }, signal), new Date());
   } catch (error) {
     signal.throwIfAborted();
-    const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
+    const failure = await explainHead(calls, key, error, signal);
+    signal.throwIfAborted();
     if (failure.code === 'NoSuchKey') return undefined;
-    const ofLibrary =
-      libraryErrorOf(failure) ??
-      (failure.status >= 500 && new LibraryError('TRANSIENT', failure.message, { cause: error }));
+    const ofLibrary = libraryErrorOf(failure);
     if (ofLibrary) throw ofLibrary;
+    if (failure.status >= 500) throw new LibraryError('TRANSIENT', failure.message, { cause: error });
     return fileErrorOf(failure);
+  }
+}
+
+/** What a HEAD cannot say, which has no body: whether there is no object or no bucket, whether it is this key that is denied, or all. */
+const AMBIGUOUS = [400, 403, 404];
+
+async function explainHead(calls: S3Calls, key: string, error: unknown, signal: AbortSignal): Promise<Failure> {
+  const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
+  if (!AMBIGUOUS.includes(failure.status)) return failure;
+  try {
+    const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
+    (Body as Readable).destroy();
+    return failure;
+  } catch (second) {
+    const told = failureOf(second, `GetObject of ${calls.nameOf(key)}`);
+    return told.status === failure.status ? told : failure;
   }
 }

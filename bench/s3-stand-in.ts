@@ -1,0 +1,48 @@
+/**
+ * Serves the files of a folder as objects of the class GLACIER, by a stand-in for S3 on this host: what is asked for is restored after
+ * SECONDS (30). For trying out a library of the kind `s3` without an account, and for measuring one. The files are held in memory.
+ *
+ *   npm run build && node dist/bench/s3-stand-in.js FOLDER
+ *
+ * With PUBLIC=on objects can be read without a signature, and all of them are there at once.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { CRC64NVME, Crc } from '../src/tape/s3/crc.js';
+import { startS3Server } from '../test/support/s3-server.js';
+
+const [folder] = process.argv.slice(2);
+const restoreMs = Number(process.env.SECONDS ?? 30) * 1000;
+const isPublic = process.env.PUBLIC === 'on';
+
+if (folder === undefined) {
+  console.error('which folder? node dist/bench/s3-stand-in.js FOLDER');
+  process.exit(1);
+}
+
+const server = await startS3Server({ isPublic });
+const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+for (const entry of entries.filter((each) => each.isFile())) {
+  const file = path.join(entry.parentPath, entry.name);
+  const bytes = readFileSync(file);
+  const checksum = { 'x-amz-checksum-crc64nvme': checksumOf(bytes), 'x-amz-checksum-type': 'FULL_OBJECT' };
+  server.store.put(path.relative(folder, file), bytes, { storageClass: isPublic ? 'STANDARD' : 'GLACIER', checksum });
+}
+
+/** As S3 makes one for whatever comes without. */
+function checksumOf(bytes: Buffer): string {
+  const crc = new Crc(CRC64NVME);
+  crc.update(bytes);
+  return crc.digest().toString('base64');
+}
+
+server.onRequest = async ({ operation, key }) => {
+  if (operation === 'RestoreObject') setTimeout(() => server.store.arrive([key]), restoreMs);
+  return undefined;
+};
+
+const { accessKeyId, secretAccessKey, region } = server.account;
+const settings = { bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true };
+console.log(JSON.stringify(settings));
+console.log(`AWS_ACCESS_KEY_ID='${accessKeyId}' AWS_SECRET_ACCESS_KEY='${secretAccessKey}'`);
+console.log(`${server.store.keys().length} objects; ended by Ctrl-C`);
