@@ -34,6 +34,24 @@ export const StageType = builder.enumType('Stage', {
   } satisfies Record<Stage, object>,
 });
 
+const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
+  description: 'Who says what the checksum of a tape file is.',
+  values: {
+    ARCHIVE: { description: 'Whoever has registered the file.' },
+    FIRST_RESTORE: {
+      description:
+        'Nobody has told one: it was taken when the file was restored for the first time from where it lies now.',
+    },
+  },
+});
+
+type ChecksumOrigin = 'ARCHIVE' | 'FIRST_RESTORE';
+
+function originOf(file: { checksum: string | null; checksumTaken: boolean }): ChecksumOrigin | null {
+  if (file.checksum === null) return null;
+  return file.checksumTaken ? 'FIRST_RESTORE' : 'ARCHIVE';
+}
+
 /** One that is on its way off is no copy any more. */
 function diskOfCopy<Disk>(file: { stage: Stage; disk: Disk | null; changedDisk: Disk | null }): Disk | null {
   return file.stage === 'UNVERIFIED' ? file.changedDisk : file.stage === 'RESTORED' ? file.disk : null;
@@ -59,6 +77,13 @@ const TapeFileType = builder.prismaNode('TapeFile', {
       nullable: true,
       description:
         'Of the tape copy: `sha256:`, `adler32:` or `md5:` and lower-case hex digits; null where none is known.',
+    }),
+    checksumOrigin: t.field({
+      type: ChecksumOriginType,
+      nullable: true,
+      description: 'Who says what the checksum is; null where none is known.',
+      select: { checksum: true, checksumTaken: true },
+      resolve: originOf,
     }),
     spotName: t.exposeString('spotName', {
       nullable: true,

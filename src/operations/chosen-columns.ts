@@ -16,6 +16,7 @@ export const fileColumns = {
   stage: sql`f.stage`,
   verified: sql`f.verified`,
   checksum: sql`f.checksum`,
+  checksumTaken: sql`f.checksum_taken`,
   spotName: sql`f.spot_name`,
   position: sql`f."position"`,
   changedDiskId: sql`f.changed_disk_id`,

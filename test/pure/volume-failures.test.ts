@@ -6,7 +6,7 @@ import type { RunningRecall } from '../../src/operations/recalls/starts.js';
 
 function buildRecall(fileId: bigint, more: Partial<RunningRecall> = {}): RunningRecall {
   const attributes = { mode: null, mtime: null, uid: null, gid: null };
-  const place = { position: fileId, checksum: null, diskId: 1, mountpoint: '/mnt/a' };
+  const place = { position: fileId, checksum: null, isChecksumTaken: false, diskId: 1, mountpoint: '/mnt/a' };
   const tries = { attempts: 0, earlierTries: 0, doubtedSince: null };
   return { fileId, path: `/${fileId}`, size: 1n, ...attributes, ...place, ...tries, ...more };
 }

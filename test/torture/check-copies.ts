@@ -1,4 +1,5 @@
 /** Files, their copies in the restore areas, and the room that these take. */
+import { sha256Of } from './check-checksums.js';
 import { groupBy, type Index, isLive, sumOf } from './fact-index.js';
 import type { Facts, FileFact } from './facts.js';
 import type { Copy } from './restore-scan.js';
@@ -47,10 +48,7 @@ function checkCopy(facts: Facts, file: FileFact, place: string, copy: Copy | und
     report('copy-missing', `${name}, and nothing stands at ${place}`);
     return;
   }
-  const versions = facts.outside.versions.get(file.path) ?? [];
-  const moved = versions.find(({ volume, position }) => volume === file.volume && position === file.position);
-  const { sha256 } = moved ?? facts.outside.sources.get(file.path) ?? { sha256: undefined };
-  if (copy.sha256 === null || copy.sha256 !== sha256) {
+  if (copy.sha256 === null || copy.sha256 !== sha256Of(facts, file)) {
     report('copy-bytes', `${name}, and ${place} has ${copy.size} bytes that are not those of the archive`);
   }
   if (copy.mtimeNs !== file.mtimeNs) {

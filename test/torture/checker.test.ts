@@ -322,6 +322,16 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     },
   ],
   [
+    'checksum-missing',
+    'a restored file has lost its checksum',
+    ({ run }) => run("UPDATE tape_file SET checksum = NULL WHERE path = '/s/a'"),
+  ],
+  [
+    'checksum-wrong',
+    'a first restore has given a file the checksum of other bytes',
+    ({ run }) => run("UPDATE tape_file SET checksum = 'sha256:00', checksum_taken = true WHERE path = '/s/a'"),
+  ],
+  [
     'watch-cut',
     'a watch is completed while the request goes on',
     async (soil) => {

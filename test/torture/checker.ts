@@ -4,6 +4,7 @@
  * Settled means that no fault goes on, that an engine runs, and that whatever was to be tried again has been.
  */
 import { checkAudit } from './check-audit.js';
+import { checkChecksums } from './check-checksums.js';
 import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
 import { checkFolders } from './check-folders.js';
@@ -28,6 +29,7 @@ export function check(facts: Facts): Violation[] {
   checkEvents(facts, index, report);
   checkWatches(facts, report);
   checkVerifications(facts, report);
+  checkChecksums(facts, report);
   checkAudit(facts, report);
   return violations;
 }

@@ -70,6 +70,11 @@ export interface FileFact {
   verified: string | null;
   /** The catalogue says where on tape it is, and which checksum it has there. */
   isReadable: boolean;
+  checksum: string | null;
+  /** Nobody has told it: its first restore gave it. */
+  isChecksumTaken: boolean;
+  /** Of the bytes that were put on disk. */
+  copyChecksum: string | null;
   /** Its place on tape. */
   volume: string | null;
   position: bigint | null;
@@ -222,6 +227,7 @@ async function readStored(query: Query): Promise<Stored> {
     files: await query(
       `SELECT id, path, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
          volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable",
+         checksum, checksum_taken AS "isChecksumTaken", disk_checksum AS "copyChecksum",
          (SELECT v.name FROM volume v WHERE v.id = f.volume_id) AS volume, position
        FROM tape_file f ORDER BY id`,
     ),

@@ -25,6 +25,8 @@ export const violationKinds = {
   'copy-bytes': 'a restored file has other bytes than were archived',
   'copy-time': 'a restored file has another modification time than was noted',
   'copy-inode': 'a restored file is another one than was noted',
+  'checksum-missing': 'a file was restored, and has no checksum',
+  'checksum-wrong': 'the checksum that a file was given at its first restore is not that of its bytes',
   'copy-unknown': 'a file stands in the restore area, and the catalogue does not know of it',
   'copy-partial': 'a partial file is left',
   'copy-unseen': 'what recalls left on a disk that could not be looked at was not looked at since',

@@ -61,11 +61,12 @@ async function compareChecksum(
   exam: Examination,
   fault: (kind: CopyFault['kind'], expected: string, found: string) => CopyFault,
 ): Promise<CopyFault | null> {
-  if (copy.checksum === null) return null;
+  const due = copy.checksum ?? copy.copyChecksum;
+  if (due === null) return null;
   exam.counts.checksums++;
-  const digest = await readChecksum(copy, copy.checksum);
+  const digest = await readChecksum(copy, due);
   if (digest === undefined) return null; // it has just left
-  return digest === copy.checksum ? null : fault('copy-damaged', copy.checksum, digest);
+  return digest === due ? null : fault('copy-damaged', due, digest);
 }
 
 /** What stands in the place of a copy, as a text; undefined for nothing. */

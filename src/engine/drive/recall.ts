@@ -76,7 +76,8 @@ export async function readInto(
       sink: (chunk) => copy.onDisk(() => copy.file.write(chunk)),
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
-        return `the tape copy has ${has}, and the catalogue says ${expected}: ${recall.path}`;
+        const who = kind === 'checksum' && recall.isChecksumTaken ? 'its first restore gave' : 'the catalogue says';
+        return `the tape copy has ${has}, and ${who} ${expected}: ${recall.path}`;
       },
     });
   } catch (error) {
@@ -104,7 +105,7 @@ export async function finishCopy(
     const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
     const taken = await takePlace(ctx, recall, copy, { ino, checksum });
-    if (taken === 'standing') return await leaveStanding(ctx, recall, copy);
+    if (taken === 'standing') return await leaveStanding(ctx, recall, { copy, checksum });
     // another link to the same bytes, which nobody would look for any more
     const isUnseen = taken === 'unsure' && !(await discard(copy));
     const ctimeNs = await readChangeTime(recall, copy, ino);
@@ -127,14 +128,18 @@ async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigi
   }
 }
 
-async function leaveStanding(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<RecallOutcome> {
+async function leaveStanding(
+  ctx: Context,
+  recall: RunningRecall,
+  { copy, checksum }: { copy: CopyInHand; checksum: string },
+): Promise<RecallOutcome> {
   const isUnseen = !(await discard(copy));
   const place = recall.mountpoint + recall.path;
   ctx.log.warn(
     { path: recall.path },
     `${place} has the same bytes, and nobody knows who has put it there: it is left alone`,
   );
-  return { fileId: recall.fileId, kind: 'standing', isUnseen };
+  return { fileId: recall.fileId, kind: 'standing', checksum, isUnseen };
 }
 
 /** @returns whether nothing of it is there any more */

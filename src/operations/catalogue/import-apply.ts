@@ -1,7 +1,7 @@
 /** An import's rows are taken over into the catalogue, in one transaction that may be run again. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
-import { join, raw, sql } from '../../database/sql.js';
+import { join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
 import { type Stage, stageLetters } from '../../stages.js';
@@ -101,12 +101,15 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 
 /**
  * The row says something else than the catalogue. `i` is the row, `f` the file, `v` its volume; what the row leaves out says
- * nothing.
+ * nothing. A checksum that was taken here, and not told, differs from any that is.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
-  incomingColumns.map(
-    ({ name, column, known }) => sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`,
-  ),
+  incomingColumns.map(({ name, column, known }) => {
+    const differs = sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`;
+    return name === 'checksum'
+      ? sql`CASE WHEN f.checksum_taken THEN i.checksum IS NOT NULL ELSE ${differs} END`
+      : differs;
+  }),
   ' OR ',
 )})`;
 
@@ -143,10 +146,10 @@ async function updateKnown(tx: Transaction): Promise<number> {
   const [updated] = await tx.query<{ count: bigint }>(
     sql`WITH updated AS (
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
-            "position" = i.position, checksum = i.checksum, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
+            "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
           FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume
-          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.mode, f.mtime, f.uid, f.gid)
-            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.mode, i.mtime, i.uid, i.gid)
+          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.checksum_taken, f.mode, f.mtime, f.uid, f.gid)
+            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.checksum_taken, i.mode, i.mtime, i.uid, i.gid)
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
@@ -169,16 +172,32 @@ async function refuseDuplicates(tx: Transaction): Promise<void> {
   }
 }
 
+/** What the row says in a column, or what is known where it does not have it. */
+function saidOf(column: string): Sql {
+  return join(
+    incomingColumns
+      .filter(({ name }) => name === column)
+      .map((of) => sql`CASE WHEN ${of.name} = ANY (i.kept) THEN ${raw(of.known)} ELSE i.${raw(of.column)} END`),
+  );
+}
+
+/**
+ * A checksum that was taken at the first restore says what lay at a place: it stays as long as the file lies there and the archive
+ * tells none, be its column there and empty. At another place it says nothing.
+ */
+const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
+  AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
+
 /** A column that a row does not have says nothing: what is known of the file stays. */
 async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
-  const columns = incomingColumns.map(({ name, column, known }) => {
-    const stays = sql`CASE WHEN ${name} = ANY (i.kept) THEN ${raw(known)} ELSE i.${raw(column)} END`;
-    return sql`${raw(column)} = ${stays}`;
+  const columns = incomingColumns.map(({ name, column }) => {
+    const checksum = sql`CASE WHEN ${staysTaken} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${saidOf(name)} END`;
+    return sql`${raw(column)} = ${name === 'checksum' ? checksum : saidOf(name)}`;
   });
   await tx.query(
-    sql`UPDATE incoming i SET ${join(columns)}
+    sql`UPDATE incoming i SET ${join(columns)}, checksum_taken = ${staysTaken}
         FROM known k JOIN tape_file f ON f.id = k.id LEFT JOIN volume v ON v.id = f.volume_id
-        WHERE i.line = k.line AND i.kept <> '{}'`,
+        WHERE i.line = k.line AND (i.kept <> '{}' OR f.checksum_taken)`,
   );
 }
 

@@ -50,11 +50,14 @@ export const incomingColumns = [
   { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
+const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept`;
+
 /** Makes the table and fills it; it lives until the connection drops it. @returns how many rows it has @throws ImportError */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
-          spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[])`,
+          spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[],
+          checksum_taken boolean NOT NULL DEFAULT false)`,
   );
   const ofSource = new Set<unknown>();
   let count = 0;
@@ -63,7 +66,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?
     tell?.({ step: 'reading', rows: count });
   };
   const lines = noteFailure(copyLines(rows, onRows), ofSource);
-  await pipeline(lines, client.query(copyFrom('COPY incoming FROM STDIN'))).catch((error) => {
+  await pipeline(lines, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
     throw ofSource.has(error) ? error : toUnavailable(error);
   });
   tell?.({ step: 'comparing' });

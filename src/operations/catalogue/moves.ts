@@ -23,6 +23,13 @@ export interface NewCopy extends CopyTraits {
 export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
+/**
+ * The part of an update that gives a file without a checksum that of `m`, the bytes that were just read from its tape copy: it is kept, and
+ * compared from then on.
+ */
+export const takeChecksum = sql`checksum = coalesce(f.checksum, m.checksum),
+  checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END`;
+
 /** Files with their new copies, as rows `m`. @param copies of each file, or none at all */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
@@ -46,10 +53,11 @@ export async function moveFiles(
 ): Promise<bigint[]> {
   if (fileIds.length === 0) return [];
   const note = copies ? sql`, ${noteCopy}` : empty;
+  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${takeChecksum}` : empty;
   // it belongs to UNVERIFIED: from there on something else stands for the file
   const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(
-    sql`UPDATE tape_file f SET stage = ${move.to} ${note} ${forget} FROM ${newCopies(fileIds, copies ?? [])}
+    sql`UPDATE tape_file f SET stage = ${move.to} ${note} ${take} ${forget} FROM ${newCopies(fileIds, copies ?? [])}
         WHERE f.id = m.id AND f.stage = ${move.from} RETURNING f.id`,
   );
   const moved = rows.map((row) => row.id);

@@ -9,7 +9,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
-import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
+import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
 import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
 import { isLive, isUnheld, isWaiting } from '../conditions.js';
 import { NOT_OURS } from '../disks/copies.js';
@@ -23,8 +23,8 @@ import type { Lease } from './drives.js';
 /** How a running recall ended. `isUnseen`: what it may have left on its disk could not be looked at. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** A file that nobody has noted stands in its place, and has the same bytes: it is left there. */
-  | { kind: 'standing' }
+  /** A file that nobody has noted stands in its place, and has the same bytes, with this checksum: it is left there. */
+  | { kind: 'standing'; checksum: string }
   /** For good. */
   | { kind: 'failed'; errorClass: ErrorClass; error: string }
   /** To be tried again, not before the time given. */
@@ -154,13 +154,14 @@ async function placeStanding(
   outcomes: readonly Judged[],
   ended: ReadonlyMap<bigint, Reservation>,
 ): Promise<void> {
-  const fileIds = outcomes.filter(({ kind }) => kind === 'standing').map(({ fileId }) => fileId);
-  const moved = await moveFiles(tx, fileIds, { from: 'RESTORING', to: 'UNVERIFIED' });
+  const sums = new Map(outcomes.flatMap((o) => (o.kind === 'standing' ? [[o.fileId, o.checksum] as const] : [])));
+  const moved = await moveFiles(tx, [...sums.keys()], { from: 'RESTORING', to: 'UNVERIFIED' });
   if (moved.length === 0) return;
   const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
+  const checksums = moved.map((fileId) => sums.get(fileId) ?? null);
   await tx.query(
-    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id
-        FROM unnest(${moved}::bigint[], ${diskIds}::int[]) AS m (id, disk_id) WHERE f.id = m.id`,
+    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, ${takeChecksum}
+        FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[]) AS m (id, disk_id, checksum) WHERE f.id = m.id`,
   );
   await keepUnverified(ctx, tx, moved, NOT_OURS);
 }

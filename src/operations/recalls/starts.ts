@@ -25,6 +25,8 @@ export interface RunningRecall extends FileAttributes {
   size: bigint;
   position: bigint;
   checksum: string | null;
+  /** It was taken at the file's first restore: nobody has told it. */
+  isChecksumTaken: boolean;
   attempts: number;
   /** Tries before its volume was put back into service, or somebody asked for it again. */
   earlierTries: number;
@@ -132,7 +134,8 @@ async function lockWaiting(
 ): Promise<WaitingRecall[]> {
   const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum, c.attempts,
+    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum,
+          f.checksum_taken AS "isChecksumTaken", c.attempts,
           c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
