@@ -1,6 +1,7 @@
 /** The registry of kinds of libraries: one line a kind. `tapegate library add --kind` takes these names. */
 import { quote, SettingsError } from '../errors.js';
 import type { TapeBackend } from './backend.js';
+import { command, commandStaging } from './command/index.js';
 import { directory } from './directory-kind.js';
 import type { Kind, Site } from './kind.js';
 import { s3 } from './s3/index.js';
@@ -9,6 +10,8 @@ import type { StagingLibrary } from './staging.js';
 export const kinds: Record<string, Kind> = {
   directory,
   s3,
+  command,
+  'command-staging': commandStaging,
 };
 
 /** A library as it is registered. */

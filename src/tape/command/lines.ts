@@ -1,0 +1,152 @@
+/** JSON lines: what a script is told of files, and what it says of them. */
+import { type ErrorClass, oneLine, quote, TapeError } from '../../errors.js';
+import type { FileState, Kept, StagedFile } from '../staging.js';
+
+/** A path of 4096 bytes takes six times as much where each is escaped. */
+const MAX_LINE_BYTES = 64 * 1024;
+
+/** What is wrong with an answer. */
+export class ProtocolFault extends Error {}
+
+/** Cuts bytes into lines, of which one is in memory at a time. Empty ones are left out. */
+export class LineSplitter {
+  private readonly onLine: (line: string) => void;
+  private readonly decoder = new TextDecoder('utf-8', { fatal: true });
+  private parts: Buffer[] = [];
+  private length = 0;
+
+  constructor(onLine: (line: string) => void) {
+    this.onLine = onLine;
+  }
+
+  /** @throws ProtocolFault when a line is too long or no UTF-8; what `onLine` throws */
+  push(chunk: Uint8Array): void {
+    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
+      this.add(rest.subarray(0, end));
+      this.end();
+      rest = rest.subarray(end + 1);
+    }
+    this.add(rest);
+  }
+
+  /** The last line may have no end of its own. */
+  end(): void {
+    const line = this.decode(Buffer.concat(this.parts));
+    this.parts = [];
+    this.length = 0;
+    if (line.trim() !== '') this.onLine(line);
+  }
+
+  private add(part: Buffer): void {
+    this.length += part.length;
+    if (this.length > MAX_LINE_BYTES) throw new ProtocolFault(`a line is longer than ${MAX_LINE_BYTES} bytes`);
+    if (part.length > 0) this.parts.push(part);
+  }
+
+  private decode(bytes: Buffer): string {
+    try {
+      return this.decoder.decode(bytes);
+    } catch {
+      throw new ProtocolFault(`a line is not UTF-8: ${quote(bytes.toString())}`);
+    }
+  }
+}
+
+/** A line for each file. Sizes and positions are JSON integers of up to 64 bits. */
+export function writeFiles(files: readonly StagedFile[]): string {
+  return files
+    .map(({ path, volume, position, size }) => {
+      const names = `"path":${JSON.stringify(path)},"volume":${JSON.stringify(volume)}`;
+      return `{${names},"position":${position},"size":${size}}\n`;
+    })
+    .join('');
+}
+
+const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
+const MAX_ID = 1000;
+
+/** What a script says line by line, held against the files that it was told of. */
+export class Answer {
+  /** The demand's name, where one was said. */
+  id: string | null = null;
+  /** The last that was said of each file. */
+  readonly states = new Map<string, FileState>();
+  readonly kept = new Map<string, Kept>();
+  private readonly paths: ReadonlySet<string>;
+  private readonly words: readonly string[];
+
+  /** @param words that the state of a file may be */
+  constructor(files: readonly StagedFile[], words: readonly string[]) {
+    this.paths = new Set(files.map(({ path }) => path));
+    this.words = words;
+  }
+
+  /** @throws ProtocolFault when it is not what the protocol has */
+  take(line: string): void {
+    const said = parseObject(line);
+    if (said.path === undefined && said.id !== undefined) this.id = readId(said.id);
+    else this.takeState(said);
+  }
+
+  private takeState(said: Record<string, unknown>): void {
+    const { path, state } = said;
+    if (typeof path !== 'string' || !this.paths.has(path)) {
+      throw new ProtocolFault(`"path" must be one of those that were asked for, not ${show(path)}`);
+    }
+    if (typeof state !== 'string' || !this.words.includes(state)) {
+      throw new ProtocolFault(`"state" of ${quote(path)} must be one of ${this.words.join(', ')}, not ${show(state)}`);
+    }
+    if (state === 'kept') this.kept.set(path, { path, until: readUntil(path, said.until) });
+    else this.states.set(path, toState(path, state, said));
+  }
+}
+
+function toState(path: string, state: string, said: Record<string, unknown>): FileState {
+  if (state === 'ready') return { path, state, until: readUntil(path, said.until) };
+  if (state === 'failed') return { path, state, error: readError(path, said) };
+  return { path, state: state === 'waiting' ? 'waiting' : 'forgotten' };
+}
+
+function parseObject(line: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(line);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch {
+    // told below
+  }
+  throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
+}
+
+function readId(id: unknown): string {
+  const isFit = typeof id === 'string' && id !== '' && id.length <= MAX_ID && id.isWellFormed() && !id.includes('\0');
+  if (!isFit) throw new ProtocolFault(`"id" must be a text of 1 to ${MAX_ID} characters, not ${show(id)}`);
+  return id;
+}
+
+/** As RFC 3339 has it. */
+const TIME = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
+
+function readUntil(path: string, until: unknown): Date | null {
+  if (until === undefined || until === null) return null;
+  const time = typeof until === 'string' && TIME.test(until) ? new Date(until) : undefined;
+  if (time && !Number.isNaN(time.getTime())) return time;
+  throw new ProtocolFault(
+    `"until" of ${quote(path)} must be a time such as "2030-01-31T12:00:00Z", not ${show(until)}`,
+  );
+}
+
+function readError(path: string, { class: given, message }: Record<string, unknown>): TapeError {
+  const errorClass = CLASSES.find((each) => each === given);
+  if (!errorClass)
+    throw new ProtocolFault(`"class" of ${quote(path)} must be one of ${CLASSES.join(', ')}, not ${show(given)}`);
+  const text = typeof message === 'string' ? oneLine(message, 1000).trim() : '';
+  return new TapeError(
+    errorClass,
+    text === '' ? `the library does not have ${quote(path)}, and says nothing of why` : text,
+  );
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
+}

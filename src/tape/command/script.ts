@@ -1,0 +1,151 @@
+/**
+ * One run of a site's script: no shell, a process group that ends with it, and never more of what it says in memory than a little.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import type { Readable } from 'node:stream';
+import { messageOf } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+
+export interface ScriptRun {
+  /** Program and arguments, as the program gets them. */
+  command: readonly string[];
+  /** All of it: nothing comes from the environment of this process. */
+  environment: Readonly<Record<string, string>>;
+  /** What there is to read on standard input; else it is empty. */
+  input?: string;
+  /** Whether somebody reads its standard output; else it goes nowhere. */
+  isRead: boolean;
+  /** How long it may take to end after SIGTERM, in milliseconds. */
+  killMs: number;
+}
+
+/** How a script has ended; both are null where it was not seen to end. */
+export interface ScriptEnd {
+  code: number | null;
+  signal: string | null;
+  /** The end of what it said on standard error. */
+  said: string;
+}
+
+/** What is kept of standard error. */
+const TAIL_BYTES = 8 * 1024;
+
+/** After its end, for the rest of standard error: something that it has started may hold that open for good. */
+const TAIL_MS = 1000;
+
+/** After SIGKILL, for a process that hangs in its kernel: nobody waits longer for it. */
+const GIVE_UP_MS = 2000;
+
+/** @throws LibraryError when it cannot be started */
+export function startScript(run: ScriptRun): Script {
+  const [program = '', ...args] = run.command;
+  try {
+    const child = spawn(program, args, {
+      cwd: '/', // the folder in which Tapegate was started may be on a disk that is to be unmounted
+      env: { ...run.environment },
+      detached: true, // a group of its own
+      stdio: [run.input === undefined ? 'ignore' : 'pipe', run.isRead ? 'pipe' : 'ignore', 'pipe'],
+    });
+    return new Script(child, run);
+  } catch (error) {
+    throw notStarted(program, error);
+  }
+}
+
+function notStarted(program: string, cause: unknown): LibraryError {
+  return new LibraryError('TRANSIENT', `${program} could not be started: ${messageOf(cause)}`, { cause });
+}
+
+export class Script {
+  private readonly child: ChildProcess;
+  private readonly killMs: number;
+  private readonly ended: Promise<ScriptEnd>;
+  private readonly timers: NodeJS.Timeout[] = [];
+  private tail: Buffer = Buffer.alloc(0);
+  private isOver = false;
+  private stopped: { reason: unknown } | undefined;
+  private giveUp: () => void = () => {};
+
+  constructor(child: ChildProcess, { command, input, killMs }: ScriptRun) {
+    this.child = child;
+    this.killMs = killMs;
+    this.ended = this.watch(command[0] ?? '');
+    this.ended.catch(() => {}); // told by `finish`
+    child.stderr?.on('data', (chunk: Buffer) => {
+      this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
+    });
+    child.stdin?.on('error', () => {}); // it need not read what it is given
+    child.stdin?.end(input);
+  }
+
+  /** Its standard output; ends when that does, and when the script is stopped. The script waits while nobody reads. */
+  async *output(): AsyncGenerator<Uint8Array> {
+    try {
+      if (this.child.stdout) yield* this.child.stdout as AsyncIterable<Uint8Array>;
+    } catch (error) {
+      if (!this.stopped) throw error;
+    }
+  }
+
+  /** Ends the script and all of its group: SIGTERM, and after a while SIGKILL. The first reason is that which `finish` throws. */
+  stop(reason: unknown): void {
+    if (this.stopped) return;
+    this.stopped = { reason };
+    this.child.stdout?.destroy();
+    if (this.isOver) return;
+    this.kill('SIGTERM');
+    this.timers.push(setTimeout(() => this.kill('SIGKILL'), this.killMs));
+    this.timers.push(setTimeout(() => this.giveUp(), this.killMs + GIVE_UP_MS));
+  }
+
+  /** How it ended. @throws the reason for which it was stopped; LibraryError when it could not be started */
+  async finish(): Promise<ScriptEnd> {
+    const end = await this.ended;
+    if (this.stopped) throw this.stopped.reason;
+    return end;
+  }
+
+  /** Nothing of it is left from then on. */
+  async close(): Promise<void> {
+    this.stop(undefined);
+    await this.ended.catch(() => {});
+  }
+
+  private watch(program: string): Promise<ScriptEnd> {
+    const { child } = this;
+    return new Promise((resolve, reject) => {
+      const end = (code: number | null, signal: string | null) => {
+        this.isOver = true;
+        for (const timer of this.timers) clearTimeout(timer);
+        child.stderr?.destroy();
+        resolve({ code, signal, said: this.tail.toString() });
+      };
+      this.giveUp = () => end(null, null);
+      child.once('error', (error) => {
+        this.isOver = true;
+        reject(notStarted(program, error));
+      });
+      child.once('exit', (code, signal) => {
+        this.isOver = true;
+        this.kill('SIGKILL'); // what it has left in its group, whose number is taken for as long as anything is
+        whenClosed(child.stderr, () => end(code, signal));
+        this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
+      });
+    });
+  }
+
+  /** Of the whole group. */
+  private kill(signal: 'SIGTERM' | 'SIGKILL'): void {
+    if (this.child.pid === undefined) return;
+    try {
+      process.kill(-this.child.pid, signal);
+    } catch {
+      // nobody is left in it
+    }
+  }
+}
+
+function whenClosed(stream: Readable | null, then: () => void): void {
+  if (!stream || stream.closed) then();
+  else stream.once('close', then);
+}

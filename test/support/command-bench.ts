@@ -1,0 +1,135 @@
+/** Tape systems of files behind real scripts, and a hand on them. */
+import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { packageRoot } from '../../src/package-root.js';
+import { command, commandStaging } from '../../src/tape/command/index.js';
+import type { StagingBench } from './staging-library.js';
+import { makeTempDir } from './temp-dir.js';
+import { waitFor } from './wait.js';
+
+const SITE = { name: 'scripts', dataDir: '/nowhere', env: {} };
+
+export const scriptFile = (name: string) => path.join(packageRoot, 'test/support/command', name);
+
+/** A drive library made of settings, as a site gives them. */
+export function createDrives(settings: Record<string, unknown>) {
+  return command.create(command.parse(settings), SITE);
+}
+
+/** A staging library made of settings, as a site gives them. */
+export function createStaging(settings: Record<string, unknown>) {
+  return commandStaging.create(commandStaging.parse(settings), SITE);
+}
+
+/** Settings of the drive library whose volumes are folders of `root`. */
+export function driveSettings(root: string): Record<string, unknown> {
+  const script = (verb: string) => ['/bin/sh', scriptFile('drive.sh'), verb];
+  return {
+    mount: script('mount'),
+    read: script('read'),
+    unmount: script('unmount'),
+    environment: [`TAPES=${root}`],
+  };
+}
+
+/** Settings of the staging library whose files are below `root`. */
+export function stagingSettings(root: string, environment: readonly string[] = []): Record<string, unknown> {
+  const script = (verb: string) => [process.execPath, scriptFile('staging.mjs'), verb];
+  return {
+    stage: script('stage'),
+    poll: script('poll'),
+    fetch: ['/bin/sh', scriptFile('fetch.sh')],
+    release: script('release'),
+    environment: [`TAPES=${root}`, ...environment],
+  };
+}
+
+export interface CommandBench extends StagingBench {
+  root: string;
+  /** What was asked of the scripts, but for bytes: `stage 1000`. */
+  calls(): string[];
+}
+
+/** @param changes of the settings @param environment of the scripts, beside the folder */
+export function createCommandBench(
+  changes: Record<string, unknown> = {},
+  environment: readonly string[] = [],
+): CommandBench {
+  const root = makeTempDir('tapes');
+  for (const folder of ['tape', 'disk', 'demands']) mkdirSync(path.join(root, folder));
+  const reopen = () => createStaging({ ...stagingSettings(root, environment), ...changes });
+  const demands = () => readdirSync(path.join(root, 'demands')).map((name) => path.join(root, 'demands', name));
+  const wantedIn = (file: string): string[] => JSON.parse(readFileSync(file, 'utf8'));
+  return {
+    root,
+    library: reopen(),
+    reopen,
+    calls: () => readLines(path.join(root, 'calls')),
+    put: async (file, bytes) => {
+      const { [file]: how, ...spoiled } = readSpoiled(root);
+      if (how) writeFileSync(path.join(root, 'spoiled.json'), JSON.stringify(spoiled));
+      mkdirSync(path.dirname(`${root}/tape${file}`), { recursive: true });
+      rmSync(`${root}/tape${file}`, { force: true }); // a link of it may be on disk
+      writeFileSync(`${root}/tape${file}`, bytes);
+    },
+    arrive: async (files) => {
+      const wanted = new Set(demands().flatMap(wantedIn));
+      const spoiled = readSpoiled(root);
+      for (const file of files) {
+        if (!wanted.has(file) || spoiled[file] || existsSync(`${root}/disk${file}`)) continue;
+        mkdirSync(path.dirname(`${root}/disk${file}`), { recursive: true });
+        linkSync(`${root}/tape${file}`, `${root}/disk${file}`);
+      }
+    },
+    spoil: async (file, how) => {
+      writeFileSync(path.join(root, 'spoiled.json'), JSON.stringify({ ...readSpoiled(root), [file]: how }));
+      rmSync(`${root}/disk${file}`, { force: true });
+    },
+    evict: async (file) => {
+      rmSync(`${root}/disk${file}`, { force: true });
+      for (const demand of demands()) {
+        writeFileSync(demand, JSON.stringify(wantedIn(demand).filter((each) => each !== file)));
+      }
+    },
+    forget: async () => {
+      for (const demand of demands()) rmSync(demand);
+    },
+    lose: async (call) => writeFileSync(path.join(root, `lose-${call}`), ''),
+    busy: async (seconds) => writeFileSync(path.join(root, 'busy'), String(seconds)),
+    isStaged: async (file) => existsSync(`${root}/disk${file}`),
+    countReads: async () => findScripts(`TAPES=${root}`).length,
+    close: async () => {
+      await waitForNoScript(`TAPES=${root}`);
+      rmSync(root, { recursive: true });
+    },
+  };
+}
+
+function readSpoiled(root: string): Record<string, string> {
+  const file = path.join(root, 'spoiled.json');
+  return existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {};
+}
+
+export function readLines(file: string): string[] {
+  return existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [];
+}
+
+/** Processes whose environment has this, where the system tells. */
+export function findScripts(variable: string): number[] {
+  if (process.platform !== 'linux') return [];
+  const numbers = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return numbers.filter((pid) => readProcess(pid, 'environ').split('\0').includes(variable)).map(Number);
+}
+
+/** Empty for a process that has gone, and for one of another user. */
+function readProcess(pid: string, what: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${what}`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+export async function waitForNoScript(variable: string): Promise<void> {
+  await waitFor('the scripts to end', async () => findScripts(variable).length === 0);
+}
