@@ -1,6 +1,6 @@
 /** Checksums of tape copies, as the catalogue writes them: `sha256:…`, `adler32:…` or `md5:…`. */
 import { createHash } from 'node:crypto';
-import { addAdler32, EMPTY_ADLER32 } from './adler32.js';
+import { addAdler32, EMPTY_ADLER32 } from '../adler32.js';
 import { openPlain, readChunks } from './plain-file.js';
 
 /** A checksum that grows chunk by chunk; to be asked for its digest once, at the end. */

@@ -6,12 +6,14 @@ import { directory } from './directory-kind.js';
 import type { Kind, Site } from './kind.js';
 import { s3 } from './s3/index.js';
 import type { StagingLibrary } from './staging.js';
+import { wlcg } from './wlcg/index.js';
 
 export const kinds: Record<string, Kind> = {
   directory,
   s3,
   command,
   'command-staging': commandStaging,
+  wlcg,
 };
 
 /** A library as it is registered. */

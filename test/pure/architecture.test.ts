@@ -43,6 +43,7 @@ const database = ['src/database/', 'src/generated/'];
 const mayImport: { part: string[]; from: string[] }[] = [
   {
     part: [
+      'src/adler32',
       'src/bytes',
       'src/caller',
       'src/config-limits',
@@ -84,7 +85,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/stages'], from: [...database, 'src/events'] },
   { part: ['src/audit', 'src/refusals'], from: [...database, 'src/audit', 'src/caller', 'src/errors'] },
   { part: ['src/context'], from: ['src/caller', 'src/database/', 'src/config', 'src/events', 'src/refusals'] },
-  { part: ['src/tape/'], from: ['src/errors'] },
+  { part: ['src/tape/'], from: ['src/adler32', 'src/errors'] },
   { part: ['src/planner/'], from: ['src/time'] },
   {
     part: ['src/operations/'],
@@ -106,6 +107,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/operations/',
       'src/planner/',
       'src/tape/',
+      'src/adler32',
       'src/audit',
       'src/context',
       'src/deadline',

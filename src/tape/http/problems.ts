@@ -1,0 +1,70 @@
+/** What an answer that is an error says: RFC 7807, whatever else its body holds, or headers in its place. */
+import { oneLine } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+import { RetryLaterError } from '../staging.js';
+import { readText } from './body.js';
+import type { Reply } from './client.js';
+
+export interface Problem {
+  status: number;
+  /** For people: who said it, the status, and what was said. */
+  text: string;
+  /** Undefined where the server does not say when to come again. */
+  retryAfterSeconds: number | undefined;
+}
+
+const MAX_BYTES = 64 * 1024;
+const MAX_TEXT = 500;
+
+/** Where a server is busy and does not say for how long. */
+const BUSY_SECONDS = 60;
+
+/** Nobody is kept away for longer by what a server says. */
+const MAX_RETRY_SECONDS = 3600;
+
+export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
+  const { response, name } = reply;
+  const status = response.statusCode ?? 0;
+  const body = await readText(reply, { maxBytes: MAX_BYTES, signal }).catch(() => {
+    signal.throwIfAborted();
+    return '';
+  });
+  const said = readWords(body, response.headers['content-type']) ?? headerWords(response.headers);
+  const words = oneLine(said || response.statusMessage || '', MAX_TEXT).trim();
+  const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
+  return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
+}
+
+/** Seconds, or a date of HTTP. */
+function readRetryAfter(value: string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);
+  return Number.isNaN(seconds) ? undefined : Math.min(Math.max(seconds, 1), MAX_RETRY_SECONDS);
+}
+
+function readWords(body: string, type: string | undefined): string | undefined {
+  if (/\bhtml\b/i.test(type ?? '')) return undefined; // a page says no more than its status
+  try {
+    const problem: unknown = JSON.parse(body);
+    return joinWords(problem as Record<string, unknown> | null);
+  } catch {
+    return body;
+  }
+}
+
+/** Some servers put what belongs into the body into headers. */
+function headerWords(headers: Record<string, unknown>): string | undefined {
+  return joinWords(headers);
+}
+
+function joinWords(problem: Record<string, unknown> | null): string | undefined {
+  const parts = [problem?.title, problem?.detail].filter((part) => typeof part === 'string' && part !== '');
+  return parts.length > 0 ? [...new Set(parts)].join(': ') : undefined;
+}
+
+/** The problem as an error of the whole library. */
+export function toLibraryError({ status, text, retryAfterSeconds }: Problem): LibraryError {
+  if (status === 429) return new RetryLaterError(text, retryAfterSeconds ?? BUSY_SECONDS);
+  if (status === 503 && retryAfterSeconds !== undefined) return new RetryLaterError(text, retryAfterSeconds);
+  return new LibraryError(status === 401 || status === 403 ? 'POLICY' : 'TRANSIENT', text);
+}

@@ -1,0 +1,100 @@
+/** A file's bytes over HTTP, from a byte on: what the answer says of them is compared with what comes. */
+import { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+import { readBody } from './body.js';
+import type { Reply, SiteClient } from './client.js';
+import { createDigestCheck, findDigest, WANTED_DIGESTS } from './digests.js';
+import { type Problem, readProblem } from './problems.js';
+
+/** The server does not give the file, and says why. */
+export class RefusedError extends Error {
+  readonly problem: Problem;
+
+  constructor(problem: Problem) {
+    super(problem.text);
+    this.problem = problem;
+  }
+}
+
+/**
+ * The bytes of the file at `url` from `from` on, in order; whoever stops early closes the connection. Where all of them are read in one go, they
+ * are compared with the checksum that the server tells.
+ * @throws RefusedError when the server answers with an error; TapeError TRANSIENT when the bytes are not those it told of, or the file ends before
+ *   `from`; LibraryError when the server fails; the signal's reason
+ */
+export async function* readRange(
+  client: SiteClient,
+  url: URL,
+  { from, signal }: { from: bigint; signal: AbortSignal },
+): AsyncGenerator<Uint8Array> {
+  const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-` } : {};
+  const reply = await client.send({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
+  let toSkip: bigint;
+  let expected: bigint | undefined;
+  try {
+    if (endsAt(reply, from)) return;
+    if (reply.response.statusCode !== 200 && reply.response.statusCode !== 206) {
+      throw new RefusedError(await readProblem(reply, signal));
+    }
+    ({ toSkip, expected } = readExtent(reply, from));
+  } catch (error) {
+    reply.response.destroy();
+    throw error;
+  }
+  const digest = from === 0n ? reply.ways.concat(reply.response).map(({ headers }) => findDigest(headers)) : [];
+  const told = digest.findLast((each) => each !== undefined);
+  const check = told && createDigestCheck(told.algorithm);
+  let bytes = 0n;
+  for await (const chunk of readBody(reply, signal)) {
+    bytes += BigInt(chunk.length);
+    check?.update(chunk);
+    const rest = toSkip > 0n ? chunk.subarray(Number(toSkip < chunk.length ? toSkip : chunk.length)) : chunk;
+    toSkip -= BigInt(chunk.length - rest.length);
+    if (rest.length > 0) yield rest;
+  }
+  if (expected !== undefined && bytes !== expected) {
+    throw new LibraryError('TRANSIENT', `${reply.name} ended after ${bytes} of ${expected} bytes`);
+  }
+  if (toSkip > 0n) throw tellEnd(reply, from, bytes);
+  const found = check?.value();
+  if (told && found !== told.value) {
+    const text = `${reply.name} came with ${told.algorithm} ${found}, and the server says ${told.value}`;
+    throw new TapeError('TRANSIENT', text);
+  }
+}
+
+/** Whether the file ends where it should be read from. @throws TapeError when it ends before */
+function endsAt(reply: Reply, from: bigint): boolean {
+  if (reply.response.statusCode !== 416 || from === 0n) return false;
+  const [, total] = /^bytes \*\/(\d+)$/.exec(reply.response.headers['content-range'] ?? '') ?? [];
+  if (total === undefined) return false;
+  reply.response.destroy();
+  if (BigInt(total) === from) return true;
+  throw tellEnd(reply, from, BigInt(total));
+}
+
+function tellEnd({ name }: Reply, from: bigint, total: bigint): TapeError {
+  return new TapeError('TRANSIENT', `${name} has ${total} bytes, and is to be read from byte ${from} on`);
+}
+
+/** How many bytes come before the first that is wanted, and how many in all where the server tells. */
+function readExtent({ response, name }: Reply, from: bigint): { toSkip: bigint; expected: bigint | undefined } {
+  const refuse = (what: string) =>
+    new LibraryError(
+      'TRANSIENT',
+      `${name} answers ${what}, where ${from > 0n ? `the bytes from ${from} on` : 'the whole file'} was asked for`,
+    );
+  const { 'content-encoding': encoding = 'identity', 'content-range': range = '' } = response.headers;
+  if (encoding !== 'identity') throw refuse(`in the encoding ${encoding}`);
+  const length = response.headers['content-length'];
+  const expected = length === undefined ? undefined : BigInt(length);
+  if (response.statusCode === 200) return { toSkip: from, expected };
+  const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(range) ?? [];
+  if (first === undefined || last === undefined || BigInt(first) !== from)
+    throw refuse(`the range ${JSON.stringify(range)}`);
+  const isWhole = total === '*' || BigInt(last) + 1n === BigInt(total ?? 0);
+  const count = BigInt(last) - from + 1n;
+  if (!isWhole || (expected !== undefined && expected !== count))
+    throw refuse(`the range ${JSON.stringify(range)} in ${length} bytes`);
+  return { toSkip: 0n, expected: count };
+}

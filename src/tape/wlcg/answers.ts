@@ -1,0 +1,138 @@
+/** What servers answer, in whichever of their forms: fields may be missing, null, or unknown here. */
+import { TapeError } from '../../errors.js';
+import type { FileState, StagedFile } from '../staging.js';
+import { normalisePath } from './paths.js';
+
+/** What a demand's answer says of one file. */
+export interface StageAnswer {
+  word: 'done' | 'waiting' | 'failed';
+  /** Why it failed, where that was said. */
+  said: string | undefined;
+  finishedAt: Date | null;
+}
+
+export interface Locality {
+  /** Undefined where none was told: there is no such file, or `said` tells why. */
+  locality: string | undefined;
+  said: string | undefined;
+}
+
+type Fields = Record<string, unknown>;
+
+/** @returns by paths of the system; empty for what is no such answer */
+export function readStageAnswer(json: unknown): Map<string, StageAnswer> {
+  const files = asFields(json).files;
+  return byPath(files, (file) => ({ ...readWord(file), finishedAt: readTime(file.finishedAt) }));
+}
+
+export function readLocalities(json: unknown): Map<string, Locality> {
+  return byPath(json, (file) => ({ locality: textOf(file.locality)?.toUpperCase(), said: textOf(file.error) }));
+}
+
+function byPath<T>(list: unknown, read: (file: Fields) => T): Map<string, T> {
+  const found = new Map<string, T>();
+  for (const item of Array.isArray(list) ? list : []) {
+    const file = asFields(item);
+    if (typeof file.path === 'string') found.set(normalisePath(file.path), read(file));
+  }
+  return found;
+}
+
+function asFields(value: unknown): Fields {
+  return typeof value === 'object' && value !== null ? (value as Fields) : {};
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value.trim() !== '' ? value.trim() : undefined;
+}
+
+/** With one L as well, as some write it. Whatever else there is to come, it is waited for. */
+const ENDED: Record<string, StageAnswer['word']> = {
+  COMPLETED: 'done',
+  FAILED: 'failed',
+  CANCELLED: 'failed',
+  CANCELED: 'failed',
+  SKIPPED: 'failed',
+};
+
+/** An error goes before all else, as clients of these servers have it. */
+function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
+  const said = textOf(error);
+  if (said !== undefined) return { word: 'failed', said };
+  if (typeof onDisk === 'boolean') return { word: onDisk ? 'done' : 'waiting', said };
+  const name = textOf(state)?.toUpperCase() ?? '';
+  const word = ENDED[name] ?? 'waiting';
+  return { word, said: word === 'failed' && name !== 'FAILED' ? `the library says ${name}` : undefined };
+}
+
+/** What is later as seconds is milliseconds: the year 5138. */
+const LAST_SECONDS = 1e11;
+
+/** Servers tell seconds or milliseconds, and nought for what there is not. */
+export function readTime(value: unknown): Date | null {
+  const time = Number(value ?? 0);
+  if (!(time > 0) || !Number.isFinite(time)) return null;
+  const date = new Date(time > LAST_SECONDS ? time : time * 1000);
+  return Number.isNaN(date.getTime()) ? null : date;
+}
+
+const WORDS: [RegExp, 'PERMANENT' | 'POLICY' | 'MEDIA'][] = [
+  [
+    /no such (file|entry|path)|(file|path|entry) (was |is )?not found|does not exist|\benoent\b|is a directory|not a regular file/i,
+    'PERMANENT',
+  ],
+  [/permission denied|access denied|not (permitted|allowed|authori[sz]ed)|unauthori[sz]ed|forbidden/i, 'POLICY'],
+  [/checksum|media error|(i\/o|input\/output) error|(tape|cartridge)\b.*\b(broken|damaged)/i, 'MEDIA'],
+];
+
+function classOf(said: string): TapeError['errorClass'] {
+  return WORDS.find(([words]) => words.test(said))?.[1] ?? 'TRANSIENT';
+}
+
+export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean {
+  // nothing is to come of a file that is empty
+  return locality === 'DISK' || locality === 'DISK_AND_TAPE' || (locality === 'NONE' && size === 0n);
+}
+
+/**
+ * Why a file does not come, by its locality, and by words where that leaves it open.
+ * @param said of the demand for it, where that is known
+ * @returns undefined when nothing speaks against asking for it
+ */
+export function findFailure(
+  file: StagedFile,
+  { locality, said: ofInfo }: Locality,
+  said?: string,
+): TapeError | undefined {
+  const words = [said, ofInfo].filter((each) => each !== undefined).join('; ');
+  const tell = (errorClass: TapeError['errorClass'], what: string) =>
+    new TapeError(errorClass, `${JSON.stringify(file.path)} ${what}${words === '' ? '' : `: ${words}`}`);
+  if (locality === 'LOST') return tell('PERMANENT', 'is lost there');
+  if (locality === 'NONE') return tell('PERMANENT', 'has no bytes there, as a folder or an empty file');
+  if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is not available for now');
+  if (locality === undefined) return tell(classOf(words), 'cannot be had');
+  return said === undefined ? undefined : tell(classOf(said), 'could not be staged');
+}
+
+/** Of a demand's file that has failed, or of which nothing was said, after its locality was asked for. */
+export function judge(file: StagedFile, { answer, isForgotten, info }: Judged): FileState | undefined {
+  const { path } = file;
+  if (info && isOnDisk(info, file)) return { path, state: 'ready', until: null };
+  if (answer) {
+    const said = answer.said ?? 'the library does not say why';
+    const error = findFailure(file, info ?? { locality: 'TAPE', said: undefined }, said);
+    return error && { path, state: 'failed', error };
+  }
+  const error = info && info.locality !== 'UNAVAILABLE' ? findFailure(file, info) : undefined;
+  if (error) return { path, state: 'failed', error };
+  return isForgotten ? { path, state: 'forgotten' } : undefined;
+}
+
+interface Judged {
+  /** Undefined: the demand's answer did not have it. */
+  answer: StageAnswer | undefined;
+  /** The demand, or a part of it, is not known there any more. */
+  isForgotten: boolean;
+  /** Undefined: not even this was answered. */
+  info: Locality | undefined;
+}

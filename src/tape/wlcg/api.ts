@@ -1,0 +1,186 @@
+/** The calls of the WLCG Tape REST API, version 1, as this and that server answers them. */
+import { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+import { readText } from '../http/body.js';
+import type { Reply, SiteClient } from '../http/client.js';
+import { readProblem, toLibraryError } from '../http/problems.js';
+import { type Locality, readLocalities, readStageAnswer, type StageAnswer } from './answers.js';
+import { Discovery } from './discovery.js';
+import { CallRefusedError, Parts } from './parts.js';
+import type { WlcgSettings } from './settings.js';
+
+const MAX_ANSWER = 32 * 1024 * 1024;
+
+interface Sent {
+  method: 'GET' | 'POST' | 'DELETE';
+  /** Behind the base. */
+  place: string;
+  body?: object;
+  /** Statuses, beside those of success, that have a meaning here. */
+  also?: readonly number[];
+}
+
+const REFUSALS = [400, 413];
+
+export class TapeApi {
+  private readonly client: SiteClient;
+  private readonly discovery: Discovery;
+  private readonly settings: WlcgSettings;
+  readonly parts: { stage: Parts; info: Parts; release: Parts };
+
+  constructor(client: SiteClient, settings: WlcgSettings) {
+    this.client = client;
+    this.settings = settings;
+    const { stage, info, release } = settings.chunks;
+    this.parts = { stage: new Parts(stage), info: new Parts(info), release: new Parts(release) };
+    this.discovery = new Discovery(client, settings);
+  }
+
+  /**
+   * One call, of not more than `parts.stage` has.
+   * @returns the demand's name
+   * @throws CallRefusedError; as all calls LibraryError, RetryLaterError, the signal's reason
+   */
+  async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
+    const { diskLifetime, targetedMetadata } = this.settings;
+    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // what is undefined is not sent
+    const reply = await this.call({ method: 'POST', place: '/stage', body: { files }, also: REFUSALS }, signal);
+    await refuse(reply, signal);
+    const { requestId } = ((await readJson(reply, signal)) ?? {}) as { requestId?: unknown };
+    if (typeof requestId === 'string' && requestId !== '') return requestId;
+    const [, last] = /([^/]+)\/*$/.exec(reply.response.headers.location ?? '') ?? [];
+    if (last !== undefined) return decodeURIComponent(last);
+    throw new LibraryError('TRANSIENT', `${reply.name} has taken the files and does not say by which name`);
+  }
+
+  /** @returns by paths; undefined when the demand is not known there */
+  async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
+    const reply = await this.call({ method: 'GET', place: placeOf(id), also: [400, 404, 410] }, signal);
+    if (isFine(reply)) return readStageAnswer(await readJson(reply, signal));
+    await readProblem(reply, signal);
+    return undefined;
+  }
+
+  /** What is on its way is to come no more. Demands that are not known there are cancelled. */
+  async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
+    const place = `${placeOf(id)}/cancel`;
+    await this.parts.release.send(
+      paths,
+      (part) => this.command({ method: 'POST', place, body: { paths: part } }, signal),
+      ignore,
+    );
+  }
+
+  /** What the demand does not have, where the server looks at that, is passed over. */
+  async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
+    const place = `/release/${encodeURIComponent(id)}`;
+    await this.parts.release.send(
+      paths,
+      (part) => this.command({ method: 'POST', place, body: { paths: part } }, signal),
+      ignore,
+    );
+  }
+
+  async delete(id: string, signal: AbortSignal): Promise<void> {
+    await this.command({ method: 'DELETE', place: placeOf(id) }, signal);
+  }
+
+  /** @returns by paths; without those of which the server says nothing */
+  async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
+    const ask = async (part: readonly string[]) => {
+      const found = new Map<string, Locality>();
+      for (let open = part; open.length > 0; ) {
+        const reply = await this.call(
+          { method: 'POST', place: '/archiveinfo', body: { paths: open }, also: REFUSALS },
+          signal,
+        );
+        await refuse(reply, signal);
+        const told = readLocalities(await readJson(reply, signal));
+        for (const [path, locality] of told) found.set(path, locality);
+        const missing = open.filter((path) => !told.has(path));
+        open = missing.length < open.length ? missing : []; // a server may answer for a part, and is asked for the rest
+      }
+      return found;
+    };
+    const onRefused = (path: string, { message }: Error) => new Map([[path, { locality: undefined, said: message }]]);
+    const found = await this.parts.info.send(paths, ask, onRefused);
+    return new Map(found.flatMap((part) => [...part]));
+  }
+
+  private async command(sent: Sent, signal: AbortSignal): Promise<void> {
+    const reply = await this.call({ ...sent, also: [...REFUSALS, 404, 410] }, signal);
+    if (isFine(reply)) await readText(reply, { maxBytes: MAX_ANSWER, signal });
+    else if (reply.response.statusCode === 404 || reply.response.statusCode === 410) await readProblem(reply, signal);
+    else await refuse(reply, signal);
+  }
+
+  /** The base may have moved: where it is not found, it is looked for once more. */
+  private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
+    const base = await this.discovery.find(signal);
+    const reply = await this.send(base, sent, signal);
+    const isKnown = isFine(reply) || sent.also?.includes(reply.response.statusCode ?? 0);
+    if (reply.response.statusCode === 404) {
+      const moved = await this.discovery.findMoved(base, { isSure: !isKnown }, signal);
+      if (moved !== undefined) {
+        await readProblem(reply, signal);
+        return await this.sendOnce(moved, sent, signal);
+      }
+    }
+    if (isKnown) return reply;
+    throw toLibraryError(await readProblem(reply, signal));
+  }
+
+  private async sendOnce(base: string, sent: Sent, signal: AbortSignal): Promise<Reply> {
+    const reply = await this.send(base, sent, signal);
+    if (isFine(reply) || sent.also?.includes(reply.response.statusCode ?? 0)) return reply;
+    throw toLibraryError(await readProblem(reply, signal));
+  }
+
+  private async send(base: string, { method, place, body }: Sent, signal: AbortSignal): Promise<Reply> {
+    const url = new URL(`${base}${place}`);
+    const call = { method, url, signal };
+    try {
+      if (!body) return await this.client.send({ ...call, headers: { accept: 'application/json' } });
+      const headers = { accept: 'application/json', 'content-type': 'application/json' };
+      return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
+    } catch (error) {
+      if (!signal.aborted && error instanceof LibraryError) this.discovery.forget(); // another server may stand for it by now
+      throw error;
+    }
+  }
+}
+
+function placeOf(id: string): string {
+  return `/stage/${encodeURIComponent(id)}`;
+}
+
+function ignore(): void {}
+
+function isFine({ response }: Reply): boolean {
+  return [200, 201, 202, 204].includes(response.statusCode ?? 0);
+}
+
+async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
+  if (!isFine(reply)) throw new CallRefusedError(await readProblem(reply, signal));
+}
+
+/** @throws LibraryError when it is none */
+export async function readJson(reply: Reply, signal: AbortSignal): Promise<unknown> {
+  const text = await readText(reply, { maxBytes: MAX_ANSWER, signal });
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new LibraryError(
+      'TRANSIENT',
+      `${reply.name} answers what is no JSON: ${JSON.stringify(text.slice(0, 100))}`,
+      { cause: error },
+    );
+  }
+}
+
+/** What fails without consequence: its reason is told by the calls that matter. */
+export async function attempt(work: Promise<unknown>): Promise<void> {
+  await work.catch((error: unknown) => {
+    if (!(error instanceof TapeError)) throw error;
+  });
+}

@@ -1,0 +1,170 @@
+/** A storage element with the WLCG Tape REST API, as a staging library: dCache, EOS with CTA, StoRM Tape, or another Tapegate. */
+import { TapeError } from '../../errors.js';
+import { SiteClient } from '../http/client.js';
+import type { Environment } from '../http/token.js';
+import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
+import { isOnDisk, judge, type StageAnswer } from './answers.js';
+import { attempt, TapeApi } from './api.js';
+import { joinIds, splitIds } from './ids.js';
+import { toRemotePath } from './paths.js';
+import { readStaged } from './read.js';
+import { lifetimeMs, type WlcgSettings } from './settings.js';
+
+/** Calls are few: what is for bytes has connections of its own. */
+const CALL_SOCKETS = 4;
+
+/** Demands of which is remembered that all of their files are there, which does not change: so that they are not asked for once more. */
+const MAX_FINISHED = 1000;
+
+/** It throws what the settings cannot tell when it is used: nothing is asked for here. */
+export function createWlcgLibrary(settings: WlcgSettings, env: Environment): StagingLibrary {
+  return new WlcgLibrary(settings, env);
+}
+
+class WlcgLibrary implements StagingLibrary {
+  readonly pollSeconds: StagingLibrary['pollSeconds'];
+  private readonly settings: WlcgSettings;
+  private readonly api: TapeApi;
+  private readonly bytes: SiteClient;
+  /** Names of demands to how many files they have. */
+  private readonly finished = new Map<string, number>();
+
+  constructor(settings: WlcgSettings, env: Environment) {
+    const { trusted, token, identity, limits, sockets } = settings;
+    const site = { trusted, identity, limits, env, ...(token ? { token } : {}) };
+    this.settings = settings;
+    this.pollSeconds = settings.pollSeconds;
+    this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
+    this.bytes = new SiteClient({ ...site, sockets });
+  }
+
+  get limits(): StagingLibrary['limits'] {
+    const { stage, release } = this.api.parts;
+    return { stage: stage.size, poll: stage.size, release: release.size };
+  }
+
+  async stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }> {
+    const { byRemote, known } = this.sort(files);
+    const ids: string[] = [];
+    const tell = (remote: string, text: string) => {
+      for (const { path } of byRemote.get(remote) ?? []) {
+        known.push({
+          path,
+          state: 'failed',
+          error: new TapeError('PERMANENT', `${JSON.stringify(path)} is not taken: ${text}`),
+        });
+      }
+    };
+    const send = async (part: readonly string[]) => void ids.push(await this.api.stage(part, signal));
+    try {
+      await this.api.parts.stage.send([...byRemote.keys()], send, (remote, { message }) => tell(remote, message));
+    } catch (error) {
+      // nobody would ever look at these, nor let them go
+      if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
+      throw error;
+    }
+    return { id: joinIds(ids), known };
+  }
+
+  async poll({ id, files }: Demand, signal: AbortSignal): Promise<FileState[]> {
+    const { byRemote, known } = this.sort(files);
+    const { answers, isForgotten } = await this.look(id, signal);
+    const open = [...byRemote.keys()].filter((remote) => (answers.get(remote)?.word ?? 'failed') === 'failed');
+    const infos = open.length > 0 ? await this.api.findLocalities(open, signal) : new Map();
+    for (const [remote, same] of byRemote) {
+      const answer = answers.get(remote);
+      for (const file of same) {
+        const state = this.tellState(file, answer) ?? judge(file, { answer, isForgotten, info: infos.get(remote) });
+        if (state) known.push(state);
+      }
+    }
+    return known;
+  }
+
+  async *read(file: StagedFile, from: bigint, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    signal.throwIfAborted();
+    const remote = toRemotePath(this.settings.prefixes, file.path);
+    yield* readStaged({ client: this.bytes, api: this.api, door: this.settings.url }, { file, remote, from }, signal);
+  }
+
+  async release({ id, files }: Demand, signal: AbortSignal): Promise<Kept[]> {
+    signal.throwIfAborted();
+    const { byRemote } = this.sort(files);
+    const remotes = [...byRemote.keys()];
+    const ids = splitIds(id);
+    // what is remembered of one part does not tell which of these it has
+    if (ids.length > 1) for (const each of ids) this.finished.delete(each);
+    for (const each of ids) await this.letGo(each, remotes, signal);
+    if (this.settings.releases) return [];
+    const infos = await this.api.findLocalities(remotes, signal);
+    const kept = [...byRemote].flatMap(([remote, same]) => {
+      const info = infos.get(remote);
+      return info ? same.filter((file) => isOnDisk(info, file)) : [];
+    });
+    return kept.map(({ path }) => ({ path, until: null }));
+  }
+
+  private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<void> {
+    const answers = this.finished.has(id) ? undefined : await this.api.poll(id, signal);
+    const total = this.finished.get(id) ?? answers?.size;
+    if (total === undefined) return; // it is not known there, and holds nothing
+    const own = answers ? remotes.filter((remote) => answers.has(remote)) : remotes;
+    const waiting = own.filter((remote) => answers?.get(remote)?.word === 'waiting');
+    if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
+    // also of what was waiting: it may have come before it was cancelled
+    const held = own.filter((remote) => answers?.get(remote)?.word !== 'failed');
+    if (this.settings.releases && held.length > 0) await this.api.release(id, held, signal);
+    if (own.length < total) return;
+    this.finished.delete(id);
+    await attempt(this.api.delete(id, signal)); // a record of nothing, which the system would keep
+  }
+
+  /** What the parts of a demand say together. */
+  private async look(id: string | null, signal: AbortSignal) {
+    signal.throwIfAborted();
+    const answers = new Map<string, StageAnswer>();
+    const ids = splitIds(id);
+    let isForgotten = ids.length === 0;
+    for (const each of ids) {
+      const found = await this.api.poll(each, signal);
+      if (!found) isForgotten = true;
+      else this.noteFinished(each, [...found.values()]);
+      for (const [path, answer] of found ?? []) answers.set(path, answer);
+    }
+    return { answers, isForgotten };
+  }
+
+  private noteFinished(id: string, answers: readonly StageAnswer[]): void {
+    this.finished.delete(id);
+    if (answers.length === 0 || answers.some(({ word }) => word !== 'done')) return;
+    const [oldest] = this.finished.keys();
+    if (this.finished.size >= MAX_FINISHED && oldest !== undefined) this.finished.delete(oldest);
+    this.finished.set(id, answers.length);
+  }
+
+  /** What needs no second look. The system keeps a file for the lifetime that was asked for, where it tells since when. */
+  private tellState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
+    if (answer?.word === 'waiting') return { path, state: 'waiting' };
+    if (answer?.word !== 'done') return undefined;
+    const { diskLifetime } = this.settings;
+    const since = diskLifetime === undefined ? null : answer.finishedAt;
+    const until = since && new Date(since.getTime() + lifetimeMs(diskLifetime ?? ''));
+    return { path, state: 'ready', until };
+  }
+
+  /** Files by the paths of the system, which may have one for two of the catalogue; those that can have none have failed. */
+  private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
+    const byRemote = new Map<string, StagedFile[]>();
+    const known: FileState[] = [];
+    for (const file of files) {
+      try {
+        const remote = toRemotePath(this.settings.prefixes, file.path);
+        byRemote.set(remote, [...(byRemote.get(remote) ?? []), file]);
+      } catch (error) {
+        if (!(error instanceof TapeError)) throw error;
+        known.push({ path: file.path, state: 'failed', error });
+      }
+    }
+    return { byRemote, known };
+  }
+}

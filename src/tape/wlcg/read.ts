@@ -1,0 +1,73 @@
+/** The bytes of a file that is ready; and why they do not come, which servers say in many ways. */
+import { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
+import type { SiteClient } from '../http/client.js';
+import { SilentServerError } from '../http/exchange.js';
+import { type Problem, toLibraryError } from '../http/problems.js';
+import { RefusedError, readRange } from '../http/ranges.js';
+import { NotReadyError, type StagedFile } from '../staging.js';
+import { findFailure, isOnDisk, type Locality } from './answers.js';
+import type { TapeApi } from './api.js';
+import { toUrl } from './paths.js';
+
+interface Source {
+  client: SiteClient;
+  api: TapeApi;
+  /** WebDAV, or plain HTTPS. */
+  door: URL;
+}
+
+interface Reading {
+  file: StagedFile;
+  /** Its path there. */
+  remote: string;
+  from: bigint;
+}
+
+export async function* readStaged(source: Source, reading: Reading, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const url = toUrl(source.door, reading.remote);
+  try {
+    yield* readRange(source.client, url, { from: reading.from, signal });
+  } catch (error) {
+    if (signal.aborted) throw signal.reason;
+    // a server that waits for a tape before it answers is silent
+    const problem = error instanceof RefusedError ? error.problem : undefined;
+    if (!problem && !(error instanceof SilentServerError)) throw error;
+    throw await explain(source, reading, { problem, error, signal });
+  }
+}
+
+/** Accepted, conflict, locked: what servers say of a file that they could fetch from tape first. */
+const NOT_YET = [202, 409, 423];
+
+async function explain(
+  { api }: Source,
+  { file, remote }: Reading,
+  { problem, error, signal }: { problem: Problem | undefined; error: unknown; signal: AbortSignal },
+): Promise<unknown> {
+  if (problem && [401, 429].includes(problem.status)) return toLibraryError(problem);
+  const text = `${JSON.stringify(file.path)}: ${problem?.text ?? (error as Error).message}`;
+  const options = { cause: error };
+  const info = await findInfo(api, remote, signal);
+  if (info?.locality === 'TAPE') return new NotReadyError(`${text} (it is on tape alone)`, options);
+  const isThere = info !== undefined && isOnDisk(info, file);
+  const failure = info && !isThere ? findFailure(file, info) : undefined;
+  if (failure) return new TapeError(failure.errorClass, `${failure.message} (${text})`, options);
+  if (!problem) return error;
+  if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
+  if (problem.status === 403) return new TapeError('POLICY', text, options);
+  if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
+  if (!isThere) return new TapeError('PERMANENT', text, options);
+  const hint = 'though the tape API has it on disk: do url and remotePathPrefix belong together?';
+  return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
+}
+
+/** @returns undefined where this is not told now */
+async function findInfo(api: TapeApi, remote: string, signal: AbortSignal): Promise<Locality | undefined> {
+  try {
+    return (await api.findLocalities([remote], signal)).get(remote);
+  } catch (error) {
+    if (signal.aborted || !(error instanceof TapeError)) throw error;
+    return undefined;
+  }
+}

@@ -1,0 +1,239 @@
+/** How the kind `wlcg` calls: how often, in which parts, where, and as whom. */
+import { chmodSync, writeFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import type { StagingLibrary } from '../../src/tape/staging.js';
+import { errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
+import { quiet } from '../support/tape-backend.js';
+import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
+
+/** Runs with a bench of its own. */
+async function withBench(options: Parameters<typeof createWlcgBench>, run: (bench: WlcgBench) => Promise<void>) {
+  const bench = await createWlcgBench(...options);
+  try {
+    await run(bench);
+  } finally {
+    await bench.close();
+  }
+}
+
+const countBy = (calls: readonly string[]) =>
+  Object.fromEntries([...new Set(calls)].sort().map((kind) => [kind, calls.filter((each) => each === kind).length]));
+
+const pathsOf = (count: number) => Array.from({ length: count }, (_, index) => `/many/${index}`);
+
+/** What an engine does with files, in calls as large as the library takes. */
+async function restore(bench: WlcgBench, library: StagingLibrary, paths: readonly string[]): Promise<void> {
+  const files = await putFiles(bench, paths);
+  const demands = [];
+  while (files.length > 0) {
+    const part = files.splice(0, library.limits.stage);
+    const { id, known } = await library.stage(part, quiet());
+    expect(known).toEqual([]);
+    demands.push({ id, files: part });
+  }
+  await bench.arrive(paths);
+  for (const demand of demands) {
+    const states = await library.poll(demand, quiet());
+    expect(new Set(states.map(({ state }) => state))).toEqual(new Set(['ready']));
+    expect(states.length).toBe(demand.files.length);
+  }
+  for (const demand of demands) expect(await library.release(demand, quiet())).toEqual([]);
+}
+
+test.each(['dcache', 'eos'] as const)('ten thousand files of %s take a call for each hundred at most', (dialect) =>
+  withBench([dialect], async (bench) => {
+    await restore(bench, bench.library, pathsOf(10_000));
+    expect(bench.server.calls.length).toBeLessThanOrEqual(100);
+    expect(countBy(bench.server.calls)).toEqual({ delete: 20, discovery: 1, poll: 20, release: 20, stage: 20 });
+    expect(bench.server.storage.requests.size).toBe(0);
+    expect(await bench.isStaged('/many/7')).toBe(false);
+  }),
+);
+
+test('a server that takes less is asked for less, in parts that are one demand', () =>
+  withBench(['dcache'], async (bench) => {
+    bench.server.dialect.maxFiles = 70;
+    await restore(bench, bench.library, pathsOf(300));
+    expect(bench.library.limits).toEqual({ stage: 38, poll: 38, release: 500 });
+    await restore(bench, bench.library, pathsOf(38));
+    expect(bench.server.storage.requests.size).toBe(0);
+    expect(await Promise.all(pathsOf(300).map((path) => bench.isStaged(path)))).not.toContain(true);
+  }));
+
+test('a path that a server refuses with its whole call has failed, and the others are taken', () =>
+  withBench(['dcache'], async (bench) => {
+    const paths = [...pathsOf(40), '/refused'];
+    const files = await putFiles(bench, paths);
+    bench.server.onCall = (kind, given) =>
+      kind === 'stage' && given.includes('/refused')
+        ? bench.server.dialect.problem(400, 'Bad Request', 'an odd path')
+        : undefined;
+    const { id, known } = await bench.library.stage(files, quiet());
+    expect(known).toMatchObject([{ path: '/refused', state: 'failed', error: { errorClass: 'PERMANENT' } }]);
+    await bench.arrive(paths);
+    const states = await bench.library.poll({ id, files: files.slice(0, 40) }, quiet());
+    expect(states.map(({ state }) => state)).toEqual(pathsOf(40).map(() => 'ready'));
+  }));
+
+test('a server that refuses everything is asked a few times, and what it took of a call is deleted', () =>
+  withBench(['eos'], async (bench) => {
+    const files = await putFiles(bench, pathsOf(500));
+    bench.server.onCall = (kind, given) => (kind === 'stage' && given.length > 0 ? { status: 400 } : undefined);
+    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
+      message: expect.stringContaining('answers 400'),
+    });
+    expect(bench.server.calls.length).toBeLessThan(40);
+    bench.server.onCall = (kind, given) => {
+      if (kind !== 'stage') return undefined;
+      if (given.length > 250) return { status: 413 };
+      return given.includes('/many/0') ? undefined : { status: 500 };
+    };
+    await errorOf(bench.open().stage(files, quiet()));
+    expect(bench.server.storage.requests.size).toBe(0);
+  }));
+
+test('paths that a server leaves out of localities are asked for again, as long as it tells some', () =>
+  withBench(['storm'], async (bench) => {
+    const files = await putFiles(bench, pathsOf(30));
+    const { demand } = await makeReady(bench, files);
+    await bench.forget();
+    bench.server.calls.length = 0;
+    bench.server.onCall = (kind, given) => {
+      if (kind !== 'archiveinfo') return undefined;
+      return {
+        status: 200,
+        body: given
+          .slice(0, 20)
+          .filter((path) => path !== '/many/3')
+          .map((path) => ({ path, locality: 'DISK' })),
+      };
+    };
+    const states = await bench.library.poll(demand, quiet());
+    expect(states.filter(({ state }) => state === 'ready').length).toBe(29);
+    expect(states.filter(({ path }) => path === '/many/3')).toEqual([{ path: '/many/3', state: 'forgotten' }]);
+    expect(countBy(bench.server.calls).archiveinfo).toBe(3);
+  }));
+
+test('a tape API that has moved is looked for again', () =>
+  withBench(['eos'], async (bench) => {
+    const files = await putFiles(bench, ['/a']);
+    await makeReady(bench, files);
+    bench.server.moveBase('/api/v1/elsewhere');
+    await makeReady(bench, files);
+    expect(countBy(bench.server.calls).discovery).toBe(2);
+  }));
+
+test.each<[string, object, RegExp]>([
+  [
+    'no version that is known',
+    { endpoints: [{ uri: '/api', version: 'v2' }] },
+    /tells versions "v2" of the tape API, and Tapegate knows v1$/,
+  ],
+  ['no endpoints', { endpoints: null }, /does not tell endpoints of a tape API/],
+  ['a URI that is none', { endpoints: [{ uri: 'http://[', version: 'v1' }] }, /which is no URL$/],
+  [
+    'another origin',
+    { endpoints: [{ uri: 'https://other.example.org/api', version: 'v1' }] },
+    /gets no token before tokenOrigins has "https:\/\/other.example.org"$/,
+  ],
+])('discovery that tells %s fails the call', (_what, body, message) =>
+  withBench(['eos'], async (bench) => {
+    bench.server.onDiscovery = () => ({ status: 200, body });
+    expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({
+      message: expect.stringMatching(message),
+    });
+    expect(bench.server.calls).toEqual(['discovery']);
+  }),
+);
+
+test.each(['v1', 'V1', '1', 'v1.0', '1.2'])('discovery that tells version %s is understood', (version) =>
+  withBench(['dcache'], async (bench) => {
+    const uri = `${bench.server.dialect.base}/`;
+    bench.server.onDiscovery = () => ({
+      status: 200,
+      body: {
+        endpoints: [
+          { uri: '/old', version: 'v0' },
+          { uri, version },
+        ],
+      },
+    });
+    expect((await bench.library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
+  }),
+);
+
+test('a token is read anew for each call, and refused where others may read it', () =>
+  withBench(['eos'], async (bench) => {
+    const files = await putFiles(bench, ['/a']);
+    const { tokenFile } = bench.files;
+    await makeReady(bench, files);
+    bench.server.token = 'a.newer.token';
+    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
+      errorClass: 'POLICY',
+      message: expect.stringContaining('401'),
+    });
+    writeFileSync(tokenFile, 'a.newer.token');
+    await makeReady(bench, files);
+    for (const [text, problem] of [
+      ['', 'has nothing in it'],
+      ['two words', 'has more than one word in it'],
+    ]) {
+      writeFileSync(tokenFile, text ?? '');
+      const error = (await errorOf(bench.library.stage(files, quiet()))) as Error;
+      expect(error.message).toBe(`the file ${tokenFile} ${problem}, where a token should be`);
+    }
+    chmodSync(tokenFile, 0o644);
+    const message = `the token's file ${tokenFile} cannot be used: everybody on this host may read or change it (mode 0644): chmod o= is needed`;
+    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY', message });
+  }));
+
+test('a token may be in a variable', async () => {
+  const settings = { tokenFile: undefined, tokenEnv: 'WLCG_TOKEN' };
+  await withBench(['eos', { settings }], async (bench) => {
+    expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({
+      errorClass: 'POLICY',
+      message: 'the variable WLCG_TOKEN, which should hold the token, is not set',
+    });
+  });
+  await withBench(['eos', { settings, env: { WLCG_TOKEN: 'a.bearer.token\n' } }], async (bench) => {
+    expect((await bench.library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
+  });
+});
+
+test('a server with a certificate that is not trusted is not spoken to', () =>
+  withBench(['eos', { tls: true, settings: { caFile: undefined } }], async (bench) => {
+    const error = await errorOf(bench.library.stage([staged('/a')], quiet()));
+    expect(error).toMatchObject({
+      errorClass: 'TRANSIENT',
+      message: expect.stringMatching(/cannot be reached: self-signed certificate$/),
+    });
+    expect(bench.server.calls).toEqual([]);
+    const missing = bench.open({ caFile: '/nowhere.pem' });
+    expect(await errorOf(missing.stage([staged('/a')], quiet()))).toMatchObject({
+      errorClass: 'POLICY',
+      message: expect.stringMatching(/^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/),
+    });
+  }));
+
+test('paths below a prefix stand for those below another one, and all others are refused', () =>
+  withBench(['dcache', { settings: { pathPrefix: '/archive', remotePathPrefix: '/pnfs/data/' } }], async (bench) => {
+    await bench.put('/pnfs/data/a/b', Buffer.from('bytes'));
+    const files = ['/archive/a/b', '/archived/c', '/archive', '/archive/../d', '/archive/\ud800'].map((path) =>
+      staged(path, 5),
+    );
+    const { id, known } = await bench.library.stage(files, quiet());
+    expect(known.map(({ path, state }) => `${path} ${state}`)).toEqual(
+      files.slice(1).map(({ path }) => `${path} failed`),
+    );
+    await bench.arrive(['/pnfs/data/a/b']);
+    expect(await bench.library.poll({ id, files: files.slice(0, 1) }, quiet())).toMatchObject([
+      { path: '/archive/a/b', state: 'ready' },
+    ]);
+    expect((await readStaged(bench.library, staged('/archive/a/b'))).toString()).toBe('bytes');
+    expect(await errorOf(readStaged(bench.library, staged('/archived/c')))).toMatchObject({
+      errorClass: 'PERMANENT',
+      message: '"/archived/c" is not below "/archive" (pathPrefix), which the library has',
+    });
+    await bench.library.release({ id, files: files.slice(0, 1) }, quiet());
+    expect(bench.server.storage.requests.size).toBe(0);
+  }));

@@ -1,0 +1,64 @@
+/** The kind `wlcg` before a fake server, as the suite of staging libraries and tests of its own take it. */
+import { chmodSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { StagingLibrary } from '../../src/tape/staging.js';
+import { wlcg } from '../../src/tape/wlcg/index.js';
+import { makeCertificate } from './certificate.js';
+import type { StagingBench } from './staging-library.js';
+import { makeTempDir } from './temp-dir.js';
+import type { DialectName } from './wlcg-dialects.js';
+import { WlcgServer } from './wlcg-server.js';
+
+export interface WlcgBench extends StagingBench {
+  server: WlcgServer;
+  /** Of the server's certificate and of the token. */
+  files: { caFile: string; tokenFile: string };
+  /** Another library before the same server. */
+  open(settings?: object): StagingLibrary;
+}
+
+/** Over TLS where it says so, always with a token. */
+export async function createWlcgBench(
+  dialect: DialectName,
+  { tls = false, settings = {}, env = {} }: { tls?: boolean; settings?: object; env?: Record<string, string> } = {},
+): Promise<WlcgBench> {
+  const dir = makeTempDir();
+  const certificate = tls ? makeCertificate() : undefined;
+  const files = { caFile: path.join(dir, 'ca.pem'), tokenFile: path.join(dir, 'token') };
+  writeFileSync(files.caFile, certificate?.cert ?? '');
+  writeFileSync(files.tokenFile, 'a.bearer.token\n');
+  chmodSync(files.tokenFile, 0o600);
+  const server = new WlcgServer({ dialect, token: 'a.bearer.token', ...(certificate ? { certificate } : {}) });
+  await server.listen();
+  const common = {
+    url: server.origin,
+    tokenFile: files.tokenFile,
+    ...(tls ? { caFile: files.caFile } : {}),
+    releases: server.dialect.releases,
+    ...settings,
+  };
+  const open = (more: object = {}) => wlcg.create(wlcg.parse({ ...common, ...more }), { name: 'tape', dataDir: dir, env });
+  const { storage } = server;
+  return {
+    server,
+    files,
+    open,
+    library: open(),
+    reopen: () => open(),
+    put: async (file, bytes) => storage.put(file, bytes),
+    arrive: async (paths) => storage.arrive(paths),
+    // StoRM has no word for what is lost: there it has gone from its file system
+    spoil: async (file, how) =>
+      dialect === 'storm' && how === 'lost' ? void storage.tape.delete(file) : storage.spoil(file, how),
+    evict: async (file) => storage.evict(file),
+    forget: async () => storage.forget(),
+    lose: async (call) => server.lose(call),
+    busy: async (seconds) => server.busy(seconds),
+    isStaged: async (file) => storage.isStaged(file),
+    countReads: async () => server.reads,
+    close: async () => {
+      await server.close();
+      rmSync(dir, { recursive: true, force: true });
+    },
+  };
+}
