@@ -1,42 +1,103 @@
 /** `import`: rows of the catalogue from a file or from standard input. */
-import { open } from 'node:fs/promises';
-import { pipeline, type Readable, type Transform } from 'node:stream';
+import { pipeline, Readable, type Transform } from 'node:stream';
 import type { Command } from 'commander';
-import type { ImportResult } from '../operations/catalogue/import-incoming.js';
-import { createImportView } from './import-progress.js';
+import { messageOf } from '../errors.js';
+import type { ImportResult, RowSource } from '../operations/catalogue/import-incoming.js';
+import { CommandError } from './failure.js';
+import type { ListOptions } from './import-list.js';
+import { createImportView, type ImportView } from './import-progress.js';
+import type { OpenList } from './import-source.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
 export function registerImport(program: Command): void {
   program
     .command('import <file>')
-    .description('add or update catalogue rows from CSV or JSON Lines, plain or .gz; - is stdin')
+    .description(
+      'add or update catalogue rows from CSV or JSON Lines, or from a list of another system, plain or .gz; - is stdin',
+    )
     .option(...jsonOption)
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
+    .option('--format <name>', 'csv, jsonl, ls or s3-inventory, where the file itself does not tell')
+    .option('--volume <name>', 'the volume of all files of a list')
+    .option('--prefix <folder>', 'put before each path of a list')
+    .option('--strip <folder>', 'taken from the beginning of each path of a list first')
+    .option('--spot <name>', 'the storage spot that the files of a list come from')
+    .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
     .action((file, options) => importFile(file, options));
 }
 
-async function importFile(file: string, options: OutputOptions & { progress?: boolean }): Promise<void> {
-  const handle = file === '-' ? undefined : await open(file);
-  const stat = await handle?.stat();
-  const size = stat?.isFile() ? stat.size : undefined;
-  const view = createImportView({ size, isAsked: options.progress });
-  const read = () => handle?.createReadStream() ?? process.stdin;
-  const result = await operate({
+interface ImportOptions extends OutputOptions, ListOptions {
+  progress?: boolean;
+  format?: string;
+}
+
+async function importFile(file: string, options: ImportOptions): Promise<void> {
+  const { chooseFormat, openSource } = await import('./import-source.js');
+  const { openList, refuseListOptions } = await import('./import-list.js');
+  const source = await openSource(file);
+  const format = chooseFormat(source, options.format);
+  if (format === 'ls' || format === 's3-inventory') {
+    return await importList(await openList(source, format, options), options);
+  }
+  refuseListOptions(format, options);
+  const { readRows } = await import('../operations/catalogue/import-rows.js');
+  const result = await send(source.size, options, {
+    rows: (meter) => readRows(meter(source.read())),
+    body: source.read,
+    size: source.size,
+  });
+  tell(result, options);
+}
+
+/** A gateway is sent rows as it takes them: the files of a list are here. */
+async function importList({ rows, size, skipped, nameLines }: OpenList, options: ImportOptions): Promise<void> {
+  const { toJsonLines } = await import('../operations/catalogue/lists/json-lines.js');
+  const body = () => Readable.from(toJsonLines(rows((source) => source)), { objectMode: false });
+  const result = await send(size, options, { rows, body, size: undefined }).catch((error: unknown) => {
+    const [before, after] = [messageOf(error), nameLines(messageOf(error))];
+    throw before === after ? error : new CommandError(after);
+  });
+  tell(result, options, Object.fromEntries(skipped));
+}
+
+interface Sending {
+  rows(meter: (source: Readable) => Readable): RowSource;
+  /** For a gateway, and its bytes where they are known. */
+  body(): Readable;
+  size: number | undefined;
+}
+
+/** @param total bytes that are read, where that is known */
+async function send(
+  total: number | undefined,
+  { progress }: ImportOptions,
+  { rows, body, size }: Sending,
+): Promise<ImportResult> {
+  let view: ImportView | undefined;
+  return await operate({
     here: async (ctx) => {
+      view = createImportView({ size: total, isAsked: progress });
       const { importRows } = await import('../operations/catalogue/import.js');
-      const { readRows } = await import('../operations/catalogue/import-rows.js');
-      const source = read();
-      return await importRows(ctx, readRows(view ? compose(source, view.meter()) : source), { tell: view?.tell });
+      const meter = (source: Readable) => (view ? compose(source, view.meter()) : source);
+      return await importRows(ctx, rows(meter), { tell: view?.tell });
     },
     afar: async (url) => {
+      view = createImportView({ size, isAsked: progress });
       const { sendFile } = await import('./send-file.js');
-      return await sendFile<ImportResult>(`${url}/import`, { url, source: read(), size, view });
+      return await sendFile<ImportResult>(`${url}/import`, { url, source: body(), size, view });
     },
   }).finally(() => view?.end());
-  if (options.json) return printJson(result);
+}
+
+function tell(result: ImportResult, options: OutputOptions, skipped?: Record<string, number>): void {
+  if (options.json) {
+    printJson(skipped ? { ...result, skipped } : result);
+    return;
+  }
   printLine(`${result.added} files added, ${result.updated} updated`);
   for (const line of tellWithoutStage(result)) printLine(line);
+  for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
 }
 
 /** What fails in the source fails what reads it. */

@@ -13,10 +13,12 @@ export interface Line {
 /** A fault of one row, told by the line on which the row begins. */
 export class RowError extends Error {
   readonly line: number;
+  readonly problem: string;
 
   constructor(line: number, problem: string) {
     super(`line ${line}: ${problem}`);
     this.line = line;
+    this.problem = problem;
   }
 }
 

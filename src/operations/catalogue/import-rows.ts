@@ -46,9 +46,9 @@ const columns = [
 
 type Column = (typeof columns)[number];
 /** Null: empty; undefined: the row does not have the column. */
-type Fields = Partial<Record<Column, string | null>>;
+export type Fields = Partial<Record<Column, string | null>>;
 
-interface RowReader {
+export interface RowReader {
   /** @throws RowError when nothing that follows can be understood */
   read(line: Line): CatalogueRow | RowError | undefined;
   end(): RowError | undefined;
@@ -150,7 +150,8 @@ function parseLine(line: number, text: string): CatalogueRow | RowError {
 const MAX_INTEGER = 2n ** 63n - 1n;
 const CHECKSUM = /^(sha256:[0-9a-f]{64}|adler32:[0-9a-f]{8}|md5:[0-9a-f]{32})$/;
 
-function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
+/** What is wrong with a row, or the row. */
+export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   const fault = (name: Column, expected: string) =>
     new RowError(line, `${name} must be ${expected}, not ${quote(fields[name] ?? '')}`);
   if (!fields.path) return fault('path', 'given');

@@ -1,0 +1,326 @@
+/** Lists of other systems, row by row: what is read of them, and what is told of rows that cannot be. */
+import { Readable } from 'node:stream';
+import { gzipSync } from 'node:zlib';
+import { expect, test } from 'vitest';
+import { RowError } from '../../src/operations/catalogue/import-lines.js';
+import type { RowReader } from '../../src/operations/catalogue/import-rows.js';
+import { toJsonLines } from '../../src/operations/catalogue/lists/json-lines.js';
+import type { Skipped } from '../../src/operations/catalogue/lists/list-rows.js';
+import { createPlainReader } from '../../src/operations/catalogue/lists/plain-list.js';
+import { detectFormat, readList } from '../../src/operations/catalogue/lists/read-list.js';
+import {
+  createInventoryReader,
+  type InventorySettings,
+  parseManifest,
+} from '../../src/operations/catalogue/lists/s3-inventory.js';
+
+const settings: InventorySettings = { volume: 'HSM', prefix: '', strip: '' };
+
+interface Read {
+  /** Path, or what is wrong. */
+  rows: string[];
+  skipped: Record<string, number>;
+}
+
+const toRead = (text: string | Uint8Array) => Readable.from([Buffer.from(text)]);
+
+async function readAll(text: string | Uint8Array, reader: RowReader, skipped: Skipped): Promise<Read> {
+  const rows: string[] = [];
+  for await (const row of readList(toRead(text), reader)) {
+    rows.push(row instanceof RowError ? row.message : `${row.line}: ${row.path} ${row.size}`);
+  }
+  return { rows, skipped: Object.fromEntries(skipped) };
+}
+
+async function readPlain(text: string | Uint8Array, more: Partial<InventorySettings> = {}): Promise<Read> {
+  const skipped: Skipped = new Map();
+  return await readAll(text, createPlainReader({ ...settings, ...more }, skipped), skipped);
+}
+
+const firstRow = async (text: string) => {
+  for await (const row of readList(toRead(text), createPlainReader(settings, new Map()))) return row;
+  throw new Error('there is no row');
+};
+
+const time = '2024-02-29 23:30:01.123456789 +0100';
+const file = (name: string) => `-rw-r-----   1 ada      climate       1000 ${time} ${name}`;
+
+const LS = `/hpss/raw:
+total 16
+drwxr-xr-x 2 ada climate 4096 ${time} 2024
+${file('a file.dat')}
+lrwxrwxrwx 1 ada climate    6 ${time} link -> a file.dat
+prw-r--r-- 1 ada climate    0 ${time} pipe
+brw-rw---- 1 root disk   8, 0 ${time} sda
+${file(' begins with a space')}
+${file('ends with a colon:')}
+
+/hpss/raw/2024:
+total 0
+${file('"quotes"')}
+`;
+
+test('what ls -lR prints is read: files with their folders, and nothing that is no file', async () => {
+  expect(await readPlain(LS)).toEqual({
+    rows: [
+      '4: /hpss/raw/a file.dat 1000',
+      '8: /hpss/raw/ begins with a space 1000',
+      '9: /hpss/raw/ends with a colon: 1000',
+      '13: /hpss/raw/2024/"quotes" 1000',
+    ],
+    skipped: { folders: 1, links: 1, 'others that are no files': 2 },
+  });
+});
+
+test('a file of a list is on tape, with its time in UTC, its mode, and its owners where these are numbers', async () => {
+  expect(await firstRow(`/a:\ntotal 4\n-rwsr-x--T+ 1 1000 65534 7 ${time} f\n`)).toEqual({
+    line: 3,
+    path: '/a/f',
+    size: 7n,
+    stage: 'ONTAPE',
+    verified: undefined,
+    spotName: undefined,
+    volume: 'HSM',
+    position: undefined,
+    checksum: undefined,
+    mode: 0o5750,
+    mtime: '2024-02-29T22:30:01.123456',
+    uid: 1000n,
+    gid: 65534n,
+  });
+  const named = await firstRow(`/a:\n-rw-r--r-- 1 domain user domain users 7 ${time} f\n`);
+  expect(named).toMatchObject({ path: '/a/f', uid: undefined, gid: undefined });
+});
+
+test.each([
+  ['a line end', '"a\\nb"', '/a/a\nb'],
+  ['a tab, a bell and an escape', '"\\t\\a\\033"', '/a/\t\u0007\u001b'],
+  ['a quote and a backslash', '"\\"\\\\"', '/a/"\\'],
+  ['letters in escaped bytes', '"\\303\\251"', '/a/é'],
+  ['letters as they are', '"é ü"', '/a/é ü'],
+])('a quoted name with %s is taken as it is', async (_what, name, expected) => {
+  expect(await firstRow(`"/a":\ntotal 4\n${file(name)}\n`)).toMatchObject({ path: expected });
+});
+
+test.each([
+  [
+    'a name with a line end',
+    `/a:\n${file('one\ntwo')}\n`,
+    'line 3: "two" is not what ls -lR --time-style=full-iso prints',
+  ],
+  [
+    'a time of another style',
+    '/a:\n-rw-r--r-- 1 ada ada 1 Feb 29 23:30 f\n',
+    'line 2: "-rw-r--r-- 1 ada ada 1 Feb 29 23:30 f" is not what ls -lR --time-style=full-iso prints',
+  ],
+  [
+    'a file that ls could not look at',
+    '/a:\n-????????? ? ? ? ?            ? f\n',
+    'line 2: "-????????? ? ? ? ?            ? f" is not what ls',
+  ],
+  ['a name that is a path', `/a:\n${file('b/c')}\n`, 'line 2: "b/c" is no name of a file in the folder "/a/"'],
+  [
+    'a name without quotes',
+    `"/a":\n${file('"b"')}\n${file('c')}\n`,
+    'line 3: "c" is no quoted name, as the names before it are',
+  ],
+  ['quotes that do not end', `"/a":\n${file('"b')}\n`, 'line 2: "\\"b" is no quoted name, as the names before it are'],
+  ['an escape that there is not', `"/a":\n${file('"\\x41"')}\n`, 'line 2: "\\"\\\\x41\\"" has an unknown escape \\x'],
+  [
+    'escaped bytes that are no UTF-8',
+    `"/a":\n${file('"\\351"')}\n`,
+    'line 2: the name "\\"\\\\351\\"" is not valid UTF-8',
+  ],
+  [
+    'a line end of Windows',
+    `/a:\n${file('b\r')}\n`,
+    `line 2: ${JSON.stringify(file('b\r'))} ends with a carriage return`,
+  ],
+  ['a folder above', `..:\n${file('b')}\n`, 'line 2: path has the part "..": "/../b"'],
+  [
+    'a name that Tapegate keeps',
+    `/a:\n${file('.tapegate-x')}\n`,
+    'line 2: path has a name that Tapegate keeps for itself: "/a/.tapegate-x"',
+  ],
+  [
+    'a size beyond all',
+    `/a:\n${file('b').replace('1000', '9'.repeat(20))}\n`,
+    `line 2: size must be a whole number of bytes, not "${'9'.repeat(20)}"`,
+  ],
+  ['a heading in the middle', `/a:\ntotal 0\n/b:\n`, 'line 3: "/b:" is not what ls'],
+  ['nothing', '\n\n', 'line 1: the list is empty'],
+])('a list with %s is told by its line', async (_what, text, problem) => {
+  const { rows } = await readPlain(text);
+  expect(rows.filter((row) => row.startsWith('line'))).toEqual([expect.stringContaining(problem)]);
+});
+
+test('names that are no UTF-8 are told by their line', async () => {
+  const text = Buffer.from(`/a:\ntotal 4\n${file('b')}\n${file('\u00e9')}\n`, 'latin1');
+  expect((await readPlain(text)).rows).toEqual(['line 4: is not valid UTF-8']);
+});
+
+test('a list of many folders, gzipped, is read as one that is not', async () => {
+  expect(await readPlain(gzipSync(LS))).toEqual(await readPlain(LS));
+});
+
+test('what find prints is read, with its times', async () => {
+  const text = '1000 1709245801.1234567890 /raw/a file.dat\n0 -1.5 ./b\n7 1709245801 ./ c \n';
+  expect((await readPlain(text)).rows).toEqual(['1: /raw/a file.dat 1000', '2: /b 0', '3: / c  7']);
+  expect(await firstRow(text)).toMatchObject({ mtime: '2024-02-29T22:30:01.123456', mode: undefined });
+});
+
+test.each([
+  ['a name with a line end', '1 2 /a/one\ntwo\n', 'line 2: "two" is not what find -printf \'%s %T@ %p\\n\' prints'],
+  ['a row without a time', '1 2 /a\n1 /b\n', 'line 2: "1 /b" is not what find'],
+  ['a line end of Windows', '1 2 /a\r\n', 'line 1: "1 2 /a\\r" ends with a carriage return'],
+  ['a time beyond all', '1 999999999999 /a\n', 'line 1: mtime must be a UTC date-time'],
+  ['a folder above', '1 2 ../a\n', 'line 1: path has the part "..": "/../a"'],
+])('a list of find with %s is told by its line', async (_what, text, problem) => {
+  const { rows } = await readPlain(text);
+  expect(rows.filter((row) => row.startsWith('line'))).toEqual([expect.stringContaining(problem)]);
+});
+
+test('paths are given another folder', async () => {
+  const text = '1 2 /hpss/raw/a\n1 2 /hpss/rawer/b\n1 2 /hpss/raw\n';
+  expect((await readPlain(text, { strip: '/hpss/raw', prefix: '/badc' })).rows).toEqual([
+    '1: /badc/a 1',
+    'line 2: "/hpss/rawer/b" is not below "/hpss/raw"',
+    'line 3: "/hpss/raw" is not below "/hpss/raw"',
+  ]);
+  expect((await readPlain('1 2 ./a\n', { prefix: '/badc' })).rows).toEqual(['1: /badc/a 1']);
+});
+
+const SCHEMA =
+  'Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag, StorageClass, IsMultipartUploaded, EncryptionStatus';
+const listed = { key: 'to/raw/daily/data/1.csv.gz', size: 100, MD5checksum: '0'.repeat(32) };
+const manifestOf = (more: object = {}) =>
+  JSON.stringify({ sourceBucket: 'raw', fileFormat: 'CSV', fileSchema: SCHEMA, files: [listed], ...more }, null, 2);
+
+const MD5 = '0123456789abcdef0123456789ABCDEF';
+const objectOf = (more: Record<string, string>) => {
+  const object: Record<string, string> = {
+    Bucket: 'raw',
+    Key: 'a',
+    IsLatest: 'true',
+    IsDeleteMarker: 'false',
+    Size: '1000',
+    LastModifiedDate: '2024-02-29T22:30:01.123Z',
+    ETag: MD5,
+    StorageClass: 'DEEP_ARCHIVE',
+    IsMultipartUploaded: 'false',
+    EncryptionStatus: 'SSE-S3',
+    ...more,
+  };
+  return SCHEMA.split(', ')
+    .map((name) => `"${object[name] ?? ''}"`)
+    .join(',');
+};
+
+async function readObjects(objects: Record<string, string>[], more: Partial<InventorySettings> = {}): Promise<Read> {
+  const skipped: Skipped = new Map();
+  const reader = createInventoryReader(parseManifest(manifestOf()), { ...settings, ...more }, skipped);
+  return await readAll(`${objects.map(objectOf).join('\n')}\n`, reader, skipped);
+}
+
+test('an inventory of S3 is read: the latest versions of its objects, by their keys as they are', async () => {
+  const objects = [
+    { Key: 'a+file%2Bwith%2C%22%C3%A9%0A' },
+    { Key: 'b', IsLatest: 'false' },
+    { Key: 'b', IsDeleteMarker: 'true', Size: '', ETag: '' },
+    { Key: 'folder/', Size: '0' },
+    { Key: 'folder/c', StorageClass: 'STANDARD' },
+  ];
+  expect(await readObjects(objects)).toEqual({
+    rows: ['1: /a file+with,"é\n 1000', '5: /folder/c 1000'],
+    skipped: { 'versions that are not the latest': 1, 'marks of deletion': 1, folders: 1 },
+  });
+  expect(await readObjects(objects, { storageClasses: ['GLACIER', 'DEEP_ARCHIVE'] })).toMatchObject({
+    rows: ['1: /a file+with,"é\n 1000'],
+    skipped: { 'objects of other storage classes': 1 },
+  });
+});
+
+test.each<[string, Record<string, string>, string | undefined]>([
+  ['in one part', {}, `md5:${MD5.toLowerCase()}`],
+  ['unencrypted', { EncryptionStatus: 'NOT-SSE' }, `md5:${MD5.toLowerCase()}`],
+  ['in several parts', { IsMultipartUploaded: 'true', ETag: `${MD5}-2` }, undefined],
+  ['in several parts, with a tag that looks like one', { IsMultipartUploaded: 'true' }, undefined],
+  ['encrypted with a key of a customer', { EncryptionStatus: 'SSE-KMS' }, undefined],
+  ['of which nobody says how it came', { IsMultipartUploaded: '' }, undefined],
+])('the entity tag of an object %s is a checksum where it is one', async (_what, object, checksum) => {
+  const reader = createInventoryReader(parseManifest(manifestOf()), settings, new Map());
+  for await (const row of readList(toRead(objectOf(object)), reader)) {
+    expect(row).toMatchObject({ path: '/a', checksum, mtime: '2024-02-29T22:30:01.123000', stage: 'ONTAPE' });
+  }
+  expect.assertions(1);
+});
+
+test.each<[string, Record<string, string>, string]>([
+  ['of another bucket', { Bucket: 'other' }, 'the bucket must be "raw", not "other"'],
+  ['a key that is no URL', { Key: '%zz' }, 'the key "%zz" is not URL-encoded UTF-8'],
+  ['a key that is no UTF-8', { Key: '%E9' }, 'the key "%E9" is not URL-encoded UTF-8'],
+  ['a key that begins with a slash', { Key: '/a' }, 'path has the part "": "//a"'],
+  ['a key with a folder above', { Key: 'a/../b' }, 'path has the part "..": "/a/../b"'],
+  ['a key that is a folder with bytes', { Key: 'a/' }, 'path has the part "": "/a/"'],
+  ['no size', { Size: '' }, 'size must be a whole number of bytes, not ""'],
+  ['a time that is none', { LastModifiedDate: 'yesterday' }, 'LastModifiedDate must be a time, not "yesterday"'],
+])('a row of an inventory with %s is told by its line', async (_what, object, problem) => {
+  expect((await readObjects([{ Key: 'first' }, object])).rows).toEqual(['1: /first 1000', `line 2: ${problem}`]);
+});
+
+test('a row of an inventory with other columns than its manifest says is told by its line', async () => {
+  const reader = createInventoryReader(parseManifest(manifestOf()), settings, new Map());
+  expect((await readAll('"raw","a"\n', reader, new Map())).rows).toEqual([
+    'line 1: there must be 11 fields, as in fileSchema, not 2',
+  ]);
+});
+
+test.each([
+  ['of ORC', { fileFormat: 'ORC' }, 'fileFormat must be "CSV", not "ORC"'],
+  ['of no bucket', { sourceBucket: undefined }, 'sourceBucket must be a name, not "nothing"'],
+  ['without sizes', { fileSchema: 'Bucket, Key' }, 'fileSchema has no column Size: "Bucket, Key"'],
+  ['without files', { files: {} }, 'files must be a list, not "{}"'],
+  [
+    'with a key that leads out',
+    { files: [{ ...listed, key: '../a' }] },
+    'files[0].key must be the key of a file, not "../a"',
+  ],
+  [
+    'with a size that is none',
+    { files: [listed, { ...listed, size: -1 }] },
+    'files[1].size must be a number of bytes, not "-1"',
+  ],
+  [
+    'with a sum that is none',
+    { files: [{ ...listed, MD5checksum: 'x' }] },
+    'files[0].MD5checksum must be 32 digits in hex, not "x"',
+  ],
+])('a manifest %s is refused', (_what, more, problem) => {
+  expect(() => parseManifest(manifestOf(more))).toThrow(problem);
+});
+
+test.each([
+  ['an inventory of S3', manifestOf(), 's3-inventory'],
+  ['one in one line', JSON.stringify(JSON.parse(manifestOf())), 's3-inventory'],
+  ['rows in JSON', '{"path":"/a \\"sourceBucket\\": b","size":1}\n', 'jsonl'],
+  ['rows in CSV', 'path,size,stage\n/a,1,T\n', 'csv'],
+  ['CSV of one who quotes all', '"size","path"\r\n', 'csv'],
+  ['what ls prints', LS, 'ls'],
+  ['what ls prints with quotes', `"a b":\ntotal 0\n`, 'ls'],
+  ['what ls prints of one folder', `total 4\n${file('a')}\n`, 'ls'],
+  ['what find prints', '12 1709245801.0 ./a\n', 'ls'],
+  ['a line that says nothing', 'hello\n', undefined],
+  ['something like a folder of ls, and no file in it', '/a:\nb\n', undefined],
+  ['nothing', '', undefined],
+])('%s is known by its first lines', (_what, head, format) => {
+  expect(detectFormat(head)).toBe(format);
+});
+
+test('rows that are sent on keep the lines that they have in their list', async () => {
+  let text = '';
+  for await (const part of toJsonLines(readList(toRead(LS), createPlainReader(settings, new Map())))) text += part;
+  const lines = text.split('\n').map((line) => (line === '' ? '' : JSON.parse(line).path));
+  const path = (name: string) => `/hpss/raw/${name}`;
+  const rows = { 3: 'a file.dat', 7: ' begins with a space', 8: 'ends with a colon:', 12: '2024/"quotes"' };
+  expect(lines).toEqual(Array.from({ length: 14 }, (_, n) => (n in rows ? path(rows[n as keyof typeof rows]) : '')));
+});
