@@ -43,23 +43,29 @@ export function createRestRouter(contextOf: (req: Request) => Context, log: Logg
   return router;
 }
 
-/** Of the router, and for what goes wrong on the way to it. */
-export function createRestErrorHandler(log: Logger): ErrorRequestHandler {
+/**
+ * Of the router, and for what goes wrong on the way to it.
+ * @param present how errors are told, where it is not by the contract
+ */
+export function createRestErrorHandler(
+  log: Logger,
+  present: (res: Response, error: unknown) => void = sendError,
+): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const isGone = res.destroyed || res.closed;
     if (res.headersSent || isGone) {
       // half a list cannot be taken back: the reader must see that it is not whole
-      if (!isGone) logFailure(log, error, 'REST: a list broke off', { url: req.originalUrl });
+      if (!isGone) logFailure(log, error, 'REST: an answer broke off', { url: req.originalUrl });
       res.destroy();
       return;
     }
     // express itself throws for a path whose percent signs mean nothing
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl });
-    sendError(res, known);
+    present(res, known);
   };
 }
 
 function isExpected(error: unknown): boolean {
-  return answerOf(error).status < 500;
+  return error instanceof HttpError || answerOf(error).status < 500; // one of the protocol was meant
 }

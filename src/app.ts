@@ -37,6 +37,7 @@ import { carriesStream } from './access/stream-sockets.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { Standbys } from './database/standbys.js';
+import { DOOR_PATHS, mountDoor, mountDoorErrors } from './door.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkTarget, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
@@ -69,8 +70,9 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(inOne(answers.handler, stalled, headers, refuseBadTarget, guard));
-  app.use([REST, GRAPHQL, IMPORT_PATH], inOne(identifier.handler, ...limits.before));
+  app.use([REST, GRAPHQL, IMPORT_PATH, ...DOOR_PATHS], inOne(identifier.handler, ...limits.before));
   app.use(REST, createRestRouter(contextFor, ctx.log));
+  mountDoor(app, ctx, contextFor);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
@@ -86,6 +88,7 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
   app.use(REST, createRestErrorHandler(ctx.log));
+  mountDoorErrors(app, ctx);
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx));
   return app;

@@ -61,7 +61,7 @@ export function readBrowserConfig({ text, parsed, oneOf, refuse }: ConfigReader,
 }
 
 /** Paths of the gateway: below a prefix that begins as one of them does, nobody could tell them apart. */
-const OWN_PATH = /^\/(graphql|health|metrics|tape_control)(\/|$)/i;
+const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 function parsePublicUrl(text: string): string | undefined {
   if (!/^https?:\/\//i.test(text) || !URL.canParse(text)) return undefined;

@@ -26,6 +26,8 @@ export const limitRows = {
   callerRequests: ['CALLER_REQUESTS', 1, MOST, 500],
   streams: ['STREAMS', 1, MOST, 5000],
   callerStreams: ['CALLER_STREAMS', 1, MOST, 1000],
+  /** Files that are read at once, each with a megabyte of memory; half of them by one caller at most. */
+  downloads: ['DOWNLOADS', 2, MOST, 500],
   /** On one stream of single connection mode. */
   streamOperations: ['STREAM_OPERATIONS', 1, MOST, 100],
   /** Readers of long lists at once, each with a connection to the database. */

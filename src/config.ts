@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { type AccessConfig, readAccess } from './config-access.js';
 import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
+import { type DoorConfig, readDoorConfig } from './config-door.js';
 import { type Limits, readLimits } from './config-limits.js';
 import { splitHosts } from './database-url.js';
 import { createHider, showValue } from './secrets.js';
@@ -16,6 +17,7 @@ export const hideSecrets = createHider(environment);
 
 export interface Config extends BrowserConfig {
   access: AccessConfig;
+  door: DoorConfig;
   port: number;
   host: string;
   /** Unset: an embedded PostgreSQL under `dataDir`. */
@@ -111,10 +113,10 @@ export function readConfig(env: Environment, backends: readonly string[], { list
   };
 
   const host = text('HOST') ?? '127.0.0.1';
-  const refuse = (problem: string) => void faults.push(problem);
-  const browsers = readBrowserConfig({ text, oneOf, parsed, fault, refuse }, listens);
+  const reader = { text, oneOf, parsed, fault, refuse: (problem: string) => void faults.push(problem) };
+  const families = { ...readBrowserConfig(reader, listens), door: readDoorConfig(reader) };
   const config: Config = {
-    access: readAccess({ parsed, given: (name) => env[name], refuse }, listens ? { host, ...browsers } : undefined),
+    access: readAccess({ ...reader, given: (name) => env[name] }, listens ? { host, ...families } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
     host,
     ...readDatabase(url, integer),
@@ -134,7 +136,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
     restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
     restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
-    ...browsers,
+    ...families,
     limits: readLimits({ integer, oneOf, parsed }),
   };
   if (faults.length > 0) throw new ConfigError(faults);

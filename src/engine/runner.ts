@@ -10,6 +10,7 @@ import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { createMailTransport } from '../mail.js';
 import { pruneAudit } from '../operations/audit/prune.js';
+import { pruneBulks } from '../operations/bulks/prune.js';
 import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
@@ -216,6 +217,7 @@ function listPasses(
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'counts', everyMs: HISTORY_MS, run: () => mendCounts(ctx) },
     { name: 'compaction', everyMs: COMPACT_MS, run: () => compactRequests(ctx, stop) },
+    { name: 'bulks', everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },

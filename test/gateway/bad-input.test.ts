@@ -6,10 +6,11 @@ import { startApp, type TestApp } from '../support/app.js';
 import { badHttp } from '../support/bad-http.js';
 import type { BadGraphql, BadHttp, BadRest } from '../support/bad-input-forms.js';
 import { badReads } from '../support/bad-reads.js';
+import { type BadTape, badTape } from '../support/bad-tape.js';
 import { badWrites } from '../support/bad-writes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, sendGraphql } from '../support/graphql.js';
-import { sendAsIs } from '../support/http.js';
+import { send, sendAsIs } from '../support/http.js';
 import { call, errorBody, makeRequest, post } from '../support/rest.js';
 import { type Dump, dumpTables, keepTables } from '../support/tables.js';
 
@@ -61,11 +62,21 @@ async function expectHttpRefusal({ target, status, says, allow, ...call }: BadHt
   expect([answer.status, answer.headers.get('allow')]).toEqual([status, allow ?? null]);
 }
 
-test.each([...badWrites, ...badReads, ...badHttp].map((input) => [input.name, input] as const))(
+async function expectTapeRefusal({ method, path, body, status, says, allow }: BadTape): Promise<void> {
+  const answer = await send(app, `/tape_rest/v1${path}`, { method, body });
+  expect(answer.text).not.toMatch(INTERNALS);
+  expect(answer.headers.get('content-type')).toBe('application/problem+json');
+  const problem = answer.body as { status: number; title: string; detail: string };
+  expect(problem).toEqual({ status, title: expect.stringMatching(/^[A-Z]/), detail: expect.stringMatching(says) });
+  expect([answer.status, answer.headers.get('allow')]).toEqual([status, allow ?? null]);
+}
+
+test.each([...badWrites, ...badReads, ...badHttp, ...badTape].map((input) => [input.name, input] as const))(
   '%s is refused clearly and stores nothing',
   async (_name, input) => {
     if (input.protocol === 'REST') await expectRestRefusal(input);
     else if (input.protocol === 'HTTP') await expectHttpRefusal(input);
+    else if (input.protocol === 'Tape REST') await expectTapeRefusal(input);
     else await expectGraphqlRefusal(input);
     expect(await dumpTables(app.ctx)).toEqual(before);
   },

@@ -31,8 +31,11 @@ const access: Config['access'] = {
   legacy: [],
 };
 
+const door: Config['door'] = { siteName: undefined, webdav: 'public', gateways: new Map(), diskCalls: 2 };
+
 const defaults: Config = {
   access,
+  door,
   port: 8080,
   host: '127.0.0.1',
   databaseUrl: undefined,
@@ -107,6 +110,10 @@ const names = [
   'TAPE_TIMEOUT',
   'TAPE_BACKEND',
   'SMTP_URL',
+  'SITE_NAME',
+  'WEBDAV',
+  'BYTES_GATEWAYS',
+  'UV_THREADPOOL_SIZE',
   'MAIL_FROM',
   'READER_SECONDS',
   'LEAVE_SECONDS',
@@ -191,6 +198,23 @@ test.each<[string, string, Partial<Config>]>([
   ['TAPE_BACKEND', 'memory', { tapeBackend: 'memory' }],
   ['SMTP_URL', 'smtp://mail.example.org:2525', { smtpUrl: 'smtp://mail.example.org:2525' }],
   ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
+  ['SITE_NAME', 'EXAMPLE-T1', { door: { ...door, siteName: 'EXAMPLE-T1' } }],
+  ['WEBDAV', 'all', { door: { ...door, webdav: 'all' } }],
+  [
+    'BYTES_GATEWAYS',
+    'a=https://a.example.org:8443/, b-2=http://b/tapes',
+    {
+      door: {
+        ...door,
+        gateways: new Map([
+          ['a', 'https://a.example.org:8443'],
+          ['b-2', 'http://b/tapes'],
+        ]),
+      },
+    },
+  ],
+  ['UV_THREADPOOL_SIZE', '16', { door: { ...door, diskCalls: 8 } }],
+  ['UV_THREADPOOL_SIZE', '1', { door: { ...door, diskCalls: 1 } }],
   ['RESTORE_MODE', '0640', { restoreMode: 0o640 }],
   ['RESTORE_MODE', '777', { restoreMode: 0o777 }],
   ['RESTORE_GROUP', '1234', { restoreGroup: 1234 }],
@@ -385,6 +409,18 @@ test.each([
     value,
     `PORT must be a whole number from 0 to 65535, not ${JSON.stringify(value)}`,
   ]),
+  ...['a', 'a=b', 'a=ftp://b', 'a=https://b?c', ','].map((value) => [
+    'BYTES_GATEWAYS',
+    value,
+    `BYTES_GATEWAYS must be a list such as host1=https://host1.example.org:8443,host2=…, not ${JSON.stringify(value)}`,
+  ]),
+  ...['0', '1025', 'x'].map((value) => [
+    'UV_THREADPOOL_SIZE',
+    value,
+    `UV_THREADPOOL_SIZE must be a whole number from 1 to 1024, not ${JSON.stringify(value)}`,
+  ]),
+  ['SITE_NAME', 'a b', 'SITE_NAME must be a name without spaces, not "a b"'],
+  ['WEBDAV', 'on', 'WEBDAV must be one of off, public, all, not "on"'],
   ...['0', '257', '-2', 'two'].map((value) => [
     'DRIVES',
     value,

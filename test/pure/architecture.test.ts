@@ -61,9 +61,9 @@ const mayImport: { part: string[]; from: string[] }[] = [
     from: [],
   },
   {
-    part: ['src/config', 'src/config-browsers', 'src/config-reader'],
+    part: ['src/config', 'src/config-browsers', 'src/config-door', 'src/config-reader'],
     from: [
-      ...['src/config-access', 'src/config-browsers', 'src/config-limits', 'src/config-reader'],
+      ...['src/config-access', 'src/config-browsers', 'src/config-door', 'src/config-limits', 'src/config-reader'],
       ...['src/database-url', 'src/secrets', 'src/tls-files'],
     ],
   },
@@ -143,7 +143,15 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/simulator/'], from: ['src/planner/'] },
   {
     part: ['rest/'],
-    from: [...words, 'src/operations/', 'src/context', 'src/cancellable', 'src/encodings', 'src/http-body'],
+    from: [
+      ...words,
+      'src/operations/',
+      'src/config',
+      'src/context',
+      'src/cancellable',
+      'src/encodings',
+      'src/http-body',
+    ],
   },
   {
     part: ['graphql/'],
@@ -166,6 +174,7 @@ const wiring = [
   'src/tapegate',
   'src/cli',
   'src/app',
+  'src/door',
   'src/import-endpoint',
   'src/runtime',
   'src/demo',
@@ -220,6 +229,7 @@ const rooms = {
     ['quotas'],
     ['mail'],
     ['requests'],
+    ['bulks'],
     ['users'],
     ['catalogue'],
     ['disks'],
@@ -429,7 +439,8 @@ test('only the outermost files know HTTP, and only rest/ and graphql/ know their
   const uses = (pattern: RegExp) => files.filter((file) => pattern.test(read(file)));
   expect(
     uses(/from 'express'/).filter(
-      (file) => !isIn(file, ['src/access/', 'rest/', 'graphql/', 'src/app', 'src/encodings', 'src/http-body']),
+      (file) =>
+        !isIn(file, ['src/access/', 'rest/', 'graphql/', 'src/app', 'src/door', 'src/encodings', 'src/http-body']),
     ),
   ).toEqual([]);
   expect(uses(/from '(graphql|graphql-yoga|@pothos\/[a-z-]+)'/).filter((file) => !isIn(file, ['graphql/']))).toEqual(
@@ -489,6 +500,7 @@ test('no error of the compiler is silenced, and no rule of the linter without a 
  */
 const partsOfSeen = [
   'ChosenRow',
+  'cancelInBulk',
   'canChooseOfFile',
   'canChooseOfHold',
   'canChooseOfRequest',
@@ -496,30 +508,42 @@ const partsOfSeen = [
   'countAwaited',
   'countReleased',
   'countRequestsOf',
+  'createBulk',
   'readLookedAt',
   'getChosenOfRequest',
   'getDisk',
+  'findHostsOf',
+  'findServed',
   'getRequestWithPaths',
   'isListed',
   'keyOf',
+  'listFolder',
+  'findPathProblem',
   'noteRefusal',
   'parseRequestId',
   'readAllowed',
   'readAwaited',
+  'readBulk',
   'readChosenHolds',
   'readClaimed',
   'readDriveSecondsOf',
+  'readEntry',
   'readFilesBelow',
   'readHolds',
+  'readLocalities',
   'readMeasurements',
   'readMembers',
   'readMountpoints',
   'readPageKeys',
+  'readQuotasOfCaller',
   'readSuspensionsOf',
   'readTries',
   'readUsed',
   'readUsedOf',
   'readWaiting',
+  'releaseInAll',
+  'releaseInBulk',
+  'removeBulk',
   'streamRequestPaths',
   'tellUnseen',
 ];

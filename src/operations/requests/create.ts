@@ -15,6 +15,7 @@ import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
 import { asCounted } from '../quotas/recounts.js';
 import { checkAsked, takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
+import { type BulkPart, storeFitting } from './bulk-files.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { type NewRequest, storeListed, storeMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
@@ -43,31 +44,59 @@ export interface CreateRequestInput extends LimitsInput {
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
+  const { id } = await makeRequest(ctx, input, undefined);
+  if (id === undefined) throw new Error('no request was made');
+  return id;
+}
+
+/**
+ * The same of a part of a bulk: what the catalogue does not know, or the quota has no room for, is left out, noted with its problem, and never
+ * joins later.
+ * @returns the id of the request; undefined where it would have no file, and none is made
+ * @throws InvalidInputError, UnknownUserError, LimitReachedError; nothing is stored then
+ */
+export async function createRequestOfBulk(
+  ctx: Context,
+  input: CreateRequestInput & { files: readonly string[] },
+  bulk: BulkPart,
+): Promise<number | undefined> {
+  return (await makeRequest(ctx, input, bulk)).id;
+}
+
+interface Made {
+  id: number | undefined;
+}
+
+async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
   return await audited(ctx, { operation: 'createRequest', kind: 'REQUEST', object: '', given: input }, (note) =>
-    asCounted(ctx, () => create(ctx, input, note)),
+    asCounted(ctx, () => create(ctx, { ...input, bulk }, note)),
   );
 }
 
-async function create(ctx: Context, input: CreateRequestInput, note: Note): Promise<number> {
+async function create(
+  ctx: Context,
+  { bulk, ...input }: CreateRequestInput & { bulk: BulkPart | undefined },
+  note: Note,
+): Promise<Made> {
   const now = ctx.now();
-  const checked = checkRequest(input, now);
+  const checked = { ...checkRequest(input, now), bulk };
   allow(ctx, 'createRequest', checked.user);
   checkWishSize(ctx, checked.wish);
   for (let endsOverdue = true; ; endsOverdue = false) {
-    const id = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
-    if (id !== undefined) return id;
+    const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
+    if (made !== undefined) return made;
     await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
   }
 }
 
-type Checked = ReturnType<typeof checkRequest> & { now: string };
+type Checked = ReturnType<typeof checkRequest> & { now: string; bulk: BulkPart | undefined };
 
 /** @returns undefined where requests of the quota are to be ended first */
 async function store(
   ctx: Context,
   { endsOverdue, ...checked }: Checked & { endsOverdue: boolean },
   note: Note,
-): Promise<number | undefined> {
+): Promise<Made | undefined> {
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
     const { user, now } = checked;
     const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
@@ -76,13 +105,18 @@ async function store(
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
     if (checked.wish.files) tx.send(plannedByKeys()); // a pattern is searched for by a plan of its own
-    const { id, files } = checked.wish.files
-      ? await storeListed(ctx, tx, request, checked.wish.files)
-      : await storeMatching(ctx, tx, request, checked.wish.pattern);
+    const { id, files } = await storeFiles(ctx, tx, request, checked.bulk);
+    if (id === undefined) return { id };
     await settleRequests(ctx, tx, [id], { files, isTold: addresses.first !== null || addresses.last !== null });
     tx.send(prepared(note({ object: id })));
-    return id;
+    return { id };
   });
+}
+
+async function storeFiles(ctx: Context, tx: Transaction, request: NewRequest, bulk: BulkPart | undefined) {
+  const { files, pattern } = request.wish;
+  if (files === undefined) return await storeMatching(ctx, tx, request, pattern);
+  return bulk ? await storeFitting(ctx, tx, request, bulk) : await storeListed(ctx, tx, request, files);
 }
 
 /** What can be refused by now is refused before anything is waited for, and before anything is stored only to be taken back. */

@@ -43,12 +43,18 @@ export interface NewRequest {
   last: string | null;
 }
 
-function insertRequest(ctx: Context, { wish, label, now, retention, first, last, limits, quota }: NewRequest): Sql {
+/** @param isWanted none is made where it is false */
+export function insertRequest(
+  ctx: Context,
+  { wish, label, now, retention, first, last, limits, quota }: NewRequest,
+  isWanted?: Sql,
+): Sql {
   const rules = rulesFor(ctx);
+  const values = sql`${quota.id}::int, ${wish.pattern}::text, ${label}::text, ${now}::timestamp, ${retention}::timestamp, ${first}::text, ${last}::text,
+      ${limits.maxFiles}::int, ${limits.maxBytes}::bigint, ${ownerOf(ctx.caller)}::text, ${rules.ruledBy}::text, ${rules.ruledGroups}::text[]`;
   return sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
       notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups)
-    VALUES (${quota.id}, ${wish.pattern}, ${label}, ${now}, ${retention}, ${first}, ${last},
-      ${limits.maxFiles}, ${limits.maxBytes}, ${ownerOf(ctx.caller)}, ${rules.ruledBy}, ${rules.ruledGroups}) RETURNING id`;
+    ${isWanted ? sql`SELECT ${values} WHERE ${isWanted}` : sql`VALUES (${values})`} RETURNING id`;
 }
 
 /**

@@ -1,0 +1,51 @@
+/** PROPFIND of depth 0 and 1: what grid clients ask of a file before they read it, and to see what a folder has (RFC 4918). */
+import type { Request, Response } from 'express';
+import type { Context } from '../../src/context.js';
+import { quote } from '../../src/errors.js';
+import { HttpError } from '../../src/http-body.js';
+import { type Entry, listFolder, readEntry } from '../../src/operations/catalogue/folders.js';
+import { findPathProblem } from '../../src/operations/input.js';
+import { hrefOf, readLogicalPath } from './path.js';
+
+/** Of a folder; a client that wants to see more goes by GraphQL, page by page. */
+const MOST = 10_000;
+
+/** All properties that there are are told, whichever are asked for. */
+export async function propfind(ctx: Context, req: Request, res: Response): Promise<void> {
+  const path = readLogicalPath(req.path);
+  const depth = req.headers.depth ?? 'infinity';
+  if (depth !== '0' && depth !== '1') throw new HttpError(403, `Depth must be 0 or 1, not ${quote(String(depth))}`);
+  const isPath = path === '' || findPathProblem(path) === undefined;
+  const entry = isPath ? await readEntry(ctx, path) : undefined;
+  if (!entry) throw new HttpError(404, `there is no file or folder ${quote(path)}`);
+  const entries = depth === '1' && entry.isFolder ? await listFolder(ctx, path, MOST) : [];
+  if (entries.length > MOST)
+    throw new HttpError(507, `${quote(path)} has more than ${MOST} entries, which are listed by GraphQL alone`);
+  const prefix = ctx.config.publicUrl === undefined ? '' : new URL(ctx.config.publicUrl).pathname.replace(/\/$/, '');
+  const responses = [entry, ...entries].map((each) => present(each, hrefOf(prefix, each.path)));
+  const body = `<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">${responses.join('')}</D:multistatus>\n`;
+  res.status(207).setHeader('Content-Type', 'application/xml; charset=utf-8');
+  res.end(body);
+}
+
+function present({ path, isFolder, size, mtime }: Entry, href: string): string {
+  const properties = [
+    `<D:displayname>${escapeXml(path.slice(path.lastIndexOf('/') + 1))}</D:displayname>`,
+    `<D:resourcetype>${isFolder ? '<D:collection/>' : ''}</D:resourcetype>`,
+    isFolder ? '' : `<D:getcontentlength>${size}</D:getcontentlength>`,
+    mtime === null ? '' : `<D:getlastmodified>${new Date(`${mtime.slice(0, 23)}Z`).toUTCString()}</D:getlastmodified>`,
+  ];
+  return (
+    `<D:response><D:href>${escapeXml(isFolder ? `${href}/` : href)}</D:href><D:propstat><D:prop>${properties.join('')}</D:prop>` +
+    '<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>'
+  );
+}
+
+const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+
+/** XML has no way to write most control characters, which paths may hold. */
+function escapeXml(text: string): string {
+  return text
+    .replace(/[&<>"]/g, (character) => ENTITIES[character] ?? '')
+    .replace(/(?![\t\n\r])\p{Cc}|[\ufffe\uffff]/gu, '\ufffd');
+}

@@ -1,0 +1,43 @@
+/** The door for the bytes of restored files: as much of WebDAV as grid clients need to read, and nothing that writes. */
+import type { Request, RequestHandler, Response } from 'express';
+import type { Logger } from 'pino';
+import type { Context } from '../../src/context.js';
+import { HttpError } from '../../src/http-body.js';
+import { createRestErrorHandler } from '../router.js';
+import { sendProblem } from '../tape/problem.js';
+import type { Copies } from './copies.js';
+import { getFile } from './file.js';
+import { propfind } from './propfind.js';
+
+const ALLOW = 'OPTIONS, GET, HEAD, PROPFIND';
+
+interface Door {
+  copies: Copies;
+  /** Counts who reads. @returns what ends that @throws HttpError 429, 503 */
+  enter(req: Request): () => void;
+}
+
+/**
+ * To be mounted at `WEBDAV_ROOT`.
+ * @param contextOf gives the context in which a request is served
+ */
+export function createBytesHandler(contextOf: (req: Request) => Context, { copies, enter }: Door): RequestHandler {
+  return async (req, res) => {
+    const ctx = contextOf(req);
+    if (ctx.config.door.webdav === 'off') throw new HttpError(404, 'the bytes of files are not served here (WEBDAV)');
+    if (req.method === 'GET' || req.method === 'HEAD') {
+      const leave = enter(req);
+      return await getFile(ctx, copies, req, res).finally(leave);
+    }
+    if (req.method === 'PROPFIND') return await propfind(ctx, req, res);
+    if (req.method === 'OPTIONS') return options(res);
+    throw new HttpError(405, `${req.method} is not allowed here, only ${ALLOW}`, { Allow: ALLOW });
+  };
+}
+
+function options(res: Response): void {
+  res.set({ Allow: ALLOW, DAV: '1' }).status(200).end();
+}
+
+/** Of the handler, and for what goes wrong on the way to it. */
+export const createBytesErrorHandler = (log: Logger) => createRestErrorHandler(log, sendProblem);

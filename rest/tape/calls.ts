@@ -1,0 +1,103 @@
+/** The calls of the WLCG Tape REST API, version 1: each reads its input, calls one operation and presents what it gives. */
+import type { Request, Response } from 'express';
+import type { Context } from '../../src/context.js';
+import { InvalidInputError, quote } from '../../src/errors.js';
+import { cancelInBulk, releaseInAll, releaseInBulk, removeBulk } from '../../src/operations/bulks/change.js';
+import { createBulk, readQuotasOfCaller } from '../../src/operations/bulks/create.js';
+import { readLocalities } from '../../src/operations/bulks/localities.js';
+import { readBulk } from '../../src/operations/bulks/read.js';
+import { findPathProblem } from '../../src/operations/input.js';
+import { sendList } from '../respond.js';
+import { apiUrl, siteNameOf } from './discovery.js';
+import { toLogicalPath } from './paths.js';
+import { presentBulk, presentFile, presentLocality } from './present.js';
+import { readPaths, readStage } from './read.js';
+
+export async function stage(ctx: Context, req: Request, res: Response): Promise<void> {
+  const siteName = siteNameOf(ctx.config, req);
+  const { files, quotas } = await readStage(req, siteName);
+  const quota = await chooseQuota(ctx, quotas, siteName);
+  const requestId = await createBulk(ctx, { quota, files });
+  res.location(`${apiUrl(ctx.config, req)}/stage/${requestId}`);
+  sendObject(res, 201, { requestId });
+}
+
+/** Of the body, where it names one; else the caller's. */
+async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
+  const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
+  const [first, ...others] = named;
+  if (others.length > 0)
+    throw new InvalidInputError(field, `must name one quota in a request, not ${named.map(quote).join(' and ')}`);
+  if (first !== undefined) return first;
+  const own = await readQuotasOfCaller(ctx);
+  const [only, ...more] = own ?? [];
+  if (only !== undefined && more.length === 0) return only;
+  if (own?.length === 0)
+    throw new InvalidInputError(field, `must name a quota: ${quote(ctx.caller.name)} has none to ask for files with`);
+  const some = own
+    ? `${quote(ctx.caller.name)} has ${own.length}, ${own.slice(0, 10).map(quote).join(', ')}`
+    : 'you may ask with any';
+  throw new InvalidInputError(field, `must name the quota that is to be charged: ${some}`);
+}
+
+export async function poll(ctx: Context, req: Request, res: Response): Promise<void> {
+  await readBulk(ctx, String(req.params.id), async (bulk, pages) => {
+    const head = `${JSON.stringify(presentBulk(bulk)).slice(0, -1)},"files":[`;
+    await sendList(res, { head, pages, present: presentFile, tail: ']}' });
+  });
+}
+
+export async function cancel(ctx: Context, req: Request, res: Response): Promise<void> {
+  await cancelInBulk(ctx, String(req.params.id), await readLogicalPaths(ctx, req));
+  res.status(200).end();
+}
+
+export async function remove(ctx: Context, req: Request, res: Response): Promise<void> {
+  await removeBulk(ctx, String(req.params.id));
+  res.status(200).end();
+}
+
+/** What gfal2 writes where its user has not said of which request a file is. */
+const ANY_REQUEST = 'gfal2-placeholder-id';
+
+export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
+  const id = String(req.params.id);
+  const paths = await readLogicalPaths(ctx, req);
+  if (id === ANY_REQUEST) await releaseInAll(ctx, paths);
+  else await releaseInBulk(ctx, id, paths);
+  res.status(200).end();
+}
+
+async function readLogicalPaths({ config }: Context, req: Request): Promise<string[]> {
+  return [...new Set((await readPaths(req, config.limits.requestPaths)).map(toLogicalPath))];
+}
+
+/** So many are looked up at a time. */
+const PAGE = 1000;
+
+export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
+  const given = new Map<string, string>();
+  for (const path of await readPaths(req, ctx.config.limits.requestPaths)) {
+    const logical = toLogicalPath(path);
+    if (!given.has(logical)) given.set(logical, path);
+  }
+  const all = [...given];
+  const pages = async function* read() {
+    for (let at = 0; at < all.length; at += PAGE) {
+      const page = all.slice(at, at + PAGE);
+      const rows = await readLocalities(
+        ctx,
+        page.map(([path]) => path).filter((path) => findPathProblem(path) === undefined),
+      );
+      const found = new Map(rows.map((row) => [row.path, row]));
+      yield page.map(([path, written]) => presentLocality(written, found.get(path)));
+    }
+  };
+  await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
+}
+
+function sendObject(res: Response, status: number, body: object): void {
+  res.status(status);
+  res.setHeader('Content-Type', 'application/json');
+  res.end(JSON.stringify(body));
+}

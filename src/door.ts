@@ -1,0 +1,29 @@
+/** What the world's transfer tools meet, put together: the WLCG Tape REST API, and the bytes of restored files. */
+import type { Express, Request } from 'express';
+import { createBytesErrorHandler, createBytesHandler } from '../rest/bytes/router.js';
+import { createDiscovery, DISCOVERY_PATH, TAPE_PATH } from '../rest/tape/discovery.js';
+import { WEBDAV_ROOT } from '../rest/tape/paths.js';
+import { createTapeErrorHandler, createTapeRouter } from '../rest/tape/router.js';
+import { limitKey } from './access/limits/key.js';
+import { Shares } from './access/limits/turns.js';
+import type { Context } from './context.js';
+import { CopyDoor } from './engine/disk/copy-door.js';
+
+/** Whose callers are to be known, and are limited. */
+export const DOOR_PATHS = [TAPE_PATH, WEBDAV_ROOT];
+
+/** @param contextFor gives the context in which a request is served */
+export function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context): void {
+  app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
+  app.use(TAPE_PATH, createTapeRouter(contextFor, ctx.log));
+  const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout });
+  const { downloads } = ctx.config.limits;
+  const readers = new Shares('files that are read', { all: downloads, one: Math.floor(downloads / 2) });
+  app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter: (req) => readers.take(limitKey(req)) }));
+}
+
+/** For what goes wrong there, or on the way there. */
+export function mountDoorErrors(app: Express, { log }: Context): void {
+  app.use(TAPE_PATH, createTapeErrorHandler(log));
+  app.use(WEBDAV_ROOT, createBytesErrorHandler(log));
+}

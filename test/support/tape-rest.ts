@@ -1,0 +1,60 @@
+/** A client of the WLCG Tape REST API, and of the bytes behind it. */
+import { type Answer, type Gateway, send } from './http.js';
+import { waitFor } from './wait.js';
+
+/** Of a gateway that asks for a token. */
+export interface TapeClient extends Gateway {
+  token: string;
+}
+
+export const TAPE = '/tape_rest/v1';
+
+export async function callTape(client: TapeClient, method: string, path: string, body?: unknown): Promise<Answer> {
+  const headers = {
+    Authorization: `Bearer ${client.token}`,
+    ...(body !== undefined && { 'Content-Type': 'application/json' }),
+  };
+  return await send(client, `${TAPE}${path}`, { method, headers, body });
+}
+
+export interface StagedFile {
+  path: string;
+  diskLifetime?: string;
+  targetedMetadata?: unknown;
+}
+
+/** Makes a stage request that must be taken. @returns its id */
+export async function stageFiles(client: TapeClient, files: readonly StagedFile[]): Promise<string> {
+  const { status, text, body, headers } = await callTape(client, 'POST', '/stage', { files });
+  if (status !== 201) throw new Error(`POST /stage answered ${status}: ${text}`);
+  const { requestId } = body as { requestId: string };
+  if (headers.get('location') !== `${client.url}${TAPE}/stage/${requestId}`)
+    throw new Error(`Location ${headers.get('location')}`);
+  return requestId;
+}
+
+export interface Poll {
+  id: string;
+  createdAt: number;
+  startedAt: number;
+  completedAt?: number;
+  files: { path: string; state: string; startedAt?: number; error?: string }[];
+}
+
+export async function poll(client: TapeClient, id: string): Promise<Poll> {
+  const { status, text, body } = await callTape(client, 'GET', `/stage/${id}`);
+  if (status !== 200) throw new Error(`GET /stage/${id} answered ${status}: ${text}`);
+  return body as Poll;
+}
+
+/** Waits until nothing of it is still to come. */
+export async function waitForStaged(client: TapeClient, id: string): Promise<Poll> {
+  return await waitFor(`stage request ${id} to be complete`, async () => {
+    const answer = await poll(client, id);
+    return answer.completedAt === undefined ? undefined : answer;
+  });
+}
+
+/** Their states by their paths. */
+export const statesOf = ({ files }: Poll): Record<string, string> =>
+  Object.fromEntries(files.map(({ path, state }) => [path, state]));
