@@ -289,3 +289,31 @@ test('no more connections than the settings say are open for bytes', async () =>
   expect(reads.every((bytes) => bytes.equals(BYTES))).toBe(true);
   expect(most).toBeLessThanOrEqual(2);
 });
+
+test('a reader that is slow holds the server up, and no more than some of the bytes are on their way', async () => {
+  const bench = await withFile('eos');
+  const size = 400 * 1024 * 1024;
+  let sent = 0;
+  bench.server.onBytes = (_request, response) => {
+    response.writeHead(200, { 'content-length': String(size) });
+    const piece = Buffer.alloc(1024 * 1024);
+    const send = () => {
+      let hasRoom = true;
+      while (hasRoom && sent < size) {
+        hasRoom = response.write(piece);
+        sent += piece.length;
+      }
+      if (sent < size) response.once('drain', send);
+      else response.end();
+    };
+    send();
+    return true;
+  };
+  let read = 0;
+  for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
+    if (read === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // as long as a disk may take
+    read += chunk.length;
+    expect(sent - read).toBeLessThan(64 * 1024 * 1024);
+  }
+  expect(read).toBe(size);
+});

@@ -1,9 +1,12 @@
 /** How the kind `wlcg` calls: how often, in which parts, where, and as whom. */
-import { chmodSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { StagingLibrary } from '../../src/tape/staging.js';
-import { errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
+import { makeCertificate } from '../support/certificate.js';
+import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 
 /** Runs with a bench of its own. */
@@ -50,11 +53,35 @@ test.each(['dcache', 'eos'] as const)('ten thousand files of %s take a call for 
   }),
 );
 
+test('files that go one after the other are released without another look, and the last one takes the demand along', () =>
+  withBench(['dcache'], async (bench) => {
+    const files = await putFiles(bench, pathsOf(20));
+    const { demand } = await makeReady(bench, files);
+    bench.server.calls.length = 0;
+    for (const file of files) await bench.library.release({ ...demand, files: [file] }, quiet());
+    expect(countBy(bench.server.calls)).toEqual({ delete: 1, release: 20 });
+    expect(bench.server.storage.requests.size).toBe(0);
+  }));
+
+test('a demand is not deleted while another process may want what is left of it', () =>
+  withBench(['eos'], async (bench) => {
+    const files = await putFiles(bench, pathsOf(4));
+    const { demand } = await ask(bench.library, files);
+    await bench.arrive(['/many/1', '/many/2']);
+    await bench.library.release({ ...demand, files: files.slice(0, 2) }, quiet());
+    await bench.reopen().release({ ...demand, files: files.slice(2, 3) }, quiet());
+    expect(bench.server.storage.requests.size).toBe(1);
+    await bench.arrive(pathsOf(4));
+    expect(await Promise.all(pathsOf(4).map((path) => bench.isStaged(path)))).toEqual([false, false, false, true]);
+    await bench.library.release({ ...demand, files: files.slice(3) }, quiet());
+    expect(await bench.isStaged('/many/3')).toBe(false);
+  }));
+
 test('a server that takes less is asked for less, in parts that are one demand', () =>
   withBench(['dcache'], async (bench) => {
     bench.server.dialect.maxFiles = 70;
     await restore(bench, bench.library, pathsOf(300));
-    expect(bench.library.limits).toEqual({ stage: 38, poll: 38, release: 500 });
+    expect(bench.library.limits).toEqual({ stage: 38, poll: 500, release: 500 });
     await restore(bench, bench.library, pathsOf(38));
     expect(bench.server.storage.requests.size).toBe(0);
     expect(await Promise.all(pathsOf(300).map((path) => bench.isStaged(path)))).not.toContain(true);
@@ -214,6 +241,45 @@ test('a server with a certificate that is not trusted is not spoken to', () =>
       message: expect.stringMatching(/^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/),
     });
   }));
+
+test('certificates are read anew when they have changed', () =>
+  withBench(['eos', { tls: true }], async (bench) => {
+    const { caFile } = bench.files;
+    const files = await putFiles(bench, ['/a']);
+    const right = readFileSync(caFile, 'utf8');
+    await makeReady(bench, files);
+    writeFileSync(caFile, makeCertificate().cert);
+    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
+      message: expect.stringMatching(/self-signed certificate$/),
+    });
+    writeFileSync(caFile, `${right}\n`);
+    await makeReady(bench, files);
+    expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
+  }));
+
+test('a certificate is shown to the servers that get the token, and not where they redirect to', async () => {
+  const own = makeCertificate();
+  const dir = makeTempDir();
+  const certFile = path.join(dir, 'proxy.pem');
+  writeFileSync(certFile, `${own.cert}${own.key}`, { mode: 0o600 });
+  try {
+    const settings = { certFile, tokenFile: undefined };
+    await withBench(['dcache', { tls: true, settings, clients: own.cert }], async (bench) => {
+      const files = await putFiles(bench, ['/a']);
+      await makeReady(bench, files);
+      expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
+      const nobody = bench.open({ certFile: undefined });
+      expect(await errorOf(nobody.stage(files, quiet()))).toMatchObject({ errorClass: 'TRANSIENT' });
+      chmodSync(certFile, 0o644);
+      expect(await errorOf(bench.open().stage(files, quiet()))).toMatchObject({
+        errorClass: 'POLICY',
+        message: `the certificates (${bench.files.caFile}, ${certFile}, ${certFile}) cannot be used: everybody on this host may read ${certFile}: chmod o= is needed`,
+      });
+    });
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+});
 
 test('paths below a prefix stand for those below another one, and all others are refused', () =>
   withBench(['dcache', { settings: { pathPrefix: '/archive', remotePathPrefix: '/pnfs/data/' } }], async (bench) => {

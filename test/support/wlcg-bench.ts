@@ -17,10 +17,18 @@ export interface WlcgBench extends StagingBench {
   open(settings?: object): StagingLibrary;
 }
 
-/** Over TLS where it says so, always with a token. */
+interface WlcgBenchOptions {
+  tls?: boolean;
+  settings?: object;
+  env?: Record<string, string>;
+  /** The authority of clients' certificates: in the place of a token. */
+  clients?: string;
+}
+
+/** Over TLS where it says so, with a token or a certificate. */
 export async function createWlcgBench(
   dialect: DialectName,
-  { tls = false, settings = {}, env = {} }: { tls?: boolean; settings?: object; env?: Record<string, string> } = {},
+  { tls = false, settings = {}, env = {}, clients }: WlcgBenchOptions = {},
 ): Promise<WlcgBench> {
   const dir = makeTempDir();
   const certificate = tls ? makeCertificate() : undefined;
@@ -28,7 +36,8 @@ export async function createWlcgBench(
   writeFileSync(files.caFile, certificate?.cert ?? '');
   writeFileSync(files.tokenFile, 'a.bearer.token\n');
   chmodSync(files.tokenFile, 0o600);
-  const server = new WlcgServer({ dialect, token: 'a.bearer.token', ...(certificate ? { certificate } : {}) });
+  const known = clients === undefined ? { token: 'a.bearer.token' } : { clients };
+  const server = new WlcgServer({ dialect, ...known, ...(certificate ? { certificate } : {}) });
   await server.listen();
   const common = {
     url: server.origin,
@@ -37,7 +46,8 @@ export async function createWlcgBench(
     releases: server.dialect.releases,
     ...settings,
   };
-  const open = (more: object = {}) => wlcg.create(wlcg.parse({ ...common, ...more }), { name: 'tape', dataDir: dir, env });
+  const open = (more: object = {}) =>
+    wlcg.create(wlcg.parse({ ...common, ...more }), { name: 'tape', dataDir: dir, env });
   const { storage } = server;
   return {
     server,

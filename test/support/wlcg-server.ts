@@ -5,6 +5,7 @@
 import http from 'node:http';
 import https from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { promisify } from 'node:util';
 import type { Certificate } from './certificate.js';
 import { type Answer, type Dialect, type DialectName, dialects, readBodyOf } from './wlcg-dialects.js';
@@ -16,6 +17,8 @@ export interface WlcgServerOptions {
   certificate?: Certificate;
   /** Demanded with each call. */
   token?: string;
+  /** The authority of the certificates that clients must show. */
+  clients?: string;
 }
 
 type CallKind = 'stage' | 'poll' | 'cancel' | 'delete' | 'release' | 'archiveinfo';
@@ -42,15 +45,20 @@ export class WlcgServer {
   private poolOrigin = '';
   private readonly digests = new WeakMap<Buffer, Record<string, string>>();
 
-  constructor({ dialect, certificate, token }: WlcgServerOptions) {
+  constructor({ dialect, certificate, token, clients }: WlcgServerOptions) {
     this.dialect = { ...dialects[dialect] };
     this.base = this.dialect.base;
     this.storage = new FakeStorage({ evicts: this.dialect.releases });
     this.token = token;
-    const create = (handle: http.RequestListener) =>
-      certificate ? https.createServer({ ...certificate }, handle) : http.createServer(handle);
+    const asked = clients === undefined ? {} : { ca: clients, requestCert: true };
+    const create = (handle: http.RequestListener, rejectUnauthorized = false) => {
+      if (!certificate) return http.createServer(handle);
+      return https.createServer({ ...certificate, ...asked, rejectUnauthorized }, handle);
+    };
     this.servers = [
-      create((request, response) => void this.serve(request, response).catch((error) => response.destroy(error))),
+      create((request, response) => {
+        this.serve(request, response).catch((error) => response.destroy(error));
+      }, clients !== undefined),
       create((request, response) => this.servePool(request, response)),
     ];
   }
@@ -108,11 +116,14 @@ export class WlcgServer {
     response.writeHead(302, { location: target, 'content-length': '0' }).end();
   }
 
-  /** As a pool does, it lets in whoever has the name of the read; a token has no business there. */
+  /** As a pool does, it lets in whoever has the name of the read; who that is it is not to be told. */
   private servePool(request: http.IncomingMessage, response: http.ServerResponse): void {
     const { pathname, searchParams } = new URL(request.url ?? '', this.poolOrigin);
-    const isLetIn = searchParams.get('uuid') === 'of-this-read' && request.headers.authorization === undefined;
-    if (isLetIn) this.serveBytes(request, response, sanitise(decodeURIComponent(pathname)));
+    const { socket } = request;
+    const isShown = socket instanceof TLSSocket && Object.keys(socket.getPeerCertificate() ?? {}).length > 0;
+    const isTold = isShown || request.headers.authorization !== undefined;
+    if (searchParams.get('uuid') === 'of-this-read' && !isTold)
+      this.serveBytes(request, response, sanitise(decodeURIComponent(pathname)));
     else send(response, { status: 400 });
   }
 

@@ -72,7 +72,8 @@ export class SiteClient {
       const isTrusted = this.options.trusted.has(at.origin);
       const agent = await this.findAgent(at, isTrusted);
       const sent: Record<string, string> = { ...headers, 'user-agent': 'tapegate', 'accept-encoding': 'identity' };
-      if (isTrusted && this.options.token) sent.authorization = `Bearer ${await readToken(this.options.token, this.options.env)}`;
+      if (isTrusted && this.options.token)
+        sent.authorization = `Bearer ${await readToken(this.options.token, this.options.env)}`;
       const { limits } = this;
       const rest = { method, headers: sent, agent, limits, signal };
       const response = await exchange(body === undefined ? { ...rest, url: at } : { ...rest, url: at, body });

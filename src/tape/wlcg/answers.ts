@@ -78,10 +78,13 @@ export function readTime(value: unknown): Date | null {
 
 const WORDS: [RegExp, 'PERMANENT' | 'POLICY' | 'MEDIA'][] = [
   [
-    /no such (file|entry|path)|(file|path|entry) (was |is )?not found|does not exist|\benoent\b|is a directory|not a regular file/i,
+    /no such (file|entry|path)|(file|path|entry) (was |is )?not found|does not exist|\benoent\b|is a (directory|folder)|not a regular file/i,
     'PERMANENT',
   ],
-  [/permission denied|access denied|not (permitted|allowed|authori[sz]ed)|unauthori[sz]ed|forbidden/i, 'POLICY'],
+  [
+    /permission denied|access denied|not (permitted|allowed|authori[sz]ed)|unauthori[sz]ed|forbidden|may not (read|request|stage)/i,
+    'POLICY',
+  ],
   [/checksum|media error|(i\/o|input\/output) error|(tape|cartridge)\b.*\b(broken|damaged)/i, 'MEDIA'],
 ];
 

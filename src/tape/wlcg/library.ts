@@ -5,6 +5,7 @@ import type { Environment } from '../http/token.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { isOnDisk, judge, type StageAnswer } from './answers.js';
 import { attempt, TapeApi } from './api.js';
+import { SeenDemands } from './demands.js';
 import { joinIds, splitIds } from './ids.js';
 import { toRemotePath } from './paths.js';
 import { readStaged } from './read.js';
@@ -12,9 +13,6 @@ import { lifetimeMs, type WlcgSettings } from './settings.js';
 
 /** Calls are few: what is for bytes has connections of its own. */
 const CALL_SOCKETS = 4;
-
-/** Demands of which is remembered that all of their files are there, which does not change: so that they are not asked for once more. */
-const MAX_FINISHED = 1000;
 
 /** It throws what the settings cannot tell when it is used: nothing is asked for here. */
 export function createWlcgLibrary(settings: WlcgSettings, env: Environment): StagingLibrary {
@@ -26,8 +24,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  /** Names of demands to how many files they have. */
-  private readonly finished = new Map<string, number>();
+  private readonly seen = new SeenDemands();
 
   constructor(settings: WlcgSettings, env: Environment) {
     const { trusted, token, identity, limits, sockets } = settings;
@@ -40,7 +37,8 @@ class WlcgLibrary implements StagingLibrary {
 
   get limits(): StagingLibrary['limits'] {
     const { stage, release } = this.api.parts;
-    return { stage: stage.size, poll: stage.size, release: release.size };
+    // a look is at a whole demand, however it was taken
+    return { stage: stage.size, poll: this.settings.chunks.stage, release: release.size };
   }
 
   async stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }> {
@@ -91,10 +89,7 @@ class WlcgLibrary implements StagingLibrary {
     signal.throwIfAborted();
     const { byRemote } = this.sort(files);
     const remotes = [...byRemote.keys()];
-    const ids = splitIds(id);
-    // what is remembered of one part does not tell which of these it has
-    if (ids.length > 1) for (const each of ids) this.finished.delete(each);
-    for (const each of ids) await this.letGo(each, remotes, signal);
+    for (const each of splitIds(id)) await this.letGo(each, remotes, signal);
     if (this.settings.releases) return [];
     const infos = await this.api.findLocalities(remotes, signal);
     const kept = [...byRemote].flatMap(([remote, same]) => {
@@ -105,18 +100,19 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<void> {
-    const answers = this.finished.has(id) ? undefined : await this.api.poll(id, signal);
-    const total = this.finished.get(id) ?? answers?.size;
-    if (total === undefined) return; // it is not known there, and holds nothing
-    const own = answers ? remotes.filter((remote) => answers.has(remote)) : remotes;
-    const waiting = own.filter((remote) => answers?.get(remote)?.word === 'waiting');
-    if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
-    // also of what was waiting: it may have come before it was cancelled
-    const held = own.filter((remote) => answers?.get(remote)?.word !== 'failed');
+    let held = remotes;
+    if (!this.seen.areReady(id, remotes)) {
+      const answers = await this.api.poll(id, signal);
+      if (!answers) return; // it is not known there, and holds nothing
+      this.seen.note(id, answers);
+      held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
+      const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
+      if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
+    }
+    // also what was waiting: it may have come before it was cancelled
     if (this.settings.releases && held.length > 0) await this.api.release(id, held, signal);
-    if (own.length < total) return;
-    this.finished.delete(id);
-    await attempt(this.api.delete(id, signal)); // a record of nothing, which the system would keep
+    // a record of nothing, which the system would keep
+    if (this.seen.release(id, held)) await attempt(this.api.delete(id, signal));
   }
 
   /** What the parts of a demand say together. */
@@ -128,18 +124,10 @@ class WlcgLibrary implements StagingLibrary {
     for (const each of ids) {
       const found = await this.api.poll(each, signal);
       if (!found) isForgotten = true;
-      else this.noteFinished(each, [...found.values()]);
+      else this.seen.note(each, found);
       for (const [path, answer] of found ?? []) answers.set(path, answer);
     }
     return { answers, isForgotten };
-  }
-
-  private noteFinished(id: string, answers: readonly StageAnswer[]): void {
-    this.finished.delete(id);
-    if (answers.length === 0 || answers.some(({ word }) => word !== 'done')) return;
-    const [oldest] = this.finished.keys();
-    if (this.finished.size >= MAX_FINISHED && oldest !== undefined) this.finished.delete(oldest);
-    this.finished.set(id, answers.length);
   }
 
   /** What needs no second look. The system keeps a file for the lifetime that was asked for, where it tells since when. */

@@ -1,0 +1,47 @@
+/**
+ * Serves the files of a folder as a storage element with the WLCG Tape REST API, on this host: what is asked for is on its disk after SECONDS (30).
+ * For trying out a library of the kind `wlcg` without one, and for measuring it. The files are held in memory.
+ *
+ *   npm run build && node dist/bench/wlcg-stand-in.js FOLDER
+ *
+ * DIALECT (dcache, eos, storm) chooses whom it answers like. With TLS=FILE it serves HTTPS, and writes its certificate there; with STAGED=on all is on its
+ * disk at once.
+ */
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { makeCertificate } from '../test/support/certificate.js';
+import { type DialectName, dialects } from '../test/support/wlcg-dialects.js';
+import { WlcgServer } from '../test/support/wlcg-server.js';
+
+const [folder] = process.argv.slice(2);
+const { DIALECT = 'eos', SECONDS = '30', STAGED, TLS } = process.env;
+
+if (folder === undefined || !Object.hasOwn(dialects, DIALECT)) {
+  console.error(
+    `which folder, and which DIALECT (${Object.keys(dialects).join(', ')})? node dist/bench/wlcg-stand-in.js FOLDER`,
+  );
+  process.exit(1);
+}
+
+const certificate = TLS ? makeCertificate() : undefined;
+const server = new WlcgServer({ dialect: DIALECT as DialectName, ...(certificate ? { certificate } : {}) });
+const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+for (const entry of entries) {
+  const file = path.join(entry.parentPath, entry.name);
+  const name = `/${path.relative(folder, file)}`;
+  server.storage.put(name, readFileSync(file));
+  if (STAGED === 'on') server.storage.disk.add(name);
+}
+
+server.onCall = (kind, paths) => {
+  if (kind === 'stage') setTimeout(() => server.storage.arrive(paths), Number(SECONDS) * 1000);
+  return undefined;
+};
+
+await server.listen();
+if (certificate && TLS) writeFileSync(TLS, certificate.cert);
+const { releases } = server.dialect;
+console.log(
+  JSON.stringify({ url: server.origin, ...(TLS ? { caFile: path.resolve(TLS) } : {}), releases, pollLeastSeconds: 5 }),
+);
+console.log(`${entries.length} files; ended by Ctrl-C`);
