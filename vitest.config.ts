@@ -48,6 +48,8 @@ export default defineConfig({
       project('alone', { server: true, isolate: true }),
       project('torture', { server: true, isolate: true }),
       project('fuzz', { server: true, isolate: true }),
+      // of programs that few machines have
+      ...(process.env.CLIENTS === 'on' ? [project('clients', { server: true, isolate: true })] : []),
     ],
   },
 });

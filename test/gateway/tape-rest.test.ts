@@ -269,6 +269,28 @@ test('localities tell what can be served here', async () => {
   await callTape(alice, 'DELETE', `/stage/${id}`);
 });
 
+test('a path of a URL is percent-encoded, and one of the archive is not', async () => {
+  await addFiles(app.ctx, [{ path: '/u/a b%' }, { path: '/u/a%20b' }, { path: '/webdav/u', position: 5n }]);
+  const known = [
+    '/webdav/u/a%20b%25',
+    '/u/a b%',
+    '/u/a%20b',
+    '/webdav/u/a%2520b',
+    '/webdav/webdav/u',
+    '/webdav/u/a b%',
+  ];
+  const unknown = ['/u/a%20b%25', '/webdav/u/a%20b', '/webdav/u/%2e%2e/u/a', '/webdav/u%00'];
+  const { body } = await callTape(alice, 'POST', '/archiveinfo', { paths: [...known, ...unknown] });
+  const told = (body as { path: string; locality?: string }[]).map(({ path, locality }) => [path, locality]);
+  // those that mean the same are answered once
+  expect(told).toEqual([
+    ['/webdav/u/a%20b%25', 'TAPE'],
+    ['/u/a%20b', 'TAPE'],
+    ['/webdav/webdav/u', 'TAPE'],
+    ...unknown.map((path) => [path, undefined]),
+  ]);
+});
+
 test('what rules keep from a caller is as if it were not there', async () => {
   await addTaped(app.ctx, backend, [{ path: '/secret/a', volume: 'SECRET' }]);
   await setPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'alice' });

@@ -1,0 +1,137 @@
+/**
+ * Clients as sites have them, unmodified, over TLS with a token: gfal2, davix and curl, as Debian brings them (`python3-gfal2`, `gfal2-plugin-http`,
+ * `davix`, `curl`). They are on few machines, so this is run by its own command, and fails where one of them is missing.
+ */
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { packageRoot } from '../../src/package-root.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { makeCertificate } from '../support/certificate.js';
+import { addFiles, addQuota, putOnTape } from '../support/factories.js';
+import { startProcess } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+
+const dir = makeTempDir();
+const backend = createMemoryBackend();
+const contents = new Map<string, Buffer>();
+let app: TestApp;
+let env: Record<string, string>;
+
+const adler32 = (bytes: Buffer) => {
+  let [a, b] = [1, 0];
+  for (const byte of bytes) [a, b] = [(a + byte) % 65_521, (b + a + byte) % 65_521];
+  return (b * 65_536 + a).toString(16).padStart(8, '0');
+};
+
+beforeAll(async () => {
+  for (const program of ['/usr/bin/python3', 'davix-get', 'davix-ls', 'curl']) {
+    const args = program.endsWith('python3') ? ['-c', 'import gfal2'] : ['--version'];
+    execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
+  }
+  const { cert, key } = makeCertificate();
+  const files = { tlsCert: path.join(dir, 'cert.pem'), tlsKey: path.join(dir, 'key.pem') };
+  writeFileSync(files.tlsCert, cert);
+  writeFileSync(files.tlsKey, key, { mode: 0o600 });
+  // where OpenSSL looks for authorities
+  mkdirSync(path.join(dir, 'ca'));
+  const hash = execFileSync('openssl', ['x509', '-hash', '-noout', '-in', files.tlsCert], { encoding: 'utf8' }).trim();
+  writeFileSync(path.join(dir, 'ca', `${hash}.0`), cert);
+  app = await startApp({ backend, config: { ...files, access: { auth: new Set(['token']) } } });
+  chmodSync(app.dataDir, 0o755);
+  await addQuota(app.ctx, 'alice', 10n ** 12n);
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  env = { BEARER_TOKEN: secret, CA_PATH: path.join(dir, 'ca'), X509_CERT_DIR: path.join(dir, 'ca') };
+  const rows = ['large', 'small', 'with space'].map((name, n) => {
+    const bytes = Buffer.alloc(n === 0 ? 30_000_001 : 12_345, `${name} `);
+    contents.set(name, bytes);
+    putOnTape(backend, { volume: 'V1', position: BigInt(n + 1), bytes });
+    const checksum = `adler32:${adler32(bytes)}`;
+    return { path: `/grid/data/${name}`, size: BigInt(bytes.length), volume: 'V1', position: BigInt(n + 1), checksum };
+  });
+  await addFiles(app.ctx, rows);
+});
+afterAll(async () => {
+  await app?.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+/** @returns what it prints @throws where it fails */
+async function run(program: string, args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await startProcess(program, args, { env }).ended;
+  if (code !== 0) throw new Error(`${program} ended with ${code}: ${stdout}${stderr}`);
+  return stdout;
+}
+
+const hashOf = (bytes: Buffer | undefined) =>
+  createHash('sha256')
+    .update(bytes ?? '')
+    .digest('hex');
+
+test('gfal2 brings files online, polls, tells size and checksum, copies, reads, releases and aborts', async () => {
+  const base = `davs://${new URL(app.url).host}/webdav/grid/data`;
+  const script = path.join(packageRoot, 'test/clients/gfal.py');
+  const output = await run('/usr/bin/python3', [script, base, dir, '//large', '/small', '/none']);
+  const steps = output
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as [string, unknown]);
+  const adler = adler32(contents.get('large') ?? Buffer.alloc(0));
+  expect(steps).toEqual([
+    ['taperestapi.version', 'v1'],
+    ['taperestapi.uri', `${app.url}/tape_rest/v1`],
+    ['taperestapi.sitename', '127.0.0.1'],
+    ['status before', 'NEARLINE'],
+    ['submitted', [[null, null, null], 36]],
+    ['online', [null, null]],
+    ['missing', [expect.stringContaining('there is no such file')]],
+    ['status', 'ONLINE_AND_NEARLINE'],
+    ['size', 30_000_001],
+    ['is folder', true],
+    ['list', ['large', 'small', 'with%20space']],
+    ['adler32', adler],
+    ['copy', 0],
+    ['copy', 0],
+    ['spaced', [null]],
+    ['read', 'small smal'],
+    ['released', [null, null]],
+    ['status after', 'NEARLINE'],
+    ['gone', { code: expect.any(Number), message: expect.stringContaining('409') }],
+    ['archived', [null, null]],
+    ['aborted', [null, null]],
+  ]);
+  expect(hashOf(readFileSync(path.join(dir, '0')))).toBe(hashOf(contents.get('large')));
+  expect(hashOf(readFileSync(path.join(dir, '1')))).toBe(hashOf(contents.get('small')));
+});
+
+test('davix lists, reads and reads ranges, and curl goes on where it broke off', async () => {
+  const { host } = new URL(app.url);
+  const url = `davs://${host}/webdav/grid/data`;
+  const davix = ['--capath', env.CA_PATH ?? '', '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];
+  await waitForRestored('large');
+  expect((await run('davix-ls', [...davix, '-l', url])).trim().split('\n')).toHaveLength(3);
+  await run('davix-get', [...davix, `${url}/large`, path.join(dir, 'davix')]);
+  expect(hashOf(readFileSync(path.join(dir, 'davix')))).toBe(hashOf(contents.get('large')));
+  const part = path.join(dir, 'curl');
+  const curl = ['-fsS', '--cacert', path.join(dir, 'cert.pem'), '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];
+  writeFileSync(part, (contents.get('large') ?? Buffer.alloc(0)).subarray(0, 1_234_567));
+  await run('curl', [...curl, '-C', '-', '-o', part, `https://${host}/webdav/grid/data/large`]);
+  expect(hashOf(readFileSync(part))).toBe(hashOf(contents.get('large')));
+  const ranges = await run('curl', [...curl, '-r', '0-4,10-14', `https://${host}/webdav/grid/data/large`]);
+  expect(ranges.match(/^large|^e larg?/gm)).not.toBeNull();
+});
+
+/** What gfal2 has aborted is asked for again. */
+async function waitForRestored(name: string): Promise<void> {
+  const body = JSON.stringify({ files: [{ path: `/grid/data/${name}` }] });
+  const curl = ['-fsS', '--cacert', path.join(dir, 'cert.pem'), '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];
+  const { requestId } = JSON.parse(await run('curl', [...curl, '-d', body, `${app.url}/tape_rest/v1/stage`]));
+  await waitFor(`${name} to be on disk`, async () =>
+    (await run('curl', [...curl, `${app.url}/tape_rest/v1/stage/${requestId}`])).includes('COMPLETED'),
+  );
+}
