@@ -104,14 +104,15 @@ export async function* streamScript(
   const onAbort = () => script.stop(signal.reason);
   signal.addEventListener('abort', onAbort);
   const silence = new TapeError('TRANSIENT', `${what}: no byte came for ${silenceSeconds} s`);
-  const startTimer = () => setTimeout(() => script.stop(silence), silenceSeconds * 1000);
-  let timer = startTimer();
+  let isWaiting = true;
+  const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      clearTimeout(timer);
+      isWaiting = false; // the reader's time is its own
       yield chunk;
       signal.throwIfAborted();
-      timer = startTimer();
+      isWaiting = true;
+      timer.refresh();
     }
     const error = findExitError(what, await script.finish(), concern);
     if (error) throw error;

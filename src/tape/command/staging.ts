@@ -75,12 +75,12 @@ function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): Kept[] {
   return states.flatMap((state) => (state.state === 'ready' ? [{ path: state.path, until: state.until }] : []));
 }
 
-async function* readFrom(
+function readFrom(
   { fetch, offsets, silenceSeconds }: StagingSettings,
   caller: Caller,
   { file, from }: { file: StagedFile; from: bigint },
   signal: AbortSignal,
-): AsyncGenerator<Uint8Array> {
+): AsyncIterable<Uint8Array> {
   const { path, volume, position, size } = file;
   const offset = offsets ? from : 0n;
   const call = {
@@ -88,9 +88,15 @@ async function* readFrom(
     command: [...fetch, '--', path, String(offset), volume, String(position ?? ''), String(size)],
     concern: 'staged' as const,
   };
-  let skip = Number(from - offset);
-  for await (const chunk of streamScript(caller, call, silenceSeconds, signal)) {
-    if (skip < chunk.length) yield skip === 0 ? chunk : chunk.subarray(skip);
-    skip = Math.max(0, skip - chunk.length);
+  const bytes = streamScript(caller, call, silenceSeconds, signal);
+  return offset === from ? bytes : leaveOut(Number(from), bytes);
+}
+
+/** What comes after so many bytes. */
+async function* leaveOut(count: number, bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let left = count;
+  for await (const chunk of bytes) {
+    if (left < chunk.length) yield chunk.subarray(left);
+    left = Math.max(0, left - chunk.length);
   }
 }
