@@ -40,7 +40,7 @@ try {
     for await (const chunk of library.read(file, 0n, new AbortController().signal)) bytes += chunk.length;
     if (bytes !== size) throw new Error(`${bytes} bytes came, of ${size}`);
   };
-  const url = `${settings.endpoint}${settings.bucket}${file.path}`;
+  const url = `${settings.endpoint}/${settings.bucket}${file.path}`;
   const curl = () => run('curl', ['--silent', '--fail', '--output', '/dev/null', url]);
   const times = await inTurns({ tapegate: () => seconds(read), curl: () => seconds(curl) }, rounds);
   for (const [name, { all }] of Object.entries(times))

@@ -4,7 +4,7 @@ import { crc32 } from 'node:zlib';
 import { CRC32C, CRC64NVME, Crc } from './crc.js';
 
 /** Of bytes that come piece by piece; the digest is in base64, as S3 writes them. */
-interface Running {
+export interface Running {
   update(bytes: Uint8Array): void;
   digest(): string;
 }

@@ -51,11 +51,7 @@ export function createS3Library(settings: S3Settings, env: CredentialsEnvironmen
       ];
     },
 
-    async *read(file, from, signal) {
-      signal.throwIfAborted();
-      const { path, size } = file;
-      yield* readObject(calls, { key: keyOf(path, settings.prefixes), size, from }, settings, signal);
-    },
+    read: ({ path, size }, from, signal) => readObject(calls, { path, size, from }, settings, signal),
 
     async release(demand, signal) {
       return await findKept(calls, settings, demand, signal);

@@ -28,7 +28,6 @@ export class Part {
     body.on('end', () => this.end());
     body.on('error', (error) => this.end(error));
     body.on('close', () => this.end());
-    if (length === 0) body.resume();
   }
 
   /** Whatever is on its way is not wanted any more. */
@@ -37,19 +36,26 @@ export class Part {
     this.chunks.length = 0;
   }
 
-  /** @throws what the connection failed with, or that less has come than was to come */
-  async *read(): AsyncGenerator<Uint8Array> {
-    for (;;) {
-      const chunk = this.chunks.shift();
-      if (chunk) yield chunk;
-      else if (!this.isOver)
-        await new Promise<void>((resolve) => {
-          this.wake = resolve;
-        });
-      else if (this.error !== undefined) throw this.error;
-      else if (this.left > 0) throw new Error(`the connection ended ${this.left} bytes before the end`);
-      else return;
+  /** The next piece, where it is there. */
+  take(): Uint8Array | undefined {
+    return this.chunks.shift();
+  }
+
+  /**
+   * Waits for the next piece.
+   * @returns false when there is none any more
+   * @throws what the connection failed with, or that less has come than was to come
+   */
+  async hasMore(): Promise<boolean> {
+    while (this.chunks.length === 0 && !this.isOver) {
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
     }
+    if (this.chunks.length > 0) return true;
+    if (this.error !== undefined) throw this.error;
+    if (this.left > 0) throw new Error(`the connection ended ${this.left} bytes before the end`);
+    return false;
   }
 
   private end(error?: unknown): void {

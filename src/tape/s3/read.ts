@@ -8,11 +8,14 @@ import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { S3Calls } from './calls.js';
-import { checksumOf, type Expected, startChecksum } from './checksums.js';
+import { checksumOf, type Expected, type Running, startChecksum } from './checksums.js';
 import { failureOf, readErrorOf } from './failures.js';
+import { keyOf } from './keys.js';
 import { Part } from './part.js';
+import type { Prefix } from './settings.js';
 
 export interface ReadOptions {
+  prefixes: readonly Prefix[];
   /** Parts at once. */
   readParts: number;
   partBytes: number;
@@ -25,14 +28,18 @@ interface Wanted {
   from: bigint;
 }
 
-/** @throws TapeError, of which NotReadyError says that there is no copy (any more) */
+/**
+ * One generator for all of it: each that a chunk passes through takes time.
+ * @throws TapeError, of which NotReadyError says that there is no copy (any more)
+ */
 export async function* readObject(
   calls: S3Calls,
-  wanted: Wanted,
+  { path, size, from }: { path: string; size: bigint; from: bigint },
   options: ReadOptions,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
+  const wanted = { key: keyOf(path, options.prefixes), size, from };
   const abort = new AbortController();
   setMaxListeners(options.readParts + 2, abort.signal);
   const reading = new Reading(calls, wanted, options, abort.signal);
@@ -42,10 +49,16 @@ export async function* readObject(
   };
   signal.addEventListener('abort', stop);
   try {
-    for await (const chunk of reading.chunks()) {
-      yield chunk;
-      signal.throwIfAborted();
+    for (let part = await reading.nextPart(); part; part = await reading.nextPart()) {
+      while (await part.hasMore()) {
+        for (let chunk = part.take(); chunk; chunk = part.take()) {
+          reading.note(chunk);
+          yield chunk;
+          signal.throwIfAborted();
+        }
+      }
     }
+    reading.compareChecksum();
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof TapeError) throw error;
@@ -72,6 +85,11 @@ class Reading {
   private next: bigint;
   /** What is in memory, or on its way there. */
   private readonly live = new Set<Part>();
+  private readonly asked: Promise<Part>[] = [];
+  private current: Part | undefined;
+  private whole: Whole | undefined;
+  private expected: Expected | undefined;
+  private checksum: Running | undefined;
 
   constructor(calls: S3Calls, wanted: Wanted, options: ReadOptions, signal: AbortSignal) {
     this.calls = calls;
@@ -86,24 +104,46 @@ class Reading {
     for (const part of this.live) part.drop();
   }
 
-  async *chunks(): AsyncGenerator<Uint8Array> {
-    const first = await this.askFirst();
-    if (!first) return;
-    const { whole, part } = first;
-    const expected = this.wanted.from === 0n ? await this.findChecksum(first.answer, whole) : undefined;
-    const checksum = expected && startChecksum(expected);
-    const parts: Promise<Part>[] = [Promise.resolve(part)];
-    for (let current = parts.shift(); current; current = parts.shift()) {
-      const taken = await current;
-      while (parts.length < this.options.readParts - 1 && this.next < whole.size) parts.push(this.askNext(whole));
-      for await (const chunk of taken.read()) {
-        checksum?.update(chunk);
-        yield chunk;
-      }
-      this.live.delete(taken);
-      if (parts.length === 0 && this.next < whole.size) parts.push(this.askNext(whole));
+  /** @returns the part after the one before, of which nothing is needed any more; undefined after the last one */
+  async nextPart(): Promise<Part | undefined> {
+    if (this.current) this.live.delete(this.current);
+    if (!this.whole) {
+      this.current = await this.openFirst();
+      return this.current;
     }
-    if (expected && checksum) this.compare(expected, checksum.digest());
+    this.askAhead(this.whole, this.options.readParts);
+    this.current = await this.asked.shift();
+    return this.current;
+  }
+
+  /** For the checksum, before the reader has it. */
+  note(bytes: Uint8Array): void {
+    this.checksum?.update(bytes);
+  }
+
+  /** Called after the last part. @throws TapeError TRANSIENT */
+  compareChecksum(): void {
+    const found = this.checksum?.digest();
+    if (!this.expected || found === this.expected.value) return;
+    const { algorithm, value } = this.expected;
+    throw new TapeError(
+      'TRANSIENT',
+      `the bytes that came of ${this.calls.nameOf(this.wanted.key)} are not those that S3 has: their ${algorithm} is ${found}, not ${value}`,
+    );
+  }
+
+  private async openFirst(): Promise<Part | undefined> {
+    const first = await this.askFirst();
+    if (!first) return undefined;
+    this.whole = first.whole;
+    this.askAhead(first.whole, this.options.readParts - 1);
+    this.expected = this.wanted.from === 0n ? await this.findChecksum(first.answer, first.whole) : undefined;
+    this.checksum = this.expected && startChecksum(this.expected);
+    return first.part;
+  }
+
+  private askAhead(whole: Whole, parts: number): void {
+    while (this.asked.length < parts && this.next < whole.size) this.asked.push(this.askNext(whole));
   }
 
   /** A small object is asked for as it is, since only then its checksum comes with it. */
@@ -176,13 +216,5 @@ class Reading {
     if (answer.ContentRange === undefined) return checksumOf(answer);
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
     return head.ETag === whole.etag ? checksumOf(head) : undefined;
-  }
-
-  private compare({ algorithm, value }: Expected, found: string): void {
-    if (found === value) return;
-    throw new TapeError(
-      'TRANSIENT',
-      `the bytes that came of ${this.calls.nameOf(this.wanted.key)} are not those that S3 has: their ${algorithm} is ${found}, not ${value}`,
-    );
   }
 }
