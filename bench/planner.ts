@@ -25,6 +25,7 @@ for (let n = 0; n < files; n++) {
 const entries: QueueEntry[] = queues.flatMap((queue, volumeId) =>
   Array.from({ length: 10 }, (_, user) => ({
     volumeId,
+    libraryId: 1,
     volume: `V${volumeId}`,
     medium: medium.name,
     isMounted: false,

@@ -44,7 +44,8 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     name: t.exposeString('name', { description: 'As the engine calls it.' }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'An engine that lives holds it.' }),
     host: t.exposeString('host', { nullable: true, description: 'Where its engine runs; for viewers and operators.' }),
-    isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its back end is out of service.' }),
+    library: t.exposeString('library', { description: 'The name of its library.' }),
+    isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its library is out of service.' }),
     volume: t.exposeString('volume', {
       nullable: true,
       description: 'The name of the volume that it has mounted; null: none.',
@@ -70,6 +71,7 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   fields: (t) => ({
     place: t.exposeInt('place', { nullable: true, description: 'From 1 on; null when no drive can come to it.' }),
     volume: t.exposeString('volume', { description: 'Its name.' }),
+    library: t.exposeString('library', { description: 'The name of its library.' }),
     medium: t.exposeString('medium', {
       description: 'The cost model that the plan goes by: `lto-8`, `lto-9` or `linear`.',
     }),

@@ -11,6 +11,7 @@ import './users.js';
 import './rights.js';
 import './caller.js';
 import './legacy-uses.js';
+import './libraries.js';
 import './tapes.js';
 import './disks.js';
 import './doctor.js';

@@ -20,7 +20,7 @@ const KindType = builder.enumType('SuspensionKind', {
     [SuspensionKind.VOLUME]: { description: 'Its files wait.' },
     [SuspensionKind.DRIVE]: { description: 'The other drives go on.' },
     [SuspensionKind.USER]: { description: 'Files that another user waits for too are recalled all the same.' },
-    [SuspensionKind.BACKEND]: { description: 'All drives of a tape back end.' },
+    [SuspensionKind.BACKEND]: { description: 'All drives of a library.' },
     [SuspensionKind.DISK]: { description: 'A restore disk: recalls go to the others, or wait.' },
   },
 });
@@ -37,7 +37,7 @@ const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
   description: 'Something that is out of service: by an operator, or, what fails, by the engine.',
   fields: (t) => ({
     kind: t.expose('kind', { type: KindType, description: 'What it is.' }),
-    name: t.exposeString('name', { description: 'Of the volume, drive or back end; the user; the mount point.' }),
+    name: t.exposeString('name', { description: 'Of the volume, drive or library; the user; the mount point.' }),
     mode: t.expose('mode', { type: ModeType, description: 'What became of what ran.' }),
     reason: t.exposeString('reason', { description: 'For people; may be empty.' }),
     since: t.expose('since', { type: 'DateTime', description: 'When it was taken out of service.' }),
@@ -55,6 +55,7 @@ const volumes = byKind('VOLUME');
 const drives = byKind('DRIVE');
 const users = byKind('USER');
 const disks = byKind('DISK');
+const libraries = byKind('BACKEND');
 const common = {
   type: SuspensionType,
   nullable: true,
@@ -72,6 +73,13 @@ builder.prismaObjectField('Quota', 'suspension', (t) =>
 );
 builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
   t.field({ ...common, select: { mountpoint: true }, resolve: ({ mountpoint }, _args, ctx) => disks(ctx, mountpoint) }),
+);
+builder.prismaObjectField('Library', 'suspension', (t) =>
+  t.field({
+    ...common,
+    select: { name: true },
+    resolve: ({ name }, _args, ctx) => libraries(ctx, name ?? ctx.config.tapeBackend),
+  }),
 );
 
 builder.queryFields((t) => ({
@@ -104,7 +112,7 @@ const SuspendInput = builder.inputType('SuspendInput', {
   description: 'What is taken out of service, and how.',
   fields: (t) => ({
     kind: t.field({ type: KindType, required: true, description: 'What it is.' }),
-    name: t.string({ required: true, description: 'Of the volume, drive or back end; the user; the mount point.' }),
+    name: t.string({ required: true, description: 'Of the volume, drive or library; the user; the mount point.' }),
     mode: t.field({ type: ModeType, required: true, description: 'What becomes of what runs.' }),
     reason: t.string({ description: 'For people.' }),
   }),
@@ -114,7 +122,7 @@ const ResumeInput = builder.inputType('ResumeInput', {
   description: 'What is put back into service.',
   fields: (t) => ({
     kind: t.field({ type: KindType, required: true, description: 'What it is.' }),
-    name: t.string({ required: true, description: 'Of the volume, drive or back end; the user; the mount point.' }),
+    name: t.string({ required: true, description: 'Of the volume, drive or library; the user; the mount point.' }),
   }),
 });
 

@@ -25,6 +25,7 @@ builder.prismaNode('Volume', {
     medium: t.exposeString('medium', {
       description: 'What it is, for the cost model of the plan: `lto-8`, `lto-9`, or `linear` where nobody has said.',
     }),
+    library: t.relation('library', { description: 'The tape system that it is in.' }),
     drive: t.relation('drive', { nullable: true, description: 'The drive that has it mounted; null: none.' }),
     filesWaiting: t.relationCount('recalls', {
       where: { state: 'WAITING' },
@@ -51,9 +52,10 @@ builder.prismaNode('Volume', {
 builder.prismaNode('Drive', {
   id: { field: 'id' },
   nullable: true,
-  description: 'One tape drive, or one unit of concurrency of a back end.',
+  description: 'One tape drive, or one unit of concurrency of a library.',
   fields: (t) => ({
     name: t.exposeString('name', { description: 'As the engine calls it.' }),
+    library: t.relation('library', { description: 'The tape system that it belongs to.' }),
     volume: t.relation('volume', { nullable: true, description: 'The volume it has mounted; null: none.' }),
     isClaimed: t.boolean({
       description: 'An engine that lives holds it.',

@@ -113,7 +113,7 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
  * as a look-up of the database has of this process.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
-  const { config, db, events, refusals, log } = ctx;
+  const { config, db, events, refusals, checkLibrary, log } = ctx;
   const res = (req as Request).res as Response;
   return {
     config,
@@ -121,6 +121,7 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     standbys,
     events,
     refusals,
+    checkLibrary,
     log,
     caller: callerOf(req),
     share: limitKey(req),

@@ -10,6 +10,7 @@ import { registerDoctor } from './commands/doctor.js';
 import { CommandError, exitCodes } from './commands/failure.js';
 import { registerImport } from './commands/import.js';
 import { registerLegacy } from './commands/legacy.js';
+import { registerLibrary } from './commands/library.js';
 import { registerLogin } from './commands/login.js';
 import { registerLs } from './commands/ls.js';
 import { registerMail } from './commands/mail.js';
@@ -50,6 +51,7 @@ const commands = [
   registerQuota,
   registerUser,
   registerDisk,
+  registerLibrary,
   registerVolume,
   registerDoctor,
   registerSimulate,

@@ -7,6 +7,12 @@ import type { Standbys } from './database/standbys.js';
 import type { EventFeed } from './events.js';
 import type { Refusals } from './refusals.js';
 
+/**
+ * Says whether a library of a kind can be made with settings (src/tape/kinds.ts): operations know no tape.
+ * @throws SettingsError
+ */
+export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
+
 export interface Context {
   config: Config;
   db: Database;
@@ -15,6 +21,7 @@ export interface Context {
   events: EventFeed;
   /** What callers may not do, on its way into the audit. */
   refusals: Refusals;
+  checkLibrary: CheckLibrary;
   log: Logger;
   /** Who asks; what the caller may do is in operations/policy.ts. */
   caller: Caller;

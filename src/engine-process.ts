@@ -1,5 +1,5 @@
 /**
- * One process of an engine: a drive, or the passes. It is started, told and watched by src/commands/engine-processes.ts.
+ * One process of an engine: a drive of a library, or the passes. It is started, told and watched by src/commands/engine-processes.ts.
  *
  * Its own code goes on while threads hang in calls on a disk or a tape. So it finds that out, takes what hangs out of
  * service, gives the drive back, says so, and ends itself with SIGKILL: any other end would wait for the threads. It ends in
@@ -10,8 +10,11 @@ import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
 import { environment, readConfig } from './config.js';
 import { hideSecretsOfCrashes } from './crash.js';
 import { type Engine, startEngine } from './engine/runner.js';
+import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
+import type { TapeBackend } from './tape/backend.js';
 import { backendNames, createBackend } from './tape/index.js';
+import { createDriveLibrary } from './tape/kinds.js';
 
 const ALIVE_MS = 1000;
 
@@ -45,20 +48,34 @@ function tell(kind: EngineReport['kind'], onTold: () => void = () => {}): void {
   else end();
 }
 
-async function begin({ connection, engineId }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
+async function begin({ connection, engineId, libraryId }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
   const runtime = attach(config, connection, { poolSize: CONNECTIONS });
   close = runtime.close;
   try {
     await runtime.ctx.db.pulse.start();
     await runtime.ctx.events.open();
-    const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
-    const begun = await startEngine(runtime.ctx, backend, { part, engineId, onHang: () => void leave('hung') });
+    const libraries = await readLibraries(runtime.ctx);
+    const library = libraries.find(({ id }) => id === libraryId);
+    if (!library) return await leave('stopped'); // it was removed, which its keeper sees as well
+    const backend = openBackend(library);
+    const begun = await startEngine(runtime.ctx, backend, {
+      part,
+      library,
+      engineId,
+      onHang: () => void leave('hung'),
+    });
     tell('ready');
     return begun;
   } catch (error) {
     runtime.ctx.log.error({ err: error, part }, 'an engine process cannot begin');
     return await leave('failed');
   }
+}
+
+function openBackend(library: Library): TapeBackend {
+  const { tapeBackend, dataDir } = config;
+  if (library.id === FIRST_LIBRARY) return createBackend(tapeBackend, { dataDir });
+  return createDriveLibrary(library, { dataDir, env: environment });
 }
 
 async function stop(): Promise<void> {

@@ -187,11 +187,13 @@ export class TapeError extends Error {
 /** A setting of a library that cannot be used. The message says what it should be and what it is; a secret is not told. */
 export class SettingsError extends Error {
   readonly setting: string;
+  readonly problem: string;
 
   /** @param problem follows the name of the setting */
   constructor(setting: string, problem: string) {
     super(`${setting} ${problem}`);
     this.setting = setting;
+    this.problem = problem;
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * The engine of `start` and `work`: a process for each drive and one for the passes (src/engine-process.ts), kept by this
+ * The engine of `start` and `work`: a process for each drive, of each library, and one for the passes (src/engine-process.ts), kept by this
  * one, which itself touches neither disks nor tapes. A call that hangs in the kernel keeps a thread that nothing can end,
  * and with a few of them a process does nothing any more: so it costs one drive, or the passes, until they are started anew.
  *
@@ -12,11 +12,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClientConfig } from 'pg';
 import { environment } from '../config.js';
 import type { Context } from '../context.js';
+import { PassRunner } from '../engine/passes.js';
+import { UsableLibraries } from '../engine/usable-libraries.js';
+import { Waker } from '../engine/waker.js';
+import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
 import { packageRoot } from '../package-root.js';
 import type { Runtime } from '../runtime.js';
 
-/** What an engine process is told. */
-export type EngineOrder = { kind: 'begin'; connection: ClientConfig; engineId: string } | { kind: 'stop' };
+/** What an engine process is told: of a drive, of which library. */
+export type EngineOrder =
+  | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number }
+  | { kind: 'stop' };
 
 /** What it tells: that it works, every second that it lives, and, before it ends, why it does. */
 export interface EngineReport {
@@ -55,19 +61,76 @@ const file = path.join(packageRoot, 'dist/src/engine-process.js');
 
 /** @returns once the restore disks are registered, or after `READY_MS`; the drives begin then */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
-  const order: EngineOrder = { kind: 'begin', connection, engineId: randomUUID() };
-  const passes = new KeptProcess(ctx, order, 'passes');
-  const drives = Array.from({ length: ctx.config.drives }, () => new KeptProcess(ctx, order, 'drive'));
-  const all = [passes, ...drives];
+  const order = { kind: 'begin', connection, engineId: randomUUID() } as const;
+  const make = (part: 'drive' | 'passes', libraryId: number) => new KeptProcess(ctx, { ...order, libraryId }, part);
+  const drivesOf = ({ id, drives }: { id: number; drives: number }) =>
+    Array.from({ length: drives }, () => make('drive', id));
+  const passes = make('passes', FIRST_LIBRARY);
+  const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
+  const all = [passes, ...first];
   for (const each of all) each.fork();
   // a drive that begins before there is a disk would let the first files wait for one
   await passes.begin();
-  for (const drive of drives) void drive.begin();
+  for (const drive of first) void drive.begin();
+  const others = new OtherLibraries(ctx, drivesOf);
+  others.begin();
   return {
     stop: async () => {
-      await Promise.all(all.map((each) => each.stop()));
+      await Promise.all([others.stop(), ...all.map((each) => each.stop())]);
     },
   };
+}
+
+const LIBRARIES_MS = 5000;
+
+/** The processes for the drives of libraries other than the first: begun as these are added, and ended as they are removed. */
+class OtherLibraries {
+  private readonly ctx: Context;
+  private readonly drivesOf: (library: Library) => KeptProcess[];
+  private readonly drives = new Map<number, KeptProcess[]>();
+  private readonly usable: UsableLibraries;
+  private readonly stopping = new AbortController();
+  private readonly bell = new Waker();
+  private unlisten: () => void = () => {};
+
+  constructor(ctx: Context, drivesOf: (library: Library) => KeptProcess[]) {
+    this.ctx = ctx;
+    this.drivesOf = drivesOf;
+    this.usable = new UsableLibraries(ctx);
+  }
+
+  begin(): void {
+    this.unlisten = this.ctx.events.onRing('library', () => this.bell.ring());
+    const run = () => this.follow();
+    void new PassRunner(this.ctx, this.stopping.signal).run([
+      { name: 'libraries', bell: this.bell, everyMs: LIBRARIES_MS, run },
+    ]);
+  }
+
+  async stop(): Promise<void> {
+    this.stopping.abort();
+    this.unlisten();
+    await Promise.all([...this.drives.values()].flat().map((each) => each.stop()));
+  }
+
+  private async follow(): Promise<void> {
+    const libraries = await this.usable.read('DRIVE');
+    if (this.stopping.signal.aborted) return;
+    for (const [id, drives] of this.drives) {
+      if (libraries.some((library) => library.id === id)) continue;
+      this.drives.delete(id);
+      for (const drive of drives) void drive.stop();
+    }
+    for (const library of libraries) {
+      if (this.drives.has(library.id)) continue;
+      const drives = this.drivesOf(library);
+      this.drives.set(library.id, drives);
+      for (const drive of drives) {
+        drive.fork();
+        void drive.begin();
+      }
+    }
+  }
 }
 
 /** One process, started again whenever it ends. */

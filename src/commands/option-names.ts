@@ -2,8 +2,12 @@
 
 /** Of operations and of GraphQL. What is an argument of a command has its own name there, too. */
 const optionNames: Readonly<Record<string, string>> = {
+  depthBytes: '--depth-bytes',
+  depthFiles: '--depth-files',
+  drives: '--drives',
   email: '--email',
   files: '--file',
+  kind: '--kind',
   label: '--label',
   maxBytes: '--max-bytes',
   maxFiles: '--max-files',

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import type { Command } from 'commander';
 import type { Gateway } from '../app.js';
-import { type Config, defaultServerUrl } from '../config.js';
+import { type Config, defaultServerUrl, environment } from '../config.js';
 import type { Context } from '../context.js';
 import type { Demo } from '../demo.js';
 import { codeOf, messageOf } from '../errors.js';
@@ -206,7 +206,7 @@ async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Prom
 async function startTheEngine(runtime: Runtime, backend: TapeBackend): Promise<{ stop(): Promise<void> }> {
   if (isOfOneProcess(runtime.ctx.config.tapeBackend)) {
     const { startEngine } = await import('../engine/runner.js');
-    return await startEngine(runtime.ctx, backend);
+    return await startEngine(runtime.ctx, backend, { env: environment });
   }
   const { startEngineProcesses } = await import('./engine-processes.js');
   return await startEngineProcesses(runtime);

@@ -44,7 +44,7 @@ function registerSuspend(
 }
 
 function createKind(): Argument {
-  return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'user', 'disk', 'backend']);
+  return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'library', 'user', 'disk', 'backend']);
 }
 
 const nameArgument = ['<name>', 'of the volume, drive or back end; the user; the mount point of the disk'] as const;

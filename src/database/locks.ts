@@ -20,10 +20,11 @@ import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
 /**
- * From first to last. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
+ * From first to last. `library`: kept by an import, so that none goes of which it adds volumes. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
  * are. `turns`: whose letter is sent next. Events are new rows, and whoever writes them waits for nobody.
  */
 export const lockOrder = [
+  'library',
   'places',
   'volume',
   'catalogue',
@@ -77,9 +78,12 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   forgetDisk: ['disk'],
   resizeDisk: ['disk'],
   // the catalogue
-  importRows: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
+  importRows: ['library', 'volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],
   endVerification: ['file'],
+  // tape systems
+  addLibrary: [],
+  removeLibrary: ['library', 'volume', 'drive'],
   // mail
   claimMail: ['turns', 'letter'],
   // the doctor's repairs
@@ -103,6 +107,10 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
 
 /** The end of a SELECT that locks rows, with the usual alias of their table. */
 export const locking = {
+  /** By who takes it out of use. */
+  library: sql`FOR UPDATE OF b`,
+  libraryKept: sql`FOR KEY SHARE OF b`,
+  volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
@@ -119,6 +127,7 @@ export const locking = {
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
   /** By who relies on the drive not being claimed: of all that writes drives only the renewal of a lease goes past it. */
   driveKept: sql`FOR KEY SHARE OF d`,
+  drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
   freeProcess: sql`FOR UPDATE OF p SKIP LOCKED`,
@@ -128,6 +137,19 @@ export const locking = {
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
   freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };
+
+/** @param which a condition on the library `b` @returns their ids, in order */
+export async function lockLibraries(tx: Transaction, which: Sql): Promise<number[]> {
+  const rows = await tx.query<{ id: number }>(
+    sql`SELECT b.id FROM library b WHERE ${which} ORDER BY b.id ${locking.library}`,
+  );
+  return rows.map((row) => row.id);
+}
+
+/** Keeps all of them from being removed until the commit. */
+export async function lockLibrariesKept(tx: Transaction): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM library b ORDER BY b.id ${locking.libraryKept}`);
+}
 
 /** @param which a condition on the request `r` @returns their ids, in order */
 export async function lockRequests(tx: Transaction, which: Sql): Promise<number[]> {

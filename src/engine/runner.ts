@@ -15,15 +15,18 @@ import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
 import { mendCounts } from '../operations/doctor/counters.js';
+import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
-import { ensureDrives } from '../operations/recalls/drives.js';
+import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
 import { joinAwaited } from '../operations/requests/awaited.js';
 import { compactRequests } from '../operations/requests/compaction.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { pruneEvents } from '../operations/requests/history.js';
 import type { TapeBackend } from '../tape/backend.js';
+import type { Site } from '../tape/kind.js';
 import { CallWatch, limitsOf } from './calls.js';
+import { Crews, type SharedOptions } from './crews.js';
 import { lookForChanged, lookForUnnoted } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
@@ -31,11 +34,8 @@ import { createDiskLook } from './disk/look.js';
 import { removeUnheld, WaitingRequests } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
-import { runDrive, takeOver } from './drive/drive.js';
-import type { DriveOptions } from './drive/options.js';
+import { takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/running.js';
-import { DriveShare } from './drive/share.js';
-import { VolumeFailures } from './drive/volume-failures.js';
 import { sendMail } from './notify.js';
 import { type Pass, PassRunner } from './passes.js';
 import { Waker } from './waker.js';
@@ -49,12 +49,16 @@ export interface Engine {
   stop(): Promise<void>;
 }
 
-/** What an engine does: one drive, the passes, or, for tests and benches, all of it. */
+/** What an engine does: one drive of a library, the passes, or, for tests and benches, all of it. */
 export type EnginePart = 'drive' | 'passes' | 'all';
 
 export interface EngineOptions {
   /** All of it unless given: src/engine-process.ts gives each process its part. */
   part?: EnginePart;
+  /** Of a process that works with one drive: whose it is. The first one unless given. */
+  library?: DriveRange;
+  /** What settings of libraries name by variables; of a process that works with one drive nothing is read here. */
+  env?: Site['env'];
   /** Called when a call on a disk or a tape hangs, once that is written down: a thread of the process may be lost. */
   onHang?: () => void;
   /** The same for all processes of an engine; one of its own unless given. */
@@ -88,74 +92,67 @@ const HISTORY_MS = 3_600_000;
 const COMPACT_MS = 60_000;
 const DISKS_MS = 1000;
 const LOOK_MS = 10_000;
+const LIBRARIES_MS = 5000;
 
 /**
  * Begins to work with the site's drives, and with every pass.
  * @param ctx its events are open, since they ring the bells
+ * @param backend of the library of the options; as a whole, an engine makes those of the other libraries by itself
  * @returns once the restore disks and drives of the site are registered
  */
 export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
-  const { leaseSeconds = LEASE_SECONDS, drainMs = DRAIN_MS, idleMs = IDLE_MS } = options;
-  const { part = 'all', onHang = () => {} } = options;
+  const { drainMs = DRAIN_MS, part = 'all', onHang = () => {} } = options;
+  const { tapeBackend: name, drives } = ctx.config;
   if (part !== 'drive') await prepareDisks(ctx);
-  await ensureDrives(ctx, ctx.config.drives);
+  await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
   setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
-  const bells = { recall: new Waker(), event: new Waker(), notification: new Waker(), room: new Waker() };
+  const bells = makeBells();
   const gauge = new DiskGauge(options.readFileSystem, options.host);
   const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
-  const count = { all: ctx.config.drives, drive: 1, passes: 0 }[part];
-  const engineId = randomUUID(); // of this process, as leases name it
-  const share = createShare(ctx, { id: engineId, drives: count }, options);
-  if (count > 0) await share.join();
-  const drive: DriveOptions = {
-    engineId,
-    count: ctx.config.drives,
-    share,
-    leaseSeconds,
-    held: new Set(),
-    stop: stop.signal,
-    abort: abort.signal,
-    leave: leave.signal,
-    onHang,
-    work: bells.recall,
-    running: new RunningRecalls(),
-    failures: new VolumeFailures(),
-    idleMs,
-    gauge,
-    disks,
-  };
-  const unlisten = listen(ctx, bells, drive);
-  const drives = Array.from({ length: count }, () => runDrive(ctx, backend, drive));
-  const all = [...listPasses(ctx, { drive, bells, transport }), lookPass(ctx, disks, options)];
+  const signals = { stop: stop.signal, abort: abort.signal, leave: leave.signal };
+  const shared = readOptions(options, { ...signals, work: bells.recall, gauge, disks });
+  const crews = new Crews(ctx, shared, options);
+  const unlisten = listen(ctx, bells, { crews, disks });
+  const { library = { id: FIRST_LIBRARY, name, drives } } = options;
+  if (part !== 'passes') await crews.start(library, backend, part === 'drive' ? 1 : library.drives);
+  const all = [...listPasses(ctx, { shared, crews, bells, transport }), lookPass(ctx, disks, options)];
   const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
   return {
     stop: async () => {
-      const drained = Promise.all([...drives, passes]);
+      const drained = Promise.all([crews.ended, passes]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
-      if (count > 0) share.retire();
+      crews.retire();
       await within(drainMs);
       abort.abort();
       await within(ABORT_MS);
       leave.abort();
       await within(LEAVE_MS);
-      if (count > 0) await Promise.race([share.leave(), sleep(LEAVE_MS, undefined, { ref: false })]);
+      await Promise.race([crews.leave(), sleep(LEAVE_MS, undefined, { ref: false })]);
       unlisten();
       transport?.close();
     },
   };
 }
 
-function createShare(
-  ctx: Context,
-  { id, drives }: { id: string; drives: number },
-  { engineId = id, host = hostname() }: EngineOptions,
-): DriveShare {
-  const { drives: reach, engineWeight: weight } = ctx.config;
-  return new DriveShare(ctx, { id, engineId, host, drives, reach, weight });
+function readOptions(
+  { leaseSeconds = LEASE_SECONDS, idleMs = IDLE_MS, onHang = () => {} }: EngineOptions,
+  made: Pick<SharedOptions, 'stop' | 'abort' | 'leave' | 'work' | 'gauge' | 'disks'>,
+): SharedOptions {
+  return { ...made, leaseSeconds, idleMs, onHang, held: new Set(), running: new RunningRecalls() };
+}
+
+function makeBells(): Bells {
+  return {
+    recall: new Waker(),
+    event: new Waker(),
+    notification: new Waker(),
+    room: new Waker(),
+    library: new Waker(),
+  };
 }
 
 /** The calls of the passes: a disk that hangs is out of service before anybody else turns to it. */
@@ -167,17 +164,17 @@ function watchPasses(ctx: Context, onHang: () => void): CallWatch {
 }
 
 /** By the table that rings them, or by what there may be more of. */
-type Bells = Record<'recall' | 'event' | 'notification' | 'room', Waker>;
+type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library', Waker>;
 
 /** @returns what ends it */
-function listen(ctx: Context, bells: Bells, { failures, disks }: DriveOptions): () => void {
+function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; disks: FailingDisks }): () => void {
   const ends = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
   // what an operator has changed: there may be more to do now, or something to stop
   for (const bell of [bells.recall, bells.event, bells.room])
     ends.push(ctx.events.onRing('suspension', () => bell.ring()));
   ends.push(
     ctx.events.onRing('suspension', () => {
-      failures.endPauses();
+      crews.endPauses();
       disks.forget();
     }),
   );
@@ -188,24 +185,28 @@ function listen(ctx: Context, bells: Bells, { failures, disks }: DriveOptions): 
 
 /** Who runs recalls stops them as well; the rest is done once an engine. */
 function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
-  return passes.filter(({ name }) => part === 'all' || (part === 'drive') === (name === 'abandon'));
+  if (part === 'all') return [...passes];
+  return passes.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));
 }
 
 function listPasses(
   ctx: Context,
-  { drive, bells, transport }: { drive: DriveOptions; bells: Bells; transport: Transporter | undefined },
+  given: { shared: SharedOptions; crews: Crews; bells: Bells; transport: Transporter | undefined },
 ): Pass[] {
-  const { engineId, running, disks, gauge, stop, abort } = drive;
+  const { shared, crews, bells, transport } = given;
+  const { running, disks, gauge, stop, abort, leaseSeconds } = shared;
+  const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
-    if (!running.isEmpty) running.stop(await findAbandoned(ctx, engineId));
+    if (!running.isEmpty) running.stop(await findAbandoned(ctx, crews.engineIds));
   };
   const waiting = new WaitingRequests();
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
-    { name: 'abandon', bell: bells.event, everyMs: drive.idleMs, restTimes: 20, run: stopAbandoned },
+    { name: 'abandon', bell: bells.event, everyMs: shared.idleMs, restTimes: 20, run: stopAbandoned },
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
     { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
-    { name: 'take over', everyMs: drive.leaseSeconds * 1000, run: () => takeOver(ctx, drive) },
+    { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
+    { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.follow() },
     { name: 'orphans', everyMs: REPAIR_MS, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: REPAIR_MS, run: () => joinAwaited(ctx) },
     { name: 'left behind', everyMs: REPAIR_MS, run: () => removeLeftBehind(ctx, stop, disks) },

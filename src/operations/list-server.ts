@@ -23,6 +23,8 @@ export const listServers = {
   getRequest: 'primary',
   getQuota: 'primary',
   listDrives: 'primary',
+  listLibraries: 'primary',
+  readSettings: 'primary',
   listDisksByPage: 'primary',
   readHostsOf: 'primary',
   readDriveHosts: 'primary',

@@ -27,6 +27,7 @@ export const policy = {
   listFiles: 'read',
   listVolumes: 'read',
   listDrives: 'read',
+  listLibraries: 'read',
   listDisksByPage: 'read',
   getRequest: 'read',
   listRequests: 'read',
@@ -65,6 +66,8 @@ export const policy = {
   setQuota: 'operate',
   removeQuota: 'operate',
   setMedium: 'operate',
+  addLibrary: 'operate',
+  removeLibrary: 'operate',
   importRows: 'operate',
   listFindings: 'operate',
   repairFindings: 'operate',
@@ -73,6 +76,7 @@ export const policy = {
   forgetDisk: 'operate',
   readVolumeFiguresOf: 'look',
   readHostsOf: 'look',
+  readSettings: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -1,5 +1,5 @@
 /**
- * What operators take out of service: volumes, drives, users, back ends and restore disks. HELD stops what runs, DRAINING
+ * What operators take out of service: volumes, drives, users, libraries (as back ends) and restore disks. HELD stops what runs, DRAINING
  * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
  * that fails (disks/failing.ts); that a disk fails stays noted with it where an operator takes it out of service as well.
  */
@@ -13,6 +13,7 @@ import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, takesAgain } from './disks/full.js';
 import { checkText } from './input.js';
+import { FIRST_LIBRARY } from './libraries/libraries.js';
 import { allow, isVisibleQuota } from './policy.js';
 
 export type { SuspensionMode };
@@ -32,11 +33,16 @@ export type SuspensionKey = Pick<Suspension, 'kind' | 'name'>;
 
 const columns = sql`kind, name, mode, reason, since, retry_at AS "nextTry"`;
 
+/** What is suspended of where a recall runs: the drive, by its name, or its library. */
+interface Place {
+  driveName: string;
+  libraryId: number;
+}
+
 /**
- * May the recall `c` begin on a drive of a back end? Not while one of what it would use is suspended, in either mode, or
- * all who wait for it are.
+ * May the recall `c` begin on a drive? Not while one of what it would use is suspended, in either mode, or all who wait for it are.
  */
-export function mayBegin(place: { drive: string; backend: string }): Sql {
+export function mayBegin(place: Place): Sql {
   return sql`${isOpen(place)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
     AND (NOT EXISTS (SELECT FROM suspended_quota) OR EXISTS (
@@ -44,10 +50,10 @@ export function mayBegin(place: { drive: string; backend: string }): Sql {
         AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)))`;
 }
 
-/** Neither the drive nor its back end is suspended, in either mode. */
-function isOpen({ drive, backend }: { drive: string; backend: string }): Sql {
-  return sql`NOT EXISTS (SELECT FROM suspension s
-    WHERE (s.kind = 'DRIVE' AND s.name = ${drive}) OR (s.kind = 'BACKEND' AND s.name = ${backend}))`;
+/** Neither the drive nor its library is suspended, in either mode. */
+function isOpen({ driveName, libraryId }: Place): Sql {
+  return sql`(NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DRIVE' AND s.name = ${driveName})
+    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int))`;
 }
 
 /** Takes something out of service; a second time changes mode and reason. @throws NotFoundError, InvalidInputError */
@@ -89,20 +95,20 @@ async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Pro
   if (!Object.hasOwn(SuspensionKind, kind)) {
     throw new InvalidInputError('kind', `must be one of ${Object.keys(SuspensionKind).join(', ')}, not ${quote(kind)}`);
   }
-  const found = findByName(kind, name);
-  const isThere = found ? (await ctx.db.pool.query(found)).rowCount !== 0 : name === ctx.config.tapeBackend;
+  const isFirst = kind === 'BACKEND' && name === ctx.config.tapeBackend;
+  const isThere = isFirst || (await ctx.db.pool.query(findByName(kind, name))).rowCount !== 0;
   if (!isThere) throw new NotFoundError(`there is no ${nameOf({ kind, name })}`);
   return { kind, name };
 }
 
-/** How each kind of thing is found by its name; back ends are not in the database. */
-function findByName(kind: SuspensionKind, name: string): Sql | undefined {
-  const queries: Record<SuspensionKind, Sql | undefined> = {
+/** How each kind of thing is found by its name; the first library has none in the database. */
+function findByName(kind: SuspensionKind, name: string): Sql {
+  const queries: Record<SuspensionKind, Sql> = {
     VOLUME: sql`SELECT FROM volume WHERE name = ${name}`,
     DRIVE: sql`SELECT FROM drive WHERE name = ${name}`,
     USER: sql`SELECT FROM quota WHERE "user" = ${name} AND removed_at IS NULL`,
     DISK: sql`SELECT FROM restore_disk WHERE mountpoint = ${name}`,
-    BACKEND: undefined,
+    BACKEND: sql`SELECT FROM library WHERE name = ${name}`,
   };
   return queries[kind];
 }
@@ -207,9 +213,12 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
        UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END,
          earlier_tries = earlier_tries + CASE WHEN e.kind = 'VOLUME' THEN attempts ELSE 0 END
        FROM ended e WHERE file_id IN (
-         SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
+         SELECT c.file_id FROM recall c JOIN (
+           SELECT e.*, coalesce((SELECT b.id FROM library b WHERE b.name = e.name), ${FIRST_LIBRARY}) AS library_id FROM ended e
+         ) e ON CASE e.kind
            WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
            WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
+             AND e.library_id = (SELECT v.library_id FROM volume v WHERE v.id = c.volume_id)
            WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
          WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
      )${audit ?? empty} SELECT * FROM ended`,
@@ -258,9 +267,8 @@ export async function readSuspensionsOf(
   return new Map(rows.map((row) => [row.name, row]));
 }
 
-/** May the drive begin nothing? So it is while it or its back end is suspended, in either mode. */
-export async function isSuspended(ctx: Context, driveName: string): Promise<boolean> {
-  const place = { drive: driveName, backend: ctx.config.tapeBackend };
+/** May the drive begin nothing? So it is while it or its library is suspended, in either mode. */
+export async function isSuspended(ctx: Context, place: Place): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place)}`);
   return rowCount === 0;
 }

@@ -13,6 +13,8 @@ import { chooseNext, isTimeToLeave, type SchedulePolicy, type ScheduleState, typ
 /** A drive that may work. */
 export interface DriveAhead {
   name: string;
+  /** Of which volumes it takes. */
+  libraryId: number;
   volumeId: number | null;
   /** Bytes of what it reads just now; they are in no queue any more. */
   runningBytes: number;
@@ -54,6 +56,8 @@ export interface AheadInput {
 
 interface SimulatedDrive {
   name: string;
+  /** What waits on the volumes of its library that no drive has. */
+  backlog: Backlog<WaitingVolume>;
   volumeId: number | null;
   freeAt: number;
   stay: Stay | undefined;
@@ -73,13 +77,15 @@ class DrivesAhead {
   private readonly turns = new Map<string, Turn>();
   private readonly queue: QueueAhead;
   private readonly drives: SimulatedDrive[];
-  /** What waits on the volumes that no drive has. */
-  private readonly backlog: Backlog<WaitingVolume>;
 
   constructor(input: AheadInput) {
     this.queue = new QueueAhead(input.queues, input);
-    this.drives = input.drives.map((drive) => placeDrive(drive, this.queue.of(drive.volumeId)?.medium, input.now));
-    this.backlog = new Backlog(this.queue.without(new Set(input.drives.map((drive) => drive.volumeId))));
+    const free = this.queue.without(new Set(input.drives.map((drive) => drive.volumeId)));
+    const backlogs = groupByLibrary(input.drives, free);
+    this.drives = input.drives.map((drive) => {
+      const backlog = backlogs.get(drive.libraryId) ?? new Backlog();
+      return placeDrive(drive, { medium: this.queue.of(drive.volumeId)?.medium, backlog, now: input.now });
+    });
   }
 
   /** Works until all is read that a drive will take; the drive goes next that is free first. */
@@ -101,7 +107,7 @@ class DrivesAhead {
     if (here) {
       drive.stay ??= this.begin(drive, here, 'the volume is mounted');
       const session = { since: drive.stay.start, medium: here.medium, here: here.users };
-      if (!isTimeToLeave(session, this.backlog, state)) {
+      if (!isTimeToLeave(session, drive.backlog, state)) {
         drive.freeAt = this.read(here, drive.stay, state);
         return;
       }
@@ -133,19 +139,19 @@ class DrivesAhead {
   /** @param here what is left on the volume; any drive may take it then */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
-    if (here) this.backlog.add(here);
+    if (here) drive.backlog.add(here);
     drive.volumeId = null;
     drive.stay = undefined;
   }
 
   private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
-    const choice = chooseNext(this.backlog, state);
+    const choice = chooseNext(drive.backlog, state);
     if (!choice) {
       this.drives.splice(this.drives.indexOf(drive), 1); // what is left is in the other drives
       return;
     }
     const { queue, reason } = choice;
-    this.backlog.remove(queue);
+    drive.backlog.remove(queue);
     drive.volumeId = queue.volumeId;
     drive.stay = this.begin(drive, queue, reason);
     drive.unmountSeconds = queue.medium.unmountSeconds;
@@ -153,11 +159,32 @@ class DrivesAhead {
   }
 }
 
-/** @param medium of the volume in the drive; undefined when there is none, or nothing waits on it */
-function placeDrive(drive: DriveAhead, medium: Medium | undefined, now: number): SimulatedDrive {
+/** One for all drives of a library. */
+function groupByLibrary(
+  drives: readonly DriveAhead[],
+  volumes: readonly WaitingVolume[],
+): Map<number, Backlog<WaitingVolume>> {
+  const backlogs = new Map<number, Backlog<WaitingVolume>>();
+  for (const { libraryId } of drives) if (!backlogs.has(libraryId)) backlogs.set(libraryId, new Backlog());
+  for (const volume of volumes) backlogs.get(volume.libraryId)?.add(volume);
+  return backlogs;
+}
+
+/** @param place.medium of the volume in the drive; undefined when there is none, or nothing waits on it */
+function placeDrive(
+  drive: DriveAhead,
+  { medium, backlog, now }: { medium: Medium | undefined; backlog: Backlog<WaitingVolume>; now: number },
+): SimulatedDrive {
   const { name, volumeId, runningBytes } = drive;
   const reading = medium ? runningBytes / medium.streamBytesPerSecond : 0;
-  return { name, volumeId, freeAt: now + reading, stay: undefined, unmountSeconds: medium?.unmountSeconds ?? 0 };
+  return {
+    name,
+    backlog,
+    volumeId,
+    freeAt: now + reading,
+    stay: undefined,
+    unmountSeconds: medium?.unmountSeconds ?? 0,
+  };
 }
 
 /** Of those that are free at the same time, the first in the list. */

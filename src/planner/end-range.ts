@@ -1,7 +1,7 @@
 /**
  * When something that waits may be done: a range, since the plan knows neither what breaks nor who comes next. Pure.
  *
- * - Earliest: the drives do nothing else, and the files lie one after another.
+ * - Earliest: the drives of each library do nothing else, and the files lie one after another.
  * - Planned: as the queue is now, by the rules of the planner.
  * - Latest: twice the time of the plan, and where a mount costs time a sweep and a half that others get before: what nine of ten
  *   requests kept in bursts, with all that came after them (bench/ranges.ts).
@@ -22,6 +22,8 @@ const LATEST = { factor: 2, sweeps: 1.5 };
 /** Files of one user on one volume. */
 export interface AwaitedPart {
   volumeId: number;
+  /** Of the volume. */
+  libraryId: number;
   medium: Medium;
   files: number;
   bytes: number;
@@ -31,24 +33,27 @@ export interface AwaitedPart {
   notBefore: number | undefined;
 }
 
-/** @param plan.drives those that work @returns undefined when a part of it is on no drive's way */
+/** @param plan.drives how many work, by library @returns undefined when a part of it is on no drive's way */
 export function rangeOf(
-  plan: { now: number; ahead: Ahead; drives: number },
+  plan: { now: number; ahead: Ahead; drives: ReadonlyMap<number, number> },
   user: string,
   parts: readonly AwaitedPart[],
 ): EndRange | undefined {
-  if (plan.drives === 0 || parts.length === 0) return undefined;
-  let [planned, total, longest] = [plan.now, 0, 0];
-  for (const { volumeId, medium, files, bytes, isReading, notBefore } of parts) {
+  if (parts.length === 0) return undefined;
+  let [planned, longest] = [plan.now, 0];
+  const totals = new Map<number, number>();
+  for (const { volumeId, libraryId, medium, files, bytes, isReading, notBefore } of parts) {
+    const drives = plan.drives.get(libraryId);
+    if (drives === undefined) return undefined;
     const reading = estimateReading(medium, files, bytes);
     const end = isReading ? plan.now + reading : plan.ahead.turnOf(volumeId, user)?.end;
     if (end === undefined) return undefined;
     planned = Math.max(planned, end, notBefore === undefined ? 0 : notBefore + reading);
     const seconds = bytes / medium.streamBytesPerSecond;
-    total += seconds;
+    totals.set(libraryId, (totals.get(libraryId) ?? 0) + seconds / drives);
     longest = Math.max(longest, seconds);
   }
-  const earliest = plan.now + Math.max(longest, total / plan.drives);
+  const earliest = plan.now + Math.max(longest, ...totals.values());
   const isSlow = parts.some(({ medium }) => medium.mountSeconds > 0);
   const margin = isSlow ? LATEST.sweeps * defaultPolicy.sweepSeconds : 0;
   return {

@@ -11,6 +11,8 @@ import { orderReads } from './order.js';
 export interface QueueEntry {
   volumeId: number;
   volume: string;
+  /** Of the volume. */
+  libraryId: number;
   medium: string;
   /** The volume is in a drive. */
   isMounted: boolean;
@@ -35,14 +37,17 @@ export interface QueuedRecall {
 /** A volume with work, as the scheduler takes it. */
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
+  /** Only drives of that library come to it. */
+  libraryId: number;
   isMounted: boolean;
 }
 
 export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
   const volumes = new Map<number, WaitingVolume & { users: UserQueue[] }>();
   for (const entry of entries) {
-    const { volumeId, volume, isMounted } = entry;
-    const known = volumes.get(volumeId) ?? { volumeId, volume, medium: findMedium(entry.medium), isMounted, users: [] };
+    const { volumeId, libraryId, volume, isMounted } = entry;
+    const medium = findMedium(entry.medium);
+    const known = volumes.get(volumeId) ?? { volumeId, libraryId, volume, medium, isMounted, users: [] };
     known.users.push({
       user: entry.user,
       files: entry.files,

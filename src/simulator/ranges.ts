@@ -50,6 +50,9 @@ function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): Map
   return groups;
 }
 
+/** All volumes are of one, which has all drives. */
+const LIBRARY = 1;
+
 /** As src/operations/plan does it, with the queue as it is. */
 function createTeller(strategy: PlannedStrategy, now: number, busy: readonly BusyDrive[]) {
   const state = strategy.stateAt(now);
@@ -62,10 +65,16 @@ function createTeller(strategy: PlannedStrategy, now: number, busy: readonly Bus
   const mounted = new Set(busy.map(({ drive }) => drive.volume));
   const queues: WaitingVolume[] = strategy
     .queues()
-    .map((queue) => ({ ...queue, volumeId: idOf(queue.volume), isMounted: mounted.has(queue.volume) }));
+    .map((queue) => ({
+      ...queue,
+      volumeId: idOf(queue.volume),
+      libraryId: LIBRARY,
+      isMounted: mounted.has(queue.volume),
+    }));
   const medium = queues[0]?.medium;
   const drives = busy.map(({ drive, freeAt }) => ({
     name: `drive-${drive.index}`,
+    libraryId: LIBRARY,
     volumeId: drive.volume === undefined ? null : idOf(drive.volume),
     runningBytes: Math.max(freeAt - now, 0) * (medium?.streamBytesPerSecond ?? 0),
   }));
@@ -74,12 +83,13 @@ function createTeller(strategy: PlannedStrategy, now: number, busy: readonly Bus
     if (!medium) return undefined;
     const parts = [...groupBy(files, (file) => file.volume)].map(([volume, own]) => ({
       volumeId: idOf(volume),
+      libraryId: LIBRARY,
       medium,
       files: own.length,
       bytes: own.reduce((sum, file) => sum + file.size, 0),
       isReading: false,
       notBefore: undefined,
     }));
-    return rangeOf({ now, ahead, drives: drives.length }, files[0]?.user ?? '', parts);
+    return rangeOf({ now, ahead, drives: new Map([[LIBRARY, drives.length]]) }, files[0]?.user ?? '', parts);
   };
 }

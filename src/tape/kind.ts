@@ -68,10 +68,10 @@ export function readSettings(settings: unknown, names: readonly string[]): Setti
 
 const BOOLEANS: Record<string, boolean> = { true: true, false: false };
 
-function createReader(valueOf: (name: string) => unknown): SettingsReader {
+function createReader(given: (name: string) => unknown): SettingsReader {
   /** @param parse gives undefined for what is not as expected @param rest the fallback, where there is one */
   const read = <T, F>(name: string, expected: string, parse: (value: unknown) => T | undefined, rest: F[]): T | F => {
-    const value = valueOf(name);
+    const value = given(name);
     if (value === undefined || value === '') {
       if (rest.length > 0) return rest[0] as F;
       throw new SettingsError(name, `must be given: ${expected}`);

@@ -23,26 +23,23 @@ export interface RegisteredLibrary {
   settings: unknown;
 }
 
-/** One that can be worked with, by its contract. */
-export type OpenedLibrary =
-  | { contract: 'drive'; backend: TapeBackend }
-  | { contract: 'staging'; library: StagingLibrary };
-
 /**
- * Makes a library of what is registered. Nothing is opened yet: a library that is away is found out when it is used.
+ * Makes a library with drives of what is registered. Nothing is opened yet: one that is away is found out when it is used.
  * @throws SettingsError where this program does not know the kind or the settings, as one that is older may not
  */
-export function createLibrary(
-  { name, kind, settings }: RegisteredLibrary,
-  dataDir: string,
-  env: Site['env'] = {},
-): OpenedLibrary {
+export function createDriveLibrary(library: RegisteredLibrary, where: Omit<Site, 'name'>): TapeBackend {
+  const { name, kind, settings } = library;
   const found = findKind(kind);
-  checkSecrets(settings);
-  const site: Site = { name, dataDir, env };
-  return found.contract === 'drive'
-    ? { contract: 'drive', backend: found.create(found.parse(settings), site) }
-    : { contract: 'staging', library: found.create(found.parse(settings), site) };
+  if (found.contract === 'drive') return found.create(found.parse(settings), { ...where, name });
+  throw new SettingsError('kind', `must be one of libraries with drives, not ${quote(kind)}`);
+}
+
+/** The same of one that stages files. @throws SettingsError */
+export function createStagingLibrary(library: RegisteredLibrary, where: Omit<Site, 'name'>): StagingLibrary {
+  const { name, kind, settings } = library;
+  const found = findKind(kind);
+  if (found.contract === 'staging') return found.create(found.parse(settings), { ...where, name });
+  throw new SettingsError('kind', `must be one of libraries that stage files, not ${quote(kind)}`);
 }
 
 /**

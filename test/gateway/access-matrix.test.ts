@@ -117,6 +117,7 @@ const single: Partial<Record<Operation, Ask>> = {
 };
 
 const MEMBER = 'kind: USER, name: "zoe"';
+const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"folder\\": \\"/tapes\\"}"';
 const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
 
 /** Of what is nobody's own. */
@@ -126,6 +127,10 @@ const common: Partial<Record<Operation, string>> = {
   listLegacyUses: '{ result: legacyUses { edges { cursor } } }',
   listVolumes: '{ result: volumes { totalCount } }',
   listDrives: '{ result: drives { totalCount } }',
+  listLibraries: '{ result: libraries { totalCount } }',
+  readSettings: '{ result: libraries { edges { node { settings } } } }',
+  addLibrary: `mutation { result: addLibrary(input: { ${LIBRARY} }) { __typename ... on Failure { message } } }`,
+  removeLibrary: 'mutation { result: removeLibrary(name: "nowhere") { __typename } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
   showCaller: '{ result: caller { name } }',
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',

@@ -16,6 +16,8 @@ import { resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
 import { repairFindings } from '../../src/operations/doctor/rows.js';
+import { addLibrary } from '../../src/operations/libraries/add.js';
+import { removeLibrary } from '../../src/operations/libraries/remove.js';
 import { type Operation, policy } from '../../src/operations/policy.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
@@ -174,6 +176,16 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
   }),
   setMedium: attempt({
     run: (ctx) => setMedium(ctx, { medium: serial++ % 2 ? 'linear' : 'lto-8', names: ['V00001'] }),
+  }),
+  addLibrary: attempt({
+    run: (ctx) => addLibrary(ctx, { name: unique('library'), kind: 'directory', settings: { folder: '/tapes' } }),
+  }),
+  removeLibrary: attempt({
+    prepare: async () => {
+      const given = { name: unique('library'), kind: 'directory', settings: { folder: '/tapes' } };
+      return (await addLibrary(app.ctx, given)).name;
+    },
+    run: (ctx, name) => removeLibrary(ctx, name),
   }),
   // the quota stays wrong where it could not be audited, and is mended by the next one
   repairFindings: attempt({

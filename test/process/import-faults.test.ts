@@ -216,7 +216,7 @@ test('a file without line ends does not fill the memory', async () => {
   expect(await countAll()).toEqual(before);
 });
 
-const empty = `line 1: the file is empty; the first line names the columns: ${HEADER},mode,mtime,uid,gid`;
+const empty = `line 1: the file is empty; the first line names the columns: ${HEADER.replace('volume', 'volume,library')},mode,mtime,uid,gid`;
 
 test.each([
   ['', empty],

@@ -53,7 +53,7 @@ async function writeDrive(drive: DriveRow): Promise<void> {
 }
 
 async function claimAs(engineId: string): Promise<Lease> {
-  const lease = await claimDrive(app.ctx, { engineId, count: 1, leaseSeconds: 600 });
+  const lease = await claimDrive(app.ctx, { engineId, of: { id: 1, name: 'directory', drives: 1 }, leaseSeconds: 600 });
   if (!lease) throw new Error('there is no drive');
   return lease;
 }

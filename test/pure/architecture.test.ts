@@ -225,7 +225,7 @@ test('nobody imports the wiring but the wiring', () => {
 const rooms = {
   'src/operations/': [
     ['audit'],
-    ['access'],
+    ['access', 'libraries'],
     ['quotas'],
     ['mail'],
     ['requests'],
@@ -512,6 +512,7 @@ const partsOfSeen = [
   'readLookedAt',
   'getChosenOfRequest',
   'getDisk',
+  'getLibrary',
   'findHostsOf',
   'findServed',
   'getRequestWithPaths',

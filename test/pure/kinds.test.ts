@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { SettingsError } from '../../src/errors.js';
 import { readSettings } from '../../src/tape/kind.js';
-import { checkLibrary, createLibrary, kinds } from '../../src/tape/kinds.js';
+import { checkLibrary, createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
 
 const refusal = (run: () => unknown) => {
   try {
@@ -90,9 +90,13 @@ test('settings are read as texts and as what they are in JSON', () => {
 });
 
 test('a library that is away is made all the same, and found out when it is used', async () => {
-  const library = createLibrary({ name: 'east', kind: 'directory', settings: { folder: '/nowhere/tapes' } }, '/data');
-  if (library.contract !== 'drive') throw new Error('a directory library has drives');
-  await expect(library.backend.mount('V1', 'east-1', new AbortController().signal)).rejects.toThrow(
-    'the library /nowhere/tapes, which should have the volume V1, is not there',
-  );
+  const where = { dataDir: '/data', env: {} };
+  const library = { name: 'east', kind: 'directory', settings: { folder: '/nowhere/tapes' } };
+  expect(refusal(() => createStagingLibrary(library, where))).toEqual([
+    'kind',
+    'kind must be one of libraries that stage files, not "directory"',
+  ]);
+  await expect(
+    createDriveLibrary(library, where).mount('V1', 'east-1', new AbortController().signal),
+  ).rejects.toThrow('the library /nowhere/tapes, which should have the volume V1, is not there');
 });

@@ -267,11 +267,12 @@ test('the plan ahead reads every file once, those of the user who has had less f
   const queues = ['A', 'B', 'C'].map((volume, index) => ({
     volume,
     volumeId: index + 1,
+    libraryId: 1,
     medium: lto8,
     isMounted: false,
     users: [users(volume === 'C' ? 'light' : 'heavy')],
   }));
-  const drives = ['one', 'two'].map((name) => ({ name, volumeId: null, runningBytes: 0 }));
+  const drives = ['one', 'two'].map((name) => ({ name, libraryId: 1, volumeId: null, runningBytes: 0 }));
   const shares = new Map([['heavy', 9000]]);
   const { stays, turnOf } = planAhead({ queues, drives, shares, now: 1000, policy: defaultPolicy });
   expect(stays.map(({ volume, drive, files }) => ({ volume, drive, files: Math.round(files) }))).toEqual([

@@ -158,8 +158,78 @@ const QUOTA = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ${F
 const VOLUME = `mutation ($input: SetVolumeInput!) { setVolume(input: $input) { ${FAILED} } }`;
 const DISK = `mutation ($input: ResizeDiskInput!) { resizeDisk(input: $input) { ${FAILED} } }`;
 const REMOVE_DISK = `mutation ($m: String!) { removeDisk(mountpoint: $m) { ${FAILED} } }`;
+const LIBRARY = `mutation ($input: AddLibraryInput!) { addLibrary(input: $input) { ${FAILED} } }`;
+const REMOVE_LIBRARY = `mutation ($n: String!) { removeLibrary(name: $n) { ${FAILED} } }`;
 const FORGET = `mutation ($u: String!) { forgetUser(user: $u) { ${FAILED} } }`;
 const many = (count: number) => Array.from({ length: count }, (_, n) => `V${n}`);
+
+/** A library that is right but for what is given. */
+const library = (given: object) => ({
+  input: { name: 'east', kind: 'directory', settings: JSON.stringify({ folder: '/tapes' }), ...given },
+});
+
+const libraries: BadInput[] = [
+  ...['', '-a', 'a/b', 'a b', 'a\0', '\ud800', 'ä', 'x'.repeat(64), 'drive', 'directory', 'memory'].map((name) =>
+    ask(`addLibrary ${JSON.stringify(name).slice(0, 20)}`, /^name must /, LIBRARY, library({ name })),
+  ),
+  ...['', 'lto', '__proto__', 'Directory'].map((kind) =>
+    ask(`addLibrary of the kind ${kind}`, /^kind must be one of directory/, LIBRARY, library({ kind })),
+  ),
+  ...['', '[]', '"x"', 'null', '{"folder": '].map((settings) =>
+    ask(
+      `addLibrary with settings ${settings}`,
+      /^settings must be the text of a JSON object/,
+      LIBRARY,
+      library({ settings }),
+    ),
+  ),
+  ...['tapes', 7, ['/tapes'], '/a\0b', null].map((folder) =>
+    ask(
+      `addLibrary in the folder ${JSON.stringify(folder)}`,
+      /^settings\.folder must /,
+      LIBRARY,
+      library({ settings: JSON.stringify({ folder }) }),
+    ),
+  ),
+  ask(
+    'addLibrary with a setting that its kind does not have',
+    /^settings\.depth is no setting of this kind; the settings are folder$/,
+    LIBRARY,
+    library({ settings: JSON.stringify({ folder: '/tapes', depth: 3 }) }),
+  ),
+  ask(
+    'addLibrary with a secret',
+    /^settings\.token must not be in the settings, .*: give tokenFile, .* or tokenEnv, /,
+    LIBRARY,
+    library({ settings: JSON.stringify({ folder: '/tapes', token: 'hush' }) }),
+  ),
+  ask(
+    'addLibrary with settings of 100 KB',
+    /^settings must have at most 65536 bytes as JSON, not 1000\d\d$/,
+    LIBRARY,
+    library({ settings: JSON.stringify({ folder: `/${'x'.repeat(100_000)}` }) }),
+  ),
+  ...[0, -1, 257].map((drives) =>
+    ask(
+      `addLibrary with ${drives} drives`,
+      /^drives must be a whole number from 1 to 256, not /,
+      LIBRARY,
+      library({ drives }),
+    ),
+  ),
+  ...['depthFiles', 'depthBytes'].map((depth) =>
+    ask(
+      `addLibrary with drives and ${depth}`,
+      new RegExp(`^${depth} is of libraries that stage`),
+      LIBRARY,
+      library({ [depth]: 5 }),
+    ),
+  ),
+  ...['', 'a\nb', 'a\0b', '\ud800', 'directory'].map((n) =>
+    ask(`removeLibrary ${JSON.stringify(n)}`, /^(name must |there is no library "")/, REMOVE_LIBRARY, { n }),
+  ),
+  ask('removeLibrary of none', /^there is no library "nowhere"$/, REMOVE_LIBRARY, { n: 'nowhere' }),
+];
 
 /** What operators alone may write. */
 const operators: BadInput[] = [
@@ -295,4 +365,5 @@ export const badWrites: BadInput[] = [
   ...paths,
   ...wishes,
   ...operators,
+  ...libraries,
 ];

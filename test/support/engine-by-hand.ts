@@ -25,7 +25,8 @@ export async function startIdleApp(): Promise<TestApp> {
 /** As an engine that dies at once: anybody may have the drive next. */
 export async function claim(app: TestApp, count = 1, leaseSeconds = 0): Promise<Lease> {
   const engineId = '00000000-0000-4000-8000-000000000000';
-  const lease = await claimDrive(app.ctx, { engineId, count, leaseSeconds });
+  const of = { id: 1, name: 'directory', drives: count };
+  const lease = await claimDrive(app.ctx, { engineId, of, leaseSeconds });
   if (!lease) throw new Error('there is no drive');
   return lease;
 }

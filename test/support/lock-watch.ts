@@ -4,6 +4,7 @@ import { type Sql, sql } from '../../src/database/sql.js';
 import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
 
 const lockOfTable: Record<string, Lock> = {
+  library: 'library',
   volume: 'volume',
   request: 'request',
   quota: 'quota',
@@ -16,6 +17,8 @@ const lockOfTable: Record<string, Lock> = {
   notification: 'letter',
 };
 const lockOfAlias: Record<string, Lock> = {
+  b: 'library',
+  v: 'volume',
   r: 'request',
   q: 'quota',
   f: 'file',

@@ -4,7 +4,7 @@ import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
 import { holdDisk } from '../../operations/disks/failing.js';
 import { readShares } from '../../operations/quotas/shares.js';
-import { claimDrive, giveBackDrive } from '../../operations/recalls/drives.js';
+import { claimDrive, type DriveRange, giveBackDrive } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
 import { holdFailing, isSuspended } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
@@ -44,11 +44,11 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
 
 /** Unless other engines go first. @returns whether the drive was left to other hosts */
 async function claimAndWork(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<boolean> {
-  const { count, share } = options;
+  const { library, share } = options;
   const except = await share.leftToOthers();
   if (!except) return false;
   let isLeft = false;
-  await useDrive(ctx, options, { count, except }, async (lease) => {
+  await useDrive(ctx, options, { of: library, except }, async (lease) => {
     isLeft = await workDrive(ctx, watchBackend(backend, lease), lease, options);
     if (isLeft) share.stepAside(); // before the drive is free
   });
@@ -59,7 +59,7 @@ async function claimAndWork(ctx: Context, backend: TapeBackend, options: DriveOp
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
   const done: number[] = []; // what cannot be put in order is left for the next time
   while (!options.stop.aborted) {
-    const driveId = await useDrive(ctx, options, { count: 0, except: done }, async () => {});
+    const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
     done.push(driveId);
   }
@@ -69,12 +69,12 @@ export async function takeOver(ctx: Context, options: LeaseOptions): Promise<voi
 async function useDrive(
   ctx: Context,
   options: LeaseOptions,
-  { count, except = [] }: { count: number; except?: readonly number[] },
+  { of, except = [] }: { of?: DriveRange; except?: readonly number[] },
   use: (lease: HeldLease) => Promise<void>,
 ): Promise<number | undefined> {
   const { engineId, leaseSeconds, held } = options;
   const claimedAt = performance.now();
-  const claimed = await claimDrive(ctx, { engineId, count, leaseSeconds, except: [...held, ...except] });
+  const claimed = await claimDrive(ctx, { engineId, of, leaseSeconds, except: [...held, ...except] });
   if (!claimed) return undefined;
   let end: (hung?: HungError) => void = () => {};
   const ended = new Promise<HungError | undefined>((resolve) => {
@@ -119,8 +119,8 @@ async function workDrive(
   let verifyAt = 0;
   while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
     const seen = options.work.count;
-    const isOpen = !(await isSuspended(ctx, lease.driveName));
-    const queues = isOpen ? groupByVolume(await readQueues(ctx)) : [];
+    const isOpen = !(await isSuspended(ctx, lease));
+    const queues = isOpen ? groupByVolume(await readQueues(ctx, lease)) : [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
     const isFree = ({ volume, isMounted }: WaitingVolume) =>
       !isMounted &&

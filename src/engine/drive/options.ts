@@ -1,4 +1,5 @@
 /** What a drive of an engine needs to know: its lease, its signals, and what it shares with the engine's other drives. */
+import type { DriveRange } from '../../operations/recalls/drives.js';
 import type { FailingDisks } from '../disk/failures.js';
 import type { DiskGauge } from '../disk/space.js';
 import type { Waker } from '../waker.js';
@@ -23,10 +24,10 @@ export interface LeaseOptions {
   onHang: () => void;
 }
 
-/** Enough to work with a drive; one value serves all drives of an engine. */
+/** Enough to work with a drive; one value serves all drives of a library. */
 export interface DriveOptions extends LeaseOptions {
-  /** Drives of the site. */
-  count: number;
+  /** Whose drives these are: no drive has to do with another library. */
+  library: DriveRange;
   /** When other engines go first. */
   share: DriveShare;
   /** Rings when there may be work. */

@@ -74,8 +74,8 @@ export class VolumePlan {
   }
 
   private async chooseRecalls(): Promise<QueuedRecall[]> {
-    if (await isSuspended(this.ctx, this.lease.driveName)) return [];
-    const volumes = groupByVolume(await readQueues(this.ctx));
+    if (await isSuspended(this.ctx, this.lease)) return [];
+    const volumes = groupByVolume(await readQueues(this.ctx, this.lease));
     const here = volumes.find(({ volumeId }) => volumeId === this.volume.volumeId);
     if (!here) return [];
     const shares = await readShares(this.ctx);

@@ -28,7 +28,7 @@ const GIVE_AGAIN_MS = 1000;
 /** A process that could do nothing with a drive does not ask for so long, and lets all others go first. */
 const ASIDE_MS = 120_000;
 
-/** One for all drives of a process. */
+/** One for all drives that a process has of a library: engines share those of each library by themselves. */
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
@@ -69,7 +69,7 @@ export class DriveShare {
 
   /** To be asked where nothing is mounted. @returns whether the drive is to be given back now, for another engine; one drive at a time */
   async isToGiveBack(driveName: string): Promise<boolean> {
-    const number = Number(driveName.replace('drive-', ''));
+    const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
     const isOthers = isToGiveBack(this.engine, number, await this.look());
     const now = performance.now();
     if (!isOthers || now < this.keptUntil || now < this.giveAgainAt) return false;
@@ -105,7 +105,7 @@ export class DriveShare {
   }
 
   private async look() {
-    return await readDrivesAndAskers(this.ctx, this.process.engineId);
+    return await readDrivesAndAskers(this.ctx, this.process);
   }
 
   private saySoon(): void {

@@ -30,7 +30,7 @@ export async function verifyNext(
   lease: HeldLease,
   stop: AbortSignal,
 ): Promise<boolean> {
-  const volume = await findUnconfirmed(ctx);
+  const volume = await findUnconfirmed(ctx, lease.libraryId);
   if (!volume) return false;
   const { volumeId } = volume;
   let hasRead = false;
@@ -53,8 +53,7 @@ async function verifyVolume(
     for (let after = -1n; ; ) {
       const copies = await readUnconfirmed(ctx, { volumeId: volume.volumeId, after, limit: PAGE });
       for (const copy of copies) {
-        if (stop.aborted || (await hasReadyRecalls(ctx, lease.driveId)) || (await isSuspended(ctx, lease.driveName)))
-          return hasRead;
+        if (stop.aborted || (await hasReadyRecalls(ctx, lease)) || (await isSuspended(ctx, lease))) return hasRead;
         hasRead = true;
         let failure: VerificationFailure | undefined;
         try {

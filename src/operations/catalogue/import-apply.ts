@@ -11,6 +11,7 @@ import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { refuseFolders } from './import-folders.js';
 import { ImportError, type ImportResult, incomingColumns, MAX_FAULTS } from './import-incoming.js';
+import { addVolumes } from './import-libraries.js';
 import { type TellImport, tellAdding } from './import-progress.js';
 import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
 import { moveFiles } from './moves.js';
@@ -29,10 +30,7 @@ interface Told {
  */
 export async function applyIncoming(ctx: Context, tx: Transaction, told?: Told): Promise<ImportResult> {
   await refuseDuplicates(tx);
-  await tx.query(
-    sql`INSERT INTO volume (name) SELECT DISTINCT volume FROM incoming WHERE volume IS NOT NULL ORDER BY volume
-        ON CONFLICT (name) DO NOTHING`,
-  );
+  await addVolumes(ctx, tx);
   const added = await addFresh(ctx, tx, told);
   told?.tell({ step: 'settling' });
   await lockCatalogue(tx, 'alone');

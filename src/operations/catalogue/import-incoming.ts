@@ -50,13 +50,13 @@ export const incomingColumns = [
   { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
-const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept`;
+const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
 /** Makes the table and fills it; it lives until the connection drops it. @returns how many rows it has @throws ImportError */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
-          spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[],
+          spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
           checksum_taken boolean NOT NULL DEFAULT false)`,
   );
   const ofSource = new Set<unknown>();
@@ -110,7 +110,7 @@ async function* copyLines(rows: RowSource, onRows: (more: number) => void): Asyn
 function copyLine(row: CatalogueRow): string {
   const values = [row.line, row.path, row.size, row.stage, ...incomingColumns.map(({ name }) => row[name] ?? null)];
   const kept = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
-  return `${[...values, `{${kept.join(',')}}`].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
+  return `${[...values, `{${kept.join(',')}}`, row.library ?? null].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
 }
 
 const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };

@@ -20,6 +20,8 @@ export interface CatalogueRow {
   verified: string | null | undefined;
   spotName: string | null | undefined;
   volume: string | null | undefined;
+  /** That the volume is in; known ones stay where they are, and new ones are in the first library unless told. */
+  library?: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /** Of the file that was archived, see attributes.ts. */
@@ -36,6 +38,7 @@ const columns = [
   'verified',
   'spot_name',
   'volume',
+  'library',
   'position',
   'checksum',
   'mode',
@@ -167,6 +170,7 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
     verified: fields.verified,
     spotName: fields.spot_name,
     volume: fields.volume,
+    library: fields.library,
     position: undefined,
     checksum: fields.checksum?.toLowerCase() ?? fields.checksum,
   };
@@ -184,7 +188,9 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
     if (row.position === undefined) return fault('position', 'a whole number');
   }
   if (row.checksum && !CHECKSUM.test(row.checksum)) return fault('checksum', 'sha256:…, adler32:… or md5:… in hex');
-  for (const name of ['spot_name', 'volume'] as const) {
+  if (row.library && !row.volume)
+    return new RowError(line, `library ${quote(row.library)} is that of a volume, and none is given`);
+  for (const name of ['spot_name', 'volume', 'library'] as const) {
     const value = fields[name];
     // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
     if (value && (/[\u0000-\u001f\u007f]/.test(value) || !value.isWellFormed() || value.length > 255)) {

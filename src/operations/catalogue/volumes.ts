@@ -5,6 +5,7 @@ import { askAtLength } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -28,6 +29,8 @@ export function listVolumes(ctx: Context) {
 /** What a volume holds. */
 export interface VolumeFigures {
   name: string;
+  /** Of its library. */
+  library: string;
   medium: string;
   files: number;
   bytes: bigint;
@@ -37,8 +40,8 @@ export interface VolumeFigures {
 export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
-    sql`SELECT v.name, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes
-        FROM volume v LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id ORDER BY v.name`,
+    sql`SELECT v.name, coalesce(b.name, ${ctx.config.tapeBackend}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes
+        FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id, b.name ORDER BY v.name`,
   );
   return rows;
 }
@@ -57,9 +60,11 @@ export async function readVolumeFiguresOf(
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 
-/** Does the catalogue know any, with files or without? */
+/** Does the catalogue know any of the first library, with files or without? */
 export async function hasVolumes(ctx: Context): Promise<boolean> {
-  const { rows } = await ctx.db.pool.query<{ has: boolean }>(sql`SELECT EXISTS (SELECT FROM volume) AS has`);
+  const { rows } = await ctx.db.pool.query<{ has: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM volume v WHERE v.library_id = ${FIRST_LIBRARY}) AS has`,
+  );
   return rows[0]?.has ?? false;
 }
 
@@ -72,12 +77,12 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Out of service: nothing more is put on it. */
-  isSuspended: boolean;
+  /** Out of service, or another library's: nothing more is put on it. */
+  isClosed: boolean;
 }
 
 /**
- * Gives files the next places on the newest volume, in order, and begins a new one when that is out of service, and
+ * Gives files the next places on the newest volume of the first library, in order, and begins a new one when that is out of service, and
  * whenever the next file would not fit; a file larger than a volume gets one of its own. A place is given out once,
  * whatever becomes of it.
  * @param sizes of the files, in bytes
@@ -90,15 +95,15 @@ export async function placeFiles(
     await lockPlaces(tx);
     const [newest] = await tx.query<OpenVolume>(
       sql`SELECT substr(v.name, 3)::bigint AS number, v.used, v.next_position AS "nextPosition",
-            EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
+            v.library_id <> ${FIRST_LIBRARY} OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isClosed"
           FROM volume v WHERE v.name ~ '^TG[0-9]{4,18}$' ORDER BY 1 DESC LIMIT 1`,
     );
     const filled = new Map<bigint, OpenVolume>();
-    let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n, isSuspended: false };
+    let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n, isClosed: false };
     const places = sizes.map((size) => {
       const isFull = volume.used > 0n && volume.used + size > volumeSize;
-      if (volume.number === 0n || volume.isSuspended || isFull) {
-        volume = { number: volume.number + 1n, used: 0n, nextPosition: 1n, isSuspended: false };
+      if (volume.number === 0n || volume.isClosed || isFull) {
+        volume = { number: volume.number + 1n, used: 0n, nextPosition: 1n, isClosed: false };
       }
       filled.set(volume.number, volume);
       volume.used += size;

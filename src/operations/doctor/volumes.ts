@@ -23,10 +23,10 @@ const volumeFailing: FaultKind = {
   repair: nothing,
 };
 
-/** A drive that works, and has nothing in hand. Between two volumes it is one for a moment. */
+/** A drive of the library of the volume `v` that works, and has nothing in hand. Between two volumes it is one for a moment. */
 const idleDrive = sql`SELECT d.name FROM drive d
-  WHERE d.volume_id IS NULL AND ${isClaimed} AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
-    AND NOT EXISTS (SELECT FROM suspended_backend) AND NOT EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id)
+  WHERE d.library_id = v.library_id AND d.volume_id IS NULL AND ${isClaimed} AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
+    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id) AND NOT EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id)
   ORDER BY d.id LIMIT 1`;
 
 /** While a drive is free, nothing that may be tried waits for long. */
@@ -40,7 +40,7 @@ const volumeUnvisited: FaultKind = {
       SELECT min(greatest(c.created_at, c.not_before)) AS since FROM recall c
       WHERE c.volume_id = v.id AND ${isReadyBy(now)}
         AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id AND ${isServed})
-    ) w CROSS JOIN (${idleDrive}) d
+    ) w CROSS JOIN LATERAL (${idleDrive}) d
     WHERE v.id > ${after} AND w.since < ${longAgo} AND NOT ${isLeftAlone(now)}
       AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = v.id)
       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)

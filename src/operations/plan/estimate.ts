@@ -55,6 +55,7 @@ export interface Estimate {
 
 interface Group {
   volumeId: number | null;
+  libraryId: number | null;
   volume: string | null;
   medium: string;
   isMounted: boolean;
@@ -137,7 +138,7 @@ async function readGroups(
   const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
   const isWished = sql`${isNamed} AND ${isAllowed}`;
   const groups = await snapshot.query<Group>(
-    sql`SELECT w.*, v.name AS volume, coalesce(v.medium, 'linear') AS medium,
+    sql`SELECT w.*, v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium,
           EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
           EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
         FROM (
@@ -175,8 +176,9 @@ async function estimateRange(ctx: Context, user: string, parts: readonly VolumeP
   if (parts.some((part) => part.isSuspended)) return undefined;
   const now = ctx.now();
   const wished = parts.map(
-    ({ volumeId, volume, medium, isMounted, files, bytes }): QueueEntry => ({
+    ({ volumeId, libraryId, volume, medium, isMounted, files, bytes }): QueueEntry => ({
       volumeId: volumeId ?? 0,
+      libraryId: libraryId ?? 0,
       volume: volume ?? '',
       medium,
       isMounted,

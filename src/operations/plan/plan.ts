@@ -5,22 +5,28 @@
 
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import type { LibraryContract } from '../../generated/prisma/enums.js';
 import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
 import { addSeconds, secondsOf } from '../../time.js';
 import { isClaimed, isLeftAlone } from '../conditions.js';
+import { readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 import { readShares } from '../quotas/shares.js';
 import { readQueues } from '../recalls/queue.js';
 
 export interface PlanDrive {
   name: string;
+  libraryId: number;
+  /** Of the library, and what is asked of it. */
+  library: string;
+  contract: LibraryContract;
   /** An engine holds it and lives. */
   isClaimed: boolean;
   /** Of the engine that holds it, as far as it says so; for those who see all quotas. */
   host: string | null;
-  /** Neither it nor its back end is suspended. */
+  /** Neither it nor its library is suspended. */
   isOpen: boolean;
   volumeId: number | null;
   volume: string | null;
@@ -36,6 +42,8 @@ export type PlanUser = QueueEntry;
 export interface PlanVolume {
   volumeId: number;
   volume: string;
+  /** Of its library. */
+  library: string;
   medium: string;
   /** From 1 on; null when no drive can come to it. */
   place: number | null;
@@ -83,37 +91,48 @@ export async function showPlan(ctx: Context): Promise<Plan> {
 
 /** @param more what somebody thinks of asking for */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
-  const [entries, problems, suspended, drives, shares] = await Promise.all([
-    readQueues(ctx, addSeconds(ctx.now(), LOOK_AHEAD_SECONDS)),
+  const [entries, problems, suspended, drives, shares, libraries] = await Promise.all([
+    readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
     readProblems(ctx),
     readSuspended(ctx),
     readDrives(ctx),
     readShares(ctx),
+    readLibraries(ctx),
   ]);
   const all = [...entries, ...more];
   const queues = groupByVolume(all);
   const now = secondsOf(ctx.now());
-  const working = drives.filter((drive) => drive.isClaimed && drive.isOpen);
+  // what stages files orders them by itself: nothing is mounted there
+  const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
     queues,
-    drives: working.map(({ name, volumeId, bytesRunning }) => ({ name, volumeId, runningBytes: Number(bytesRunning) })),
+    drives: working.map(({ name, libraryId, volumeId, bytesRunning }) => ({
+      ...{ name, libraryId, volumeId },
+      runningBytes: Number(bytesRunning),
+    })),
     shares,
     now,
     policy: defaultPolicy,
   });
-  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems }), ahead, shares };
+  const names = new Map(libraries.map(({ id, name }) => [id, name]));
+  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares };
+}
+
+/** An engine that lives has it, and it is in service. */
+export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
+  return isClaimed && isOpen;
 }
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   const { rows } = await ctx.db.pool.query<PlanDrive>(
-    sql`SELECT d.name, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
+    sql`SELECT d.name, d.library_id AS "libraryId", coalesce(b.name, ${ctx.config.tapeBackend}) AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
-         AND NOT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend}) AS "isOpen",
+         AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,
        count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning"
-     FROM drive d LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
+     FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
-     GROUP BY d.id, v.name, p.host ORDER BY d.id`,
+     GROUP BY d.id, b.id, v.name, p.host ORDER BY d.id`,
   );
   return rows;
 }
@@ -129,11 +148,12 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 /** Volumes with work that are out of service: they have no place until somebody resumes them. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const { rows } = await ctx.db.pool.query<
-    Pick<PlanVolume, 'volumeId' | 'volume' | 'medium' | 'files' | 'bytes'> & { why: string }
+    Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
   >(
-    sql`SELECT v.id AS "volumeId", v.name AS volume, v.medium, count(*)::int AS files, sum(c.size) AS bytes, s.reason AS why
-     FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN recall c ON c.volume_id = v.id
-     WHERE c.state = 'WAITING' GROUP BY v.id, s.reason ORDER BY v.name`,
+    sql`SELECT v.id AS "volumeId", v.name AS volume, coalesce(b.name, ${ctx.config.tapeBackend}) AS library, v.medium,
+       count(*)::int AS files, sum(c.size) AS bytes, s.reason AS why
+     FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN library b ON b.id = v.library_id JOIN recall c ON c.volume_id = v.id
+     WHERE c.state = 'WAITING' GROUP BY v.id, b.name, s.reason ORDER BY v.name`,
   );
   return rows.map(({ why, ...volume }) => ({
     ...volume,
@@ -152,8 +172,14 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
 function placeVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
-  { suspended, problems }: { suspended: readonly PlanVolume[]; problems: ReadonlyMap<number, string> },
+  about: {
+    suspended: readonly PlanVolume[];
+    problems: ReadonlyMap<number, string>;
+    /** Of libraries. */
+    names: ReadonlyMap<number, string>;
+  },
 ): PlanVolume[] {
+  const { suspended, problems, names } = about;
   const first = new Map<number, Stay>();
   const ends = new Map<number, number>();
   for (const stay of ahead.stays) {
@@ -166,6 +192,7 @@ function placeVolumes(
     const volume = volumes.get(entry.volumeId) ?? {
       volumeId: entry.volumeId,
       volume: entry.volume,
+      library: names.get(entry.libraryId) ?? '',
       medium: entry.medium,
       place: null,
       files: 0,

@@ -6,7 +6,7 @@ import type { EndRange } from '../../planner/end-range.js';
 import { isChanged, isLeftAlone, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { endOfParts } from './end-of-parts.js';
-import { type Plan, readPlan } from './plan.js';
+import { isWorking, type Plan, readPlan } from './plan.js';
 
 /** Why files wait, the most telling reason first when there are several. */
 export const waitingReasons = {
@@ -27,6 +27,8 @@ export type WaitingReason = keyof typeof waitingReasons;
 /** Files of a request that wait on one volume for one reason. */
 export interface WaitingPart {
   volumeId: number | null;
+  /** Of the volume; null where there is none. */
+  libraryId: number | null;
   volume: string | null;
   medium: string;
   reason: WaitingReason;
@@ -79,9 +81,9 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
 
 function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
   const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
-  const hasDrive = plan.drives.some((drive) => drive.isClaimed && drive.isOpen);
+  const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
   const parts = rows.map(({ requestId: _, user: _user, note, ...row }): WaitingPart => {
-    const isStuck = !hasDrive && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
+    const isStuck = !served.has(row.libraryId ?? 0) && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
     const reason = isStuck ? 'NO_DRIVE' : row.reason;
     const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
     return { ...row, reason, explanation, place: places.get(row.volumeId ?? 0) ?? null };
@@ -112,7 +114,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isAlone = sql`(c.state = 'WAITING' AND ${isLeftAlone(ctx.now())})`;
   const { rows } = await ctx.db.pool.query<Row>(
-    sql`SELECT w."requestId", w."user", w."volumeId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
+    sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
           coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note END),
             min(w.error)) AS note
@@ -138,7 +140,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
           WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
           UNION ALL ${changedCopies(requestIds)}
         ) w LEFT JOIN volume v ON v.id = w."volumeId"
-        GROUP BY w."requestId", w."user", w."volumeId", v.name, v.medium, w.reason`,
+        GROUP BY w."requestId", w."user", w."volumeId", v.library_id, v.name, v.medium, w.reason`,
   );
   return rows;
 }

@@ -14,6 +14,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { isClaimed } from '../conditions.js';
+import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
@@ -21,6 +22,8 @@ import { allow } from '../policy.js';
 export interface Lease {
   driveId: number;
   driveName: string;
+  /** Of which volumes it mounts. */
+  libraryId: number;
   engineId: string;
   epoch: bigint;
 }
@@ -54,7 +57,21 @@ export async function readClaimed(ctx: Context, ids: readonly number[]): Promise
   return new Map(rows.map((drive) => [drive.id, drive.isClaimed]));
 }
 
-/** Makes sure that there are drives 1 to `count`. */
+/** Those of a library that an engine works with. */
+export interface DriveRange {
+  /** Of the library. */
+  id: number;
+  name: string;
+  /** Drives 1 to so many. */
+  drives: number;
+}
+
+/** What the names of a library's drives begin with, before their numbers. */
+export function drivePrefix({ id, name }: Pick<DriveRange, 'id' | 'name'>): string {
+  return id === FIRST_LIBRARY ? 'drive-' : `${name}-`;
+}
+
+/** Makes sure that the first library has drives 1 to `count`. */
 export async function ensureDrives(ctx: Context, count: number): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO drive (name) SELECT 'drive-' || n FROM generate_series(1, ${count}::int) AS n ON CONFLICT (name) DO NOTHING`,
@@ -63,27 +80,30 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
- * @param claim.count drives 1 to `count` may be claimed, and any drive from a holder that is gone or has left recalls running
+ * @param claim.of which drives may be claimed; unless given, any from a holder that is gone or has left recalls running
  * @param claim.except drives that the engine holds: one that has woken from a long sleep renews its leases
  */
 export async function claimDrive(
   ctx: Context,
-  claim: { engineId: string; count: number; leaseSeconds: number; except?: readonly number[] },
+  claim: { engineId: string; of?: DriveRange | undefined; leaseSeconds: number; except?: readonly number[] },
 ): Promise<Lease | undefined> {
-  const isOfSite = sql`d.name IN (SELECT 'drive-' || n FROM generate_series(1, ${claim.count}::int) AS n)`;
+  const { of } = claim;
+  const isOfSite = of
+    ? sql`(d.library_id = ${of.id}::int AND d.name IN (SELECT ${drivePrefix(of)} || n FROM generate_series(1, ${of.drives}::int) AS n))`
+    : sql`false`;
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
     sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL,
        epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
        SELECT d.id FROM drive d
-       WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${claim.count}::int = 0 OR ${isOfSite})
+       WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${of === undefined} OR ${isOfSite})
          AND (d.lease_until < timezone('utc', clock_timestamp())
            -- a start that its engine did not wait for was committed after the drive was given back
            OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
              SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))))
        ORDER BY d.id LIMIT 1 ${locking.freeDrive})
-     RETURNING id AS "driveId", name AS "driveName", epoch`,
+     RETURNING id AS "driveId", name AS "driveName", library_id AS "libraryId", epoch`,
   );
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }

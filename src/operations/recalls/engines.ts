@@ -8,6 +8,7 @@ import { sql } from '../../database/sql.js';
 import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
 import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';
+import { type DriveRange, drivePrefix } from './drives.js';
 
 /** A process that works with drives. */
 export interface EngineProcess {
@@ -16,6 +17,8 @@ export interface EngineProcess {
   /** The same for all processes of an engine. */
   engineId: string;
   host: string;
+  /** It works with the drives of this one. */
+  library: Pick<DriveRange, 'id' | 'name'>;
   /** Drives that it works with at once. */
   drives: number;
   /** It may have drives 1 to so many. */
@@ -31,10 +34,10 @@ const now = sql`timezone('utc', clock_timestamp())`;
 
 /** Notes the process, and that it asks for so long; 0: not any more. */
 export async function noteEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
-  const { id, engineId, host, drives, reach, weight } = process;
+  const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(
-    sql`INSERT INTO engine_process (id, engine_id, host, drives, reach, weight, asks_until)
-        VALUES (${id}::uuid, ${engineId}::uuid, ${host}, ${drives}, ${reach}, ${weight}, ${now} + make_interval(secs => ${askSeconds}))
+    sql`INSERT INTO engine_process (id, engine_id, host, library_id, drives, reach, weight, asks_until)
+        VALUES (${id}::uuid, ${engineId}::uuid, ${host}, ${library.id}, ${drives}, ${reach}, ${weight}, ${now} + make_interval(secs => ${askSeconds}))
         ON CONFLICT (id) DO UPDATE SET asks_until = excluded.asks_until`,
   );
 }
@@ -54,11 +57,15 @@ export async function forgetGoneProcesses(ctx: Context): Promise<void> {
   );
 }
 
-/** What an engine has to know of the others to share drives with them; nothing of the drives where nobody else asks. */
-export async function readDrivesAndAskers(ctx: Context, engineId: string): Promise<DrivesAndAskers> {
+/** What an engine has to know of the others to share the drives of a library with them; nothing of the drives where nobody else asks. */
+export async function readDrivesAndAskers(
+  ctx: Context,
+  { engineId, library }: Pick<EngineProcess, 'engineId' | 'library'>,
+): Promise<DrivesAndAskers> {
+  const prefix = drivePrefix(library);
   const { rows: askers } = await ctx.db.pool.query<SharingEngine>(
     sql`SELECT p.engine_id AS id, max(p.weight) AS weight, max(p.reach) AS reach FROM engine_process p
-        WHERE p.engine_id <> ${engineId}::uuid AND p.asks_until >= ${now}
+        WHERE p.engine_id <> ${engineId}::uuid AND p.library_id = ${library.id} AND p.asks_until >= ${now}
           AND (SELECT count(*) FROM drive d WHERE d.engine_id = p.id AND ${isClaimed}) < p.drives
         GROUP BY p.engine_id`,
   );
@@ -69,9 +76,10 @@ export async function readDrivesAndAskers(ctx: Context, engineId: string): Promi
     holder: string | null;
     isMounted: boolean;
   }>(
-    sql`SELECT d.id, substring(d.name FROM 7)::int AS number, d.volume_id IS NOT NULL AS "isMounted", CASE WHEN ${isClaimed} THEN coalesce(p.engine_id, d.engine_id) END AS holder
+    sql`SELECT d.id, substring(d.name FROM length(${prefix}::text) + 1)::int AS number, d.volume_id IS NOT NULL AS "isMounted", CASE WHEN ${isClaimed} THEN coalesce(p.engine_id, d.engine_id) END AS holder
         FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id
-        WHERE d.name ~ '^drive-[0-9]{1,9}$' AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)`,
+        WHERE d.library_id = ${library.id} AND starts_with(d.name, ${prefix}) AND substring(d.name FROM length(${prefix}::text) + 1) ~ '^[0-9]{1,9}$'
+          AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)`,
   );
   return { drives: drives.map((drive): SharedDrive => ({ ...drive, holder: drive.holder ?? undefined })), askers };
 }

@@ -7,17 +7,22 @@ import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
 import { isLeftAlone, isReadyBy, isServed, needsRoom } from '../conditions.js';
 import { isDoubted } from './doubts.js';
+import type { Lease } from './drives.js';
 
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL AND ${needsRoom})`;
 
 /**
  * The queue by volume and user. A file that two users wait for counts for both.
- * @param until what is to be tried by then, and what waits for room; unless given, what a drive could try now
+ * @param which.libraryId of one library; unless given, of all
+ * @param which.until what is to be tried by then, and what waits for room; unless given, what a drive could try now
  */
-export async function readQueues(ctx: Context, until?: string): Promise<QueueEntry[]> {
+export async function readQueues(
+  ctx: Context,
+  { libraryId, until }: { libraryId?: number; until?: string } = {},
+): Promise<QueueEntry[]> {
   const isReady = until === undefined ? isReadyBy(ctx.now()) : sql`(${isReadyBy(until)} OR ${isQueuedForRoom})`;
   const { rows } = await ctx.db.pool.query<QueueEntry>(
-    sql`SELECT w.*, v.name AS volume, v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
+    sql`SELECT w.*, v.name AS volume, v.library_id AS "libraryId", v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
         FROM (
           SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
             sum(c.size) AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
@@ -25,17 +30,18 @@ export async function readQueues(ctx: Context, until?: string): Promise<QueueEnt
           WHERE ${isReady} AND ${isServed}
           GROUP BY c.volume_id, q."user"
         ) w JOIN volume v ON v.id = w."volumeId"
-        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(until ?? ctx.now())}`,
+        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(until ?? ctx.now())}
+          AND ${libraryId === undefined ? sql`true` : sql`v.library_id = ${libraryId}`}`,
   );
   return rows;
 }
 
 /** Is there anything that a drive could read now? */
-export async function hasReadyRecalls(ctx: Context, driveId: number): Promise<boolean> {
+export async function hasReadyRecalls(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id
         WHERE ${isReadyBy(ctx.now())} AND ${isServed}
-          AND NOT EXISTS (SELECT FROM volume v WHERE v.id = c.volume_id AND ${isLeftAlone(ctx.now())})
+          AND EXISTS (SELECT FROM volume v WHERE v.id = c.volume_id AND v.library_id = ${libraryId} AND NOT ${isLeftAlone(ctx.now())})
           AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> ${driveId})
           AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id) LIMIT 1`,
   );

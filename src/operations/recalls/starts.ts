@@ -54,7 +54,7 @@ export async function startRecalls(
     // requests that have started are not changed here, and stay free for recalls that end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
-    const waiting = await lockWaiting(ctx, tx, lease, fileIds);
+    const waiting = await lockWaiting(tx, lease, fileIds);
     const mounted = await lockDrive(tx, lease);
     if (!mounted) return { started: [], idle: [] };
     await followFiles(tx, fileIds);
@@ -126,19 +126,13 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
 type PlacedRecall = WaitingRecall & { position: bigint };
 
 /** @returns those that still wait, in the order of `fileIds`; the files are locked */
-async function lockWaiting(
-  ctx: Context,
-  tx: Transaction,
-  lease: Lease,
-  fileIds: readonly bigint[],
-): Promise<WaitingRecall[]> {
-  const place = { drive: lease.driveName, backend: ctx.config.tapeBackend };
+async function lockWaiting(tx: Transaction, lease: Lease, fileIds: readonly bigint[]): Promise<WaitingRecall[]> {
   const rows = await tx.query<WaitingRecall>(
     sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum,
           f.checksum_taken AS "isChecksumTaken", c.attempts,
           c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,
-          f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(place)} AS "mayBegin"
+          f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease)} AS "mayBegin"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
         WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} ${locking.freeRecall}`,
   );

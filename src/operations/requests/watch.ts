@@ -134,7 +134,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 const HELD_UP_MS = 2000;
 
 /**
- * Does a request wait for what is out of service: a volume, its user, the back end? Its end cannot be told then.
+ * Does a request wait for what is out of service: a volume, its user, a library? Its end cannot be told then.
  * @returns a question that is put to the database every so often only
  */
 function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
@@ -142,12 +142,15 @@ function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
   return async () => {
     if (performance.now() < known.until) return known.isHeldUp;
     const { rows } = await ctx.db.pool.query<{ isHeldUp: boolean }>(
-      sql`SELECT EXISTS (SELECT FROM suspended_backend s WHERE s.name = ${ctx.config.tapeBackend})
-            OR EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
+      sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
             OR EXISTS (
               SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
                 JOIN hold h ON h.file_id = c.file_id
-              WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
+              WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING')
+            OR EXISTS (
+              SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
+                JOIN hold h ON h.file_id = c.file_id
+              WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
     );
     known = { until: performance.now() + HELD_UP_MS, isHeldUp: rows[0]?.isHeldUp ?? false };
     return known.isHeldUp;

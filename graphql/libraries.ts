@@ -1,0 +1,140 @@
+/** Libraries: the tape systems of the site. */
+import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
+import { LibraryContract } from '../src/generated/prisma/enums.js';
+import { parseJson } from '../src/json.js';
+import { addLibrary } from '../src/operations/libraries/add.js';
+import { getLibrary, listLibraries, readSettings } from '../src/operations/libraries/libraries.js';
+import { type RemovedLibrary, removeLibrary } from '../src/operations/libraries/remove.js';
+import { createBatch } from './batch.js';
+import { builder, pageComplexity } from './builder.js';
+import { readBack } from './errors.js';
+import { isInt, readListPage } from './pages.js';
+
+const ContractType = builder.enumType('LibraryContract', {
+  description: 'What Tapegate asks of a library.',
+  values: {
+    [LibraryContract.DRIVE]: {
+      description: 'To mount volumes: Tapegate decides which, and in which order they are read.',
+    },
+    [LibraryContract.STAGING]: { description: 'To stage files: the system behind it orders them by itself.' },
+  },
+});
+
+const settings = createBatch(readSettings);
+
+builder.prismaNode('Library', {
+  id: { field: 'id' },
+  nullable: true,
+  description: 'One tape system. The first one is as the environment of each process has it; operators add others.',
+  fields: (t) => ({
+    name: t.string({
+      description: 'As operators call it; the first one goes by its kind.',
+      select: { name: true },
+      resolve: ({ name }, _args, ctx) => name ?? ctx.config.tapeBackend,
+    }),
+    kind: t.string({
+      description: 'What it is, such as `directory`.',
+      select: { kind: true },
+      resolve: ({ kind }, _args, ctx) => kind ?? ctx.config.tapeBackend,
+    }),
+    contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
+    settings: t.string({
+      authScopes: { operation: 'readSettings' },
+      description: 'What it was added with, as a JSON object; no secrets are among it. For viewers and operators.',
+      select: { id: true },
+      resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
+    }),
+    drives: t.int({
+      description: 'Its drives; of one that stages files, what reads from it at the same time.',
+      select: { drives: true },
+      resolve: ({ drives }, _args, ctx) => drives ?? ctx.config.drives,
+    }),
+    depthFiles: t.exposeInt('depthFiles', {
+      nullable: true,
+      description: 'Files that may be asked for at the same time, of one that stages; null: as the engine has it.',
+    }),
+    depthBytes: t.expose('depthBytes', {
+      type: 'BigInt',
+      nullable: true,
+      description: 'The same in bytes.',
+    }),
+    volumes: t.relationCount('volumes', { description: 'Volumes that the catalogue has of it.' }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  libraries: t.prismaConnection({
+    authScopes: { operation: 'listLibraries' },
+    type: 'Library',
+    cursor: 'id',
+    description: 'All libraries, in the order in which they were added.',
+    complexity: pageComplexity,
+    totalCount: (_root, _args, ctx) => listLibraries(ctx).count(),
+    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listLibraries(ctx).page),
+  }),
+}));
+
+const AddLibraryInput = builder.inputType('AddLibraryInput', {
+  description: 'A tape system.',
+  fields: (t) => ({
+    name: t.string({ required: true, description: 'Letters, digits, `.`, `_` and `-`; of no other library.' }),
+    kind: t.string({ required: true, description: 'What it is, such as `directory`.' }),
+    settings: t.string({
+      description:
+        'As its kind takes them: a JSON object. What is secret is in a file or a variable that a setting names.',
+    }),
+    drives: t.int({
+      description: 'How many it has; of one that stages files, what may read from it at the same time. 2 unless given.',
+    }),
+    depthFiles: t.int({ description: 'Only of one that stages: files that may be asked for at the same time.' }),
+    depthBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
+  }),
+});
+
+const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').implement({
+  description: 'A library that is no more. Nothing is done to the tape system itself.',
+  fields: (t) => ({
+    id: t.globalID({ description: 'Of its node, which is no more.', resolve: ({ id }) => ({ type: 'Library', id }) }),
+    name: t.exposeString('name', { description: 'What it was called.' }),
+    drives: t.exposeInt('drives', { description: 'Drives that went with it.' }),
+    volumes: t.exposeInt('volumes', { description: 'Volumes that went with it, of which the catalogue had no files.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  addLibrary: t.prismaField({
+    authScopes: { operation: 'addLibrary' },
+    type: 'Library',
+    description: 'Adds a tape system, which engines take up without a restart.',
+    errors: { types: [InvalidInputError, ForbiddenError, NotFoundError], union: { name: 'AddLibraryResult' } },
+    args: { input: t.arg({ type: AddLibraryInput, required: true, description: 'What it is.' }) },
+    resolve: async (query, _root, { input }, ctx) => {
+      const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
+      return await readBack(getLibrary(ctx, id, query));
+    },
+  }),
+  removeLibrary: t.field({
+    authScopes: { operation: 'removeLibrary' },
+    type: RemovedLibraryType,
+    description: 'Takes a tape system of which the catalogue has no files out of use for good.',
+    errors: {
+      types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
+      union: { name: 'RemoveLibraryResult' },
+    },
+    args: { name: t.arg.string({ required: true, description: 'What it is called.' }) },
+    resolve: async (_root, { name }, ctx) => await removeLibrary(ctx, name),
+  }),
+}));
+
+/** What was given is not told: it may hold a secret. */
+function parseSettings(text: string | null | undefined): object {
+  if (text === null || text === undefined) return {};
+  let value: unknown;
+  try {
+    value = parseJson(text);
+  } catch {
+    value = undefined;
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
+  throw new InvalidInputError('settings', 'must be the text of a JSON object, such as {"folder": "/tapes"}');
+}

@@ -1,0 +1,177 @@
+/** `library add`, `library list`, `library remove`: the tape systems of the site. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import type { LibraryState } from '../operations/libraries/libraries.js';
+import type { RemovedLibrary } from '../operations/libraries/remove.js';
+import { readNumber, readSize } from './arguments.js';
+import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
+import { UsageError } from './failure.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { formatSuspension } from './suspensions.js';
+import { operate, unwrapOperated } from './where.js';
+
+export function registerLibrary(program: Command): void {
+  const library = program.command('library').description('tape systems');
+  library
+    .command('add <name>')
+    .description('add a tape system; engines take it up without a restart')
+    .option(...jsonOption)
+    .requiredOption('--kind <kind>', 'what it is, such as directory')
+    .option('--set <key=value...>', 'settings of its kind; a value that begins with [ or { is JSON')
+    .option('--drives <n>', 'its drives; of one that stages files, what reads from it at once (default: 2)')
+    .option('--depth-files <n>', 'of one that stages: files that may be asked for at the same time')
+    .option('--depth-bytes <size>', 'the same in bytes, such as 10T')
+    .addHelpText('after', SECRETS)
+    .action((name, options) => addLibrary(name, options));
+  library
+    .command('list')
+    .description('all tape systems')
+    .option(...jsonOption)
+    .action((options) => listLibraries(options));
+  library
+    .command('remove <name>')
+    .description('take a tape system of which the catalogue has no files out of use for good')
+    .option(...jsonOption)
+    .action((name, options) => removeLibrary(name, options));
+}
+
+const SECRETS = `
+Settings stand in the database. What is secret stays in a file or a variable of the engines' hosts, and a setting says
+where: --set tokenFile=/etc/tapegate/token, --set tokenEnv=SITE_TOKEN.`;
+
+interface AddOptions extends OutputOptions {
+  kind: string;
+  set?: string[];
+  drives?: string;
+  depthFiles?: string;
+  depthBytes?: string;
+}
+
+const FIELDS = 'name kind contract settings drives depthFiles depthBytes volumes suspension { mode reason }';
+
+const ADD = `mutation ($input: AddLibraryInput!) { addLibrary(input: $input) { ... on Library { ${FIELDS} } ${FAILURE} } }`;
+
+async function addLibrary(name: string, options: AddOptions): Promise<void> {
+  const settings = readSettings(options.set ?? []);
+  const input = {
+    ...{ name, kind: options.kind },
+    drives: options.drives === undefined ? undefined : readNumber('--drives', options.drives),
+    depthFiles: options.depthFiles === undefined ? undefined : readNumber('--depth-files', options.depthFiles),
+    depthBytes: options.depthBytes === undefined ? undefined : readSize('--depth-bytes', options.depthBytes),
+  };
+  const library = await operate<LibraryState>({
+    here: async (ctx) => {
+      const add = await import('../operations/libraries/add.js');
+      return { ...(await add.addLibrary(ctx, { ...input, settings })), volumes: 0, suspension: null };
+    },
+    afar: async (url) => {
+      const variables = { input: { ...input, settings: JSON.stringify(settings) } };
+      const answer = await ask<{ addLibrary: Result<LibraryNode> }>(url, ADD, variables);
+      return readNode(unwrapOperated(answer.addLibrary));
+    },
+  });
+  if (options.json) printJson(presentLibrary(library));
+  else printLine(`library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`);
+}
+
+/** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
+function readSettings(given: readonly string[]): object {
+  const settings = new Map<string, unknown>();
+  for (const each of given) {
+    const at = each.indexOf('=');
+    const key = each.slice(0, Math.max(at, 0));
+    if (key === '') throw new UsageError('--set must be key=value, with a key before the sign');
+    if (settings.has(key)) throw new UsageError(`--set gives ${key} twice`);
+    settings.set(key, readValue(key, each.slice(at + 1)));
+  }
+  return Object.fromEntries(settings);
+}
+
+function readValue(key: string, text: string): unknown {
+  if (!/^[[{]/.test(text)) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UsageError(`--set gives ${key} a value that begins as JSON, and is none`);
+  }
+}
+
+/** The same of GraphQL, which has the settings as a text. */
+type LibraryNode = Omit<LibraryState, 'id' | 'settings'> & { settings: string };
+
+function readNode({ settings, ...node }: LibraryNode): LibraryState {
+  return { ...node, id: 0, settings: JSON.parse(settings) };
+}
+
+function presentLibrary({ id: _id, ...library }: LibraryState): object {
+  return library;
+}
+
+function formatDrives({ contract, drives }: LibraryState): string {
+  return contract === 'DRIVE' ? `${drives} drives` : `stages files, read ${drives} at a time`;
+}
+
+const LIBRARIES = `query ($first: Int, $after: String) {
+  libraries(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+}`;
+
+async function listLibraries(options: OutputOptions): Promise<void> {
+  const libraries = await operate<LibraryState[]>({
+    here: async (ctx) => {
+      const { describeLibraries } = await import('../operations/libraries/libraries.js');
+      return await describeLibraries(ctx);
+    },
+    afar: async (url) => {
+      const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+        return (await ask<{ libraries: Page<LibraryNode> }>(url, LIBRARIES, page)).libraries;
+      });
+      const found: LibraryState[] = [];
+      for await (const { edges } of pages) found.push(...edges.map(({ node }) => readNode(node)));
+      return found;
+    },
+  });
+  if (options.json) for (const library of libraries) printJson(presentLibrary(library));
+  else {
+    printTable(
+      ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'STATE'],
+      libraries.map((library) => [
+        library.name,
+        library.kind,
+        String(library.volumes),
+        String(library.drives),
+        formatDepth(library),
+        library.suspension ? formatSuspension(library.suspension) : 'in service',
+      ]),
+    );
+  }
+}
+
+function formatDepth({ contract, depthFiles, depthBytes }: LibraryState): string {
+  if (contract === 'DRIVE') return '-';
+  const parts = [depthFiles === null ? [] : `${depthFiles} files`, depthBytes === null ? [] : formatBytes(depthBytes)];
+  return parts.flat().join(', ') || 'default';
+}
+
+const REMOVE = `mutation ($name: String!) {
+  removeLibrary(name: $name) { ... on RemovedLibrary { name drives volumes } ${FAILURE} }
+}`;
+
+async function removeLibrary(name: string, options: OutputOptions): Promise<void> {
+  type Removed = Omit<RemovedLibrary, 'id'>;
+  const {
+    name: was,
+    drives,
+    volumes,
+  } = await operate<Removed>({
+    here: async (ctx) => {
+      const remove = await import('../operations/libraries/remove.js');
+      return await remove.removeLibrary(ctx, name);
+    },
+    afar: async (url) => {
+      const answer = await ask<{ removeLibrary: Result<Removed> }>(url, REMOVE, { name });
+      return unwrapOperated(answer.removeLibrary);
+    },
+  });
+  if (options.json) printJson({ name: was, drives, volumes });
+  else printLine(`library ${was} is removed, with ${drives} drives and ${volumes} empty volumes`);
+}

@@ -1,0 +1,116 @@
+/**
+ * The drives that a process works with, by library. Those of a library share nothing with the others of the process but its disks: a
+ * library that is away, or out of service, holds up no other one.
+ */
+import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
+import { hostname } from 'node:os';
+import type { Context } from '../context.js';
+import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
+import type { DriveRange } from '../operations/recalls/drives.js';
+import type { TapeBackend } from '../tape/backend.js';
+import type { Site } from '../tape/kind.js';
+import { createDriveLibrary } from '../tape/kinds.js';
+import { runDrive } from './drive/drive.js';
+import type { DriveOptions } from './drive/options.js';
+import { DriveShare } from './drive/share.js';
+import { VolumeFailures } from './drive/volume-failures.js';
+import { UsableLibraries } from './usable-libraries.js';
+
+/** What the drives of all libraries have in common. */
+export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
+
+interface Crew {
+  /** By which its drives are claimed. */
+  engineId: string;
+  share: DriveShare;
+  failures: VolumeFailures;
+  stop: AbortController;
+  ended: Promise<unknown>;
+}
+
+export class Crews {
+  private readonly ctx: Context;
+  private readonly shared: SharedOptions;
+  private readonly engine: { engineId: string; host: string };
+  /** By the ids of their libraries. */
+  private readonly crews = new Map<number, Crew>();
+  private readonly usable: UsableLibraries;
+  private readonly env: Site['env'];
+
+  constructor(
+    ctx: Context,
+    shared: SharedOptions,
+    { engineId = randomUUID(), host = hostname(), env = {} }: {
+      engineId?: string;
+      host?: string;
+      env?: Site['env'];
+    },
+  ) {
+    this.ctx = ctx;
+    this.shared = shared;
+    this.usable = new UsableLibraries(ctx);
+    this.env = env;
+    this.engine = { engineId, host };
+  }
+
+  /** @param count drives to work with at once */
+  async start(library: DriveRange, backend: TapeBackend, count: number): Promise<void> {
+    const [engineId, stop, failures] = [randomUUID(), new AbortController(), new VolumeFailures()];
+    const share = new DriveShare(this.ctx, {
+      id: engineId,
+      ...this.engine,
+      library,
+      drives: count,
+      reach: library.drives,
+      weight: this.ctx.config.engineWeight,
+    });
+    await share.join();
+    const stops = AbortSignal.any([this.shared.stop, stop.signal]);
+    setMaxListeners(0, stops);
+    const options: DriveOptions = { ...this.shared, stop: stops, engineId, library, share, failures };
+    const drives = Array.from({ length: count }, () => runDrive(this.ctx, backend, options));
+    this.crews.set(library.id, { engineId, share, failures, stop, ended: Promise.all(drives) });
+  }
+
+  /** Takes up libraries that were added, and leaves those that were removed; the first one stays. */
+  async follow(): Promise<void> {
+    const libraries = await this.usable.read('DRIVE');
+    for (const [id, crew] of this.crews) {
+      if (id === FIRST_LIBRARY || libraries.some((library) => library.id === id)) continue;
+      this.crews.delete(id);
+      crew.stop.abort();
+      crew.share.retire();
+      void crew.ended.then(() => crew.share.leave());
+    }
+    for (const library of libraries) {
+      if (this.crews.has(library.id) || this.shared.stop.aborted) continue;
+      await this.start(library, createDriveLibrary(library, { dataDir: this.ctx.config.dataDir, env: this.env }), library.drives);
+    }
+  }
+
+  /** Of the engine's processes that work with drives here. */
+  get engineIds(): string[] {
+    return [...this.crews.values()].map(({ engineId }) => engineId);
+  }
+
+  /** An operator has changed something. */
+  endPauses(): void {
+    for (const { failures } of this.crews.values()) failures.endPauses();
+  }
+
+  /** Once all drives have stopped. */
+  get ended(): Promise<unknown> {
+    return Promise.all([...this.crews.values()].map(({ ended }) => ended));
+  }
+
+  /** The process is about to stop. Does not wait. */
+  retire(): void {
+    for (const { share } of this.crews.values()) share.retire();
+  }
+
+  /** Never rejects. */
+  async leave(): Promise<void> {
+    await Promise.all([...this.crews.values()].map(({ share }) => share.leave()));
+  }
+}

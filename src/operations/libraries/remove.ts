@@ -1,0 +1,80 @@
+/** Libraries are taken out of use for good. */
+import type { Context } from '../../context.js';
+import { locking, lockLibraries } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { audited } from '../audit/audited.js';
+import { checkText } from '../input.js';
+import { allow } from '../policy.js';
+import { FIRST_LIBRARY } from './libraries.js';
+
+export interface RemovedLibrary {
+  id: number;
+  name: string;
+  /** That went with it: its drives, and volumes of which the catalogue had nothing. */
+  drives: number;
+  volumes: number;
+}
+
+/**
+ * Removes a library of which the catalogue has no files. Nothing is done to the tape system itself.
+ * @throws NotFoundError; InvalidInputError for the first one; InUseError with the figures, while files are on its volumes or drives read
+ */
+export async function removeLibrary(ctx: Context, given: string): Promise<RemovedLibrary> {
+  return await audited(ctx, { operation: 'removeLibrary', kind: 'BACKEND', object: given }, async (note) => {
+    allow(ctx, 'removeLibrary');
+    const name = checkText('name', given);
+    return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
+      const id = await lockLibrary(ctx, tx, name);
+      // locked first and judged in later statements, which see what whoever had them locked before has put there
+      await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
+      await refuseInUse(tx, { id, name });
+      const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);
+      await tx.query(sql`SELECT FROM drive d WHERE d.library_id = ${id} ORDER BY d.id ${locking.drive}`);
+      await refuseReading(tx, { id, name });
+      const drives = await tx.query<{ name: string }>(sql`DELETE FROM drive WHERE library_id = ${id} RETURNING name`);
+      await tx.query(
+        sql`DELETE FROM suspension WHERE (kind = 'BACKEND' AND name = ${name})
+              OR (kind = 'DRIVE' AND name = ANY(${drives.map((drive) => drive.name)}::text[]))`,
+      );
+      await tx.query(sql`DELETE FROM library WHERE id = ${id}`);
+      await tx.query(note());
+      await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
+      return { id, name, drives: drives.length, volumes: volumes.length };
+    });
+  });
+}
+
+async function lockLibrary(ctx: Context, tx: Transaction, name: string): Promise<number> {
+  const isFirst = name === ctx.config.tapeBackend;
+  const [id] = isFirst ? [FIRST_LIBRARY] : await lockLibraries(tx, sql`b.name = ${name}`);
+  if (id === undefined) throw new NotFoundError(`there is no library ${quote(name)}`);
+  if (!isFirst) return id;
+  throw new InvalidInputError('name', `must not be ${quote(name)}: it is the first library, which stays`);
+}
+
+async function refuseInUse(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
+  const [use] = await tx.query<{ volumes: number; files: number; bytes: bigint; recalls: number }>(
+    sql`SELECT count(DISTINCT v.id)::int AS volumes, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
+          (SELECT count(*)::int FROM recall c JOIN volume w ON w.id = c.volume_id WHERE w.library_id = ${id}) AS recalls
+        FROM volume v JOIN tape_file f ON f.volume_id = v.id WHERE v.library_id = ${id}`,
+  );
+  if (!use || (use.files === 0 && use.recalls === 0)) return;
+  throw new InUseError(
+    `the library ${quote(name)} has ${use.files} files of ${use.bytes} bytes on ${use.volumes} volumes, and ${use.recalls} recalls from it: import these files with other places first`,
+  );
+}
+
+/** What is read of a file that an import has just moved elsewhere is stopped within seconds. */
+async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
+  const rows = await tx.query<{ drive: string; recalls: number }>(
+    sql`SELECT d.name AS drive, count(*)::int AS recalls FROM drive d JOIN recall c ON c.drive_id = d.id
+        WHERE d.library_id = ${id} AND c.state = 'RUNNING' GROUP BY d.id ORDER BY d.id`,
+  );
+  if (!rows[0]) return;
+  const { drive, recalls } = rows[0];
+  throw new InUseError(
+    `the library ${quote(name)} is read: ${recalls} recalls run on ${drive}; try again when they have ended`,
+  );
+}
