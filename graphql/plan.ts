@@ -46,10 +46,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     host: t.exposeString('host', { nullable: true, description: 'Where its engine runs; for viewers and operators.' }),
     library: t.exposeString('library', { description: 'The name of its library.' }),
     isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its library is out of service.' }),
-    volume: t.exposeString('volume', {
-      nullable: true,
-      description: 'The name of the volume that it has mounted; null: none.',
-    }),
+    volume: t.exposeString('volume', { nullable: true, description: 'The volume that it has mounted; null: none.' }),
     filesRunning: t.exposeInt('filesRunning', { description: 'Files that it has in hand.' }),
     bytesRunning: t.expose('bytesRunning', { type: 'BigInt', description: 'Bytes that it has in hand.' }),
   }),

@@ -10,6 +10,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'bytesToRecall',
   'bytesTotal',
   'bytesWaiting',
+  'depthBytes',
   'eventId',
   'free',
   'maxBytes',

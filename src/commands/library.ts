@@ -103,8 +103,10 @@ function readNode({ settings, ...node }: LibraryNode): LibraryState {
   return { ...node, id: 0, settings: JSON.parse(settings) };
 }
 
-function presentLibrary({ id: _id, ...library }: LibraryState): object {
-  return library;
+/** In one order, by either way. */
+function presentLibrary(library: LibraryState): object {
+  const { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension } = library;
+  return { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension };
 }
 
 function formatDrives({ contract, drives }: LibraryState): string {

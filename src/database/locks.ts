@@ -82,7 +82,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   placeFiles: ['places', 'volume'],
   endVerification: ['file'],
   // tape systems
-  addLibrary: [],
+  addLibrary: ['library'],
   removeLibrary: ['library', 'volume', 'drive'],
   // mail
   claimMail: ['turns', 'letter'],

@@ -41,7 +41,11 @@ export class Crews {
   constructor(
     ctx: Context,
     shared: SharedOptions,
-    { engineId = randomUUID(), host = hostname(), env = {} }: {
+    {
+      engineId = randomUUID(),
+      host = hostname(),
+      env = {},
+    }: {
       engineId?: string;
       host?: string;
       env?: Site['env'];
@@ -85,7 +89,11 @@ export class Crews {
     }
     for (const library of libraries) {
       if (this.crews.has(library.id) || this.shared.stop.aborted) continue;
-      await this.start(library, createDriveLibrary(library, { dataDir: this.ctx.config.dataDir, env: this.env }), library.drives);
+      await this.start(
+        library,
+        createDriveLibrary(library, { dataDir: this.ctx.config.dataDir, env: this.env }),
+        library.drives,
+      );
     }
   }
 

@@ -63,14 +63,12 @@ function createTeller(strategy: PlannedStrategy, now: number, busy: readonly Bus
     return id;
   };
   const mounted = new Set(busy.map(({ drive }) => drive.volume));
-  const queues: WaitingVolume[] = strategy
-    .queues()
-    .map((queue) => ({
-      ...queue,
-      volumeId: idOf(queue.volume),
-      libraryId: LIBRARY,
-      isMounted: mounted.has(queue.volume),
-    }));
+  const queues: WaitingVolume[] = strategy.queues().map((queue) => ({
+    ...queue,
+    volumeId: idOf(queue.volume),
+    libraryId: LIBRARY,
+    isMounted: mounted.has(queue.volume),
+  }));
   const medium = queues[0]?.medium;
   const drives = busy.map(({ drive, freeAt }) => ({
     name: `drive-${drive.index}`,

@@ -130,7 +130,7 @@ const common: Partial<Record<Operation, string>> = {
   listLibraries: '{ result: libraries { totalCount } }',
   readSettings: '{ result: libraries { edges { node { settings } } } }',
   addLibrary: `mutation { result: addLibrary(input: { ${LIBRARY} }) { __typename ... on Failure { message } } }`,
-  removeLibrary: 'mutation { result: removeLibrary(name: "nowhere") { __typename } }',
+  removeLibrary: 'mutation { result: removeLibrary(name: "directory") { __typename } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
   showCaller: '{ result: caller { name } }',
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',

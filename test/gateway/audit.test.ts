@@ -468,7 +468,9 @@ test('a name that nothing has, and a time that ends before it begins, are told a
     unknown('PathRule', 'is it listPathRules or setPathRule or removePathRule?'),
   );
   const [whole] = (await refusalOf('operation: "nosuch"')) ?? [];
-  expect(whole?.message).toMatch(/asked for: there are archive, cancelRequest, .*, identify, .*, verifyAgain/);
+  expect(whole?.message).toMatch(
+    /asked for: there are addLibrary, archive, cancelRequest, .*, identify, .*, verifyAgain/,
+  );
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
     told('until must be later than where it begins, 2026-02-01T00:00:00, and is 2026-01-01T00:00:00', 'until'),
   );

@@ -115,7 +115,7 @@ test.each([
   expect(await refuse(text)).toBe(`nothing was imported:\n  line ${line}: ${problem}`);
 });
 
-const names = 'the columns are path,size,stage,verified,spot_name,volume,position,checksum,mode,mtime,uid,gid';
+const names = 'the columns are path,size,stage,verified,spot_name,volume,library,position,checksum,mode,mtime,uid,gid';
 
 test.each([
   ['{"path":"/a","size":1', /not JSON: .+/],

@@ -96,7 +96,7 @@ test('a library that is away is made all the same, and found out when it is used
     'kind',
     'kind must be one of libraries that stage files, not "directory"',
   ]);
-  await expect(
-    createDriveLibrary(library, where).mount('V1', 'east-1', new AbortController().signal),
-  ).rejects.toThrow('the library /nowhere/tapes, which should have the volume V1, is not there');
+  await expect(createDriveLibrary(library, where).mount('V1', 'east-1', new AbortController().signal)).rejects.toThrow(
+    'the library /nowhere/tapes, which should have the volume V1, is not there',
+  );
 });

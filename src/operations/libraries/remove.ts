@@ -29,7 +29,7 @@ export async function removeLibrary(ctx: Context, given: string): Promise<Remove
       const id = await lockLibrary(ctx, tx, name);
       // locked first and judged in later statements, which see what whoever had them locked before has put there
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
-      await refuseInUse(tx, { id, name });
+      await refuseUsed(tx, { id, name });
       const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);
       await tx.query(sql`SELECT FROM drive d WHERE d.library_id = ${id} ORDER BY d.id ${locking.drive}`);
       await refuseReading(tx, { id, name });
@@ -54,7 +54,7 @@ async function lockLibrary(ctx: Context, tx: Transaction, name: string): Promise
   throw new InvalidInputError('name', `must not be ${quote(name)}: it is the first library, which stays`);
 }
 
-async function refuseInUse(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
+async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const [use] = await tx.query<{ volumes: number; files: number; bytes: bigint; recalls: number }>(
     sql`SELECT count(DISTINCT v.id)::int AS volumes, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
           (SELECT count(*)::int FROM recall c JOIN volume w ON w.id = c.volume_id WHERE w.library_id = ${id}) AS recalls
