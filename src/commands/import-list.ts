@@ -10,6 +10,7 @@ import type { ImportSource, OpenList } from './import-source.js';
 /** What the command was given beside the file. */
 export interface ListOptions {
   volume?: string;
+  library?: string;
   prefix?: string;
   strip?: string;
   spot?: string;
@@ -18,6 +19,7 @@ export interface ListOptions {
 
 const NAMES: Record<keyof ListOptions, string> = {
   volume: '--volume',
+  library: '--library',
   prefix: '--prefix',
   strip: '--strip',
   spot: '--spot',
@@ -48,7 +50,7 @@ export async function openList(source: ImportSource, format: ListFormat, options
 }
 
 function readSettings(format: ListFormat, options: ListOptions): InventorySettings {
-  const { volume, spot, storageClass } = options;
+  const { volume, library, spot, storageClass } = options;
   if (!volume)
     throw new UsageError(`--volume is missing: a list of the format ${format} does not say which volume has the files`);
   if (storageClass !== undefined && format !== 's3-inventory') {
@@ -56,7 +58,7 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
   }
   const storageClasses = storageClass?.split(',').map((name) => name.trim());
   const folders = { prefix: readFolder('prefix', options), strip: readFolder('strip', options) };
-  return { volume, spot, storageClasses, ...folders };
+  return { volume, library, spot, storageClasses, ...folders };
 }
 
 /** Without a slash at its end; empty for none. */

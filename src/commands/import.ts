@@ -20,6 +20,7 @@ export function registerImport(program: Command): void {
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
     .option('--format <name>', 'csv, jsonl, ls or s3-inventory, where the file itself does not tell')
     .option('--volume <name>', 'the volume of all files of a list')
+    .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
     .option('--prefix <folder>', 'put before each path of a list')
     .option('--strip <folder>', 'taken from the beginning of each path of a list first')
     .option('--spot <name>', 'the storage spot that the files of a list come from')

@@ -47,7 +47,12 @@ function createKind(): Argument {
   return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'library', 'user', 'disk', 'backend']);
 }
 
-const nameArgument = ['<name>', 'of the volume, drive or back end; the user; the mount point of the disk'] as const;
+/** A library by the name that it had when there was one only, too. */
+function readKind(kind: string): string {
+  return kind === 'library' ? 'BACKEND' : kind.toUpperCase();
+}
+
+const nameArgument = ['<name>', 'of the volume, drive or library; the user; the mount point of the disk'] as const;
 
 const SUSPEND_HELP = `
 Nothing new begins on what is held or draining, until it is resumed; what waits for it goes on waiting.
@@ -58,7 +63,7 @@ volume   its files wait
 drive    the other drives go on
 user     the user's files wait, but for those that another user waits for too
 disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
-backend  all drives of the tape back end`;
+library  all drives of a tape system; \`backend\` is the same`;
 
 type Mode = 'HELD' | 'DRAINING';
 
@@ -81,7 +86,7 @@ async function suspend(
   { kind, name, mode }: { kind: string; name: string; mode: Mode },
   options: OutputOptions & { reason?: string },
 ): Promise<void> {
-  const input = { kind: kind.toUpperCase(), name, mode, reason: options.reason };
+  const input = { kind: readKind(kind), name, mode, reason: options.reason };
   const answer = await ask<{ suspend: Result<SuspensionNode> }>(url, SUSPEND, { input });
   const suspension = unwrapResult(answer.suspend);
   if (options.json) printJson(suspension);
@@ -102,7 +107,7 @@ async function resume(
   { kind, name }: { kind: string; name: string },
   options: OutputOptions,
 ): Promise<void> {
-  const input = { kind: kind.toUpperCase(), name };
+  const input = { kind: readKind(kind), name };
   const answer = await ask<{ resume: Result<SuspensionNode> }>(url, RESUME, { input });
   const ended = unwrapResult(answer.resume);
   if (options.json) printJson(ended);

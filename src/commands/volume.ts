@@ -53,9 +53,11 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
 
 const VOLUMES = `query ($first: Int, $after: String) {
   volumes(first: $first, after: $after) {
-    edges { node { name medium files bytes } } pageInfo { hasNextPage endCursor }
+    edges { node { name library { name } medium files bytes } } pageInfo { hasNextPage endCursor }
   }
 }`;
+
+type VolumeNode = Omit<VolumeFigures, 'library'> & { library: { name: string } };
 
 async function listVolumes(options: OutputOptions): Promise<void> {
   const volumes = await operate({
@@ -65,18 +67,20 @@ async function listVolumes(options: OutputOptions): Promise<void> {
     },
     afar: async (url) => {
       const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-        return (await ask<{ volumes: Page<VolumeFigures> }>(url, VOLUMES, page)).volumes;
+        return (await ask<{ volumes: Page<VolumeNode> }>(url, VOLUMES, page)).volumes;
       });
       const found: VolumeFigures[] = [];
-      for await (const { edges } of pages) found.push(...edges.map(({ node }) => node));
+      for await (const { edges } of pages) {
+        found.push(...edges.map(({ node }) => ({ ...node, library: node.library.name })));
+      }
       return found;
     },
   });
   if (options.json) for (const volume of volumes) printJson(volume);
   else {
     printTable(
-      ['VOLUME', 'MEDIUM', 'FILES', 'SIZE'],
-      volumes.map((volume) => [volume.name, volume.medium, String(volume.files), formatBytes(volume.bytes)]),
+      ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE'],
+      volumes.map((volume) => [volume.name, volume.library, volume.medium, String(volume.files), formatBytes(volume.bytes)]),
     );
   }
 }

@@ -18,6 +18,7 @@ const operators = [
   ['user', 'forget', 'ann'],
   ['disk', 'list'],
   ['disk', 'resize', 'disk', '--size', '1T'],
+  ['library', 'list'],
   ['volume', 'list'],
   ['volume', 'set', '--all', '--medium', 'lto-9'],
   ['import', 'rows.csv'],

@@ -286,6 +286,21 @@ test('the plan ahead reads every file once, those of the user who has had less f
   expect(turnOf(3, 'heavy')).toBeUndefined();
 });
 
+test('the plan ahead gives drives volumes of their own library, and leaves those of one without drives', () => {
+  const users = [{ user: 'ann', files: 20, bytes: 50e9, oldest: 0, priority: 0 }];
+  const queues = [1, 2, 2, 3].map((libraryId, index) => ({
+    ...{ volume: `V${index}`, volumeId: index + 1, libraryId, medium: lto8, isMounted: false, users },
+  }));
+  const drives = [1, 2].map((libraryId) => ({ name: `of ${libraryId}`, libraryId, volumeId: null, runningBytes: 0 }));
+  const { stays, turnOf } = planAhead({ queues, drives, shares: new Map(), now: 1000, policy: defaultPolicy });
+  expect(stays.map(({ volume, drive }) => [volume, drive]).sort()).toEqual([
+    ['V0', 'of 1'],
+    ['V1', 'of 2'],
+    ['V2', 'of 2'],
+  ]);
+  expect(turnOf(4, 'ann')).toBeUndefined();
+});
+
 test('a trace is read line by line, and a fault names its line', () => {
   const header = 'at,user,volume,start,size';
   expect(parseTrace(`${header}\n5,ann,V1,0,10\n1,bob,V2,20,30\n`)).toEqual([

@@ -7,6 +7,8 @@ import { type CatalogueRow, checkRow, type Fields } from '../import-rows.js';
 export interface ListSettings {
   /** The volume of all files of the list. */
   volume: string;
+  /** That it is in; where it is known, or in the first one unless given. */
+  library?: string | undefined;
   spot?: string | undefined;
   /** Folder that is put before each path: `/archive`, or empty. */
   prefix: string;
@@ -31,12 +33,13 @@ const STAGE = 'T';
 export function readEntry(
   line: number,
   { path, fields }: ListEntry,
-  { volume, spot, prefix, strip }: ListSettings,
+  { volume, library, spot, prefix, strip }: ListSettings,
 ): CatalogueRow | RowError {
   const whole = path.startsWith('/') ? path : `/${path}`;
   if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)}`);
   const spotName = spot === undefined ? {} : { spot_name: spot };
-  return checkRow(line, { ...fields, ...spotName, path: prefix + whole.slice(strip.length), volume, stage: STAGE });
+  const place = { path: prefix + whole.slice(strip.length), volume, ...(library === undefined ? {} : { library }) };
+  return checkRow(line, { ...fields, ...spotName, ...place, stage: STAGE });
 }
 
 export function countSkipped(skipped: Skipped, kind: string): undefined {
