@@ -5,7 +5,7 @@ import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { listSuspensions, resume, type SuspensionKey } from '../../src/operations/suspensions.js';
 import { graphql } from './gateway.js';
 import type { Random } from './random.js';
-import type { World } from './world.js';
+import { EAST, type World } from './world.js';
 
 const SUSPEND = 'mutation ($input: SuspendInput!) { result: suspend(input: $input) { __typename } }';
 const RESUME = 'mutation ($input: ResumeInput!) { result: resume(input: $input) { __typename } }';
@@ -29,8 +29,10 @@ export async function suspendOne(world: World, random: Random): Promise<void> {
     ...world.users.map((name) => ({ kind: 'USER' as const, name })),
     ...world.disks.map(({ mountpoint }) => ({ kind: 'DISK' as const, name: mountpoint })),
     ...[1, 2, 3, 4].map((n) => ({ kind: 'DRIVE' as const, name: `drive-${n}` })),
+    ...[1, 2].map((n) => ({ kind: 'DRIVE' as const, name: `${EAST}-${n}` })),
     ...[1, 2, 3, 4].map((n) => ({ kind: 'VOLUME' as const, name: `TG000${n}` })),
     { kind: 'BACKEND', name: 'directory' },
+    { kind: 'BACKEND', name: EAST },
   ];
   const mode = random.pick(['HELD', 'DRAINING'] as const);
   await graphql(

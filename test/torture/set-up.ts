@@ -8,6 +8,7 @@ import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { archiveTree } from '../../src/engine/archive.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
+import { addLibrary } from '../../src/operations/libraries/add.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
@@ -23,7 +24,7 @@ import type { TortureOptions } from './run.js';
 import { type Stranger, startStranger } from './stranger.js';
 import { smallDisk, startSweeper } from './sweeping.js';
 import { makeTree, type Source } from './tree.js';
-import { type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
+import { EAST, type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
 
 const USERS = ['ample', 'enough', 'short', 'tight'];
 /** Of the whole archive, in hundredths, that each may hold. */
@@ -70,6 +71,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     closers.unshift(() => runtime.close());
     await runtime.ctx.db.pool.query(WATCH_CLAIMS);
     const { sources, lateTrees } = await fillArchive(runtime.ctx, random, { dir, ...options });
+    await splitLibrary(runtime.ctx);
     const totalBytes = [...sources.values()].reduce((sum, { size }) => sum + size, 0n);
     for (const { mountpoint } of disks) await setDisk(runtime.ctx, { mountpoint, size: totalBytes / 3n });
     for (const [index, user] of USERS.entries()) {
@@ -211,6 +213,13 @@ async function fillArchive(
     lateTrees.push(tree);
   }
   return { sources, lateTrees };
+}
+
+/** Every second volume is in a library of its own, with drives of its own, be it in the same folder. */
+async function splitLibrary(ctx: Context): Promise<void> {
+  const folder = path.resolve(ctx.config.dataDir, 'library');
+  const { id } = await addLibrary(ctx, { name: EAST, kind: 'directory', settings: { folder }, drives: 2 });
+  await ctx.db.pool.query('UPDATE volume SET library_id = $1 WHERE id % 2 = 0', [id]);
 }
 
 function startProcesses(

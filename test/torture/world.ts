@@ -84,5 +84,8 @@ export interface World {
   callers: Callers;
 }
 
+/** The second library. */
+export const EAST = 'east';
+
 /** Bytes of a volume and the most that a file may have. */
 export const VOLUME_BYTES = 8_000_000;

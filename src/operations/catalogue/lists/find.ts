@@ -2,7 +2,7 @@
 import { quote } from '../../../errors.js';
 import { RowError } from '../import-lines.js';
 import type { RowReader } from '../import-rows.js';
-import { type ListSettings, readEntry } from './list-rows.js';
+import { type ListSettings, makeEntryRow } from './list-rows.js';
 import { findReturn, toPath } from './ls.js';
 
 export const FIND_LINE = /^(\d+) (-?\d+(?:\.\d+)?) (.+)$/;
@@ -17,7 +17,7 @@ export function createFindReader(settings: ListSettings): RowReader {
       if (size === undefined || mtime === undefined || path === undefined) {
         return new RowError(number, `${quote(text)} is not what find -printf '%s %T@ %p\\n' prints`);
       }
-      return readEntry(number, { path: toPath(path), fields: { size, mtime } }, settings);
+      return makeEntryRow(number, { path: toPath(path), fields: { size, mtime } }, settings);
     },
     end: () => undefined,
   };

@@ -30,7 +30,7 @@ export interface ListEntry {
 const STAGE = 'T';
 
 /** The row of the catalogue; what is wrong with it is told as of a row that was written for an import. */
-export function readEntry(
+export function makeEntryRow(
   line: number,
   { path, fields }: ListEntry,
   { volume, library, spot, prefix, strip }: ListSettings,

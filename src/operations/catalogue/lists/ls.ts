@@ -7,7 +7,7 @@ import { quote } from '../../../errors.js';
 import { parseZonedTime } from '../../../time.js';
 import { type Line, RowError } from '../import-lines.js';
 import type { RowReader } from '../import-rows.js';
-import { countSkipped, type ListSettings, readEntry, type Skipped } from './list-rows.js';
+import { countSkipped, type ListSettings, makeEntryRow, type Skipped } from './list-rows.js';
 
 /** The only thing in a line that a name before it cannot look like: what stands before is made by `ls` alone. */
 const TIME = / (\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)\.(\d{9}) ([+-]\d\d)(\d\d) /;
@@ -56,7 +56,7 @@ export function createLsReader(settings: ListSettings, skipped: Skipped): RowRea
       if (folder !== '' && name.includes('/')) {
         return new RowError(line.number, `${quote(name)} is no name of a file in the folder ${quote(folder)}`);
       }
-      return readEntry(line.number, { path: toPath(folder + name), fields: parts.fields }, settings);
+      return makeEntryRow(line.number, { path: toPath(folder + name), fields: parts.fields }, settings);
     },
     end: () => undefined,
   };

@@ -8,7 +8,7 @@ import { parseZonedTime } from '../../../time.js';
 import { createCsvSplitter } from '../import-csv.js';
 import { RowError } from '../import-lines.js';
 import type { CatalogueRow, RowReader } from '../import-rows.js';
-import { countSkipped, type ListSettings, readEntry, type Skipped } from './list-rows.js';
+import { countSkipped, type ListSettings, makeEntryRow, type Skipped } from './list-rows.js';
 
 /** What a manifest says. */
 export interface Manifest {
@@ -109,7 +109,7 @@ function readObject(
   if (mtime === undefined) return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate)}`);
   const fields = { size: Size, mtime, ...tagOf(object) };
   // a slash at its beginning is part of the key, and no path of the catalogue has two of them
-  return readEntry(line, { path: `/${key}`, fields }, settings);
+  return makeEntryRow(line, { path: `/${key}`, fields }, settings);
 }
 
 /** As a form in a browser encodes it: a space is a plus. */
