@@ -47,11 +47,22 @@ test.each(['dcache', 'eos'] as const)('ten thousand files of %s take a call for 
   withBench([dialect], async (bench) => {
     await restore(bench, bench.library, pathsOf(10_000));
     expect(bench.server.calls.length).toBeLessThanOrEqual(100);
-    expect(countBy(bench.server.calls)).toEqual({ delete: 20, discovery: 1, poll: 20, release: 20, stage: 20 });
+    // one look at once, and none more, since nothing was there
+    expect(countBy(bench.server.calls)).toEqual({ delete: 20, discovery: 1, poll: 21, release: 20, stage: 20 });
     expect(bench.server.storage.requests.size).toBe(0);
     expect(await bench.isStaged('/many/7')).toBe(false);
   }),
 );
+
+test('files that are on disk there before they are asked for are ready at once', () =>
+  withBench(['dcache'], async (bench) => {
+    const files = await putFiles(bench, pathsOf(3));
+    await makeReady(bench, files.slice(0, 2));
+    const { known } = await bench.reopen().stage(files, quiet());
+    expect(known.map(({ path, state }) => `${path} ${state}`)).toEqual(['/many/0 ready', '/many/1 ready']);
+    bench.server.lose('poll');
+    expect(await bench.reopen().stage(files, quiet())).toEqual({ id: expect.any(String), known: [] });
+  }));
 
 test('files that go one after the other are released without another look, and the last one takes the demand along', () =>
   withBench(['dcache'], async (bench) => {

@@ -14,6 +14,9 @@ import { lifetimeMs, type WlcgSettings } from './settings.js';
 /** Calls are few: what is for bytes has connections of its own. */
 const CALL_SOCKETS = 4;
 
+/** Where nothing was on disk there, it is not looked again at once for so long. */
+const LOOK_MS = 300_000;
+
 /** It throws what the settings cannot tell when it is used: nothing is asked for here. */
 export function createWlcgLibrary(settings: WlcgSettings, env: Environment): StagingLibrary {
   return new WlcgLibrary(settings, env);
@@ -25,6 +28,8 @@ class WlcgLibrary implements StagingLibrary {
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
   private readonly seen = new SeenDemands();
+  /** When it is worth a call to look at what was just asked for. */
+  private nextLook = 0;
 
   constructor(settings: WlcgSettings, env: Environment) {
     const { trusted, token, identity, limits, sockets } = settings;
@@ -61,7 +66,27 @@ class WlcgLibrary implements StagingLibrary {
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
-    return { id: joinIds(ids), known };
+    const id = joinIds(ids);
+    return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
+  }
+
+  /** What was on disk there before it was asked for: it would wait for the first poll. */
+  private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
+    if (id === null || performance.now() < this.nextLook) return [];
+    const ready: FileState[] = [];
+    try {
+      const { answers } = await this.look(id, signal);
+      for (const [remote, same] of byRemote) {
+        for (const file of same) {
+          const state = this.tellState(file, answers.get(remote));
+          if (state?.state === 'ready') ready.push(state);
+        }
+      }
+    } catch (error) {
+      if (signal.aborted || !(error instanceof TapeError)) throw error; // else the files are asked for all the same
+    }
+    this.nextLook = ready.length > 0 ? 0 : performance.now() + LOOK_MS;
+    return ready;
   }
 
   async poll({ id, files }: Demand, signal: AbortSignal): Promise<FileState[]> {
