@@ -50,8 +50,9 @@ if verb == "stage":
         names.write("".join(f"{ROOT}{path}\n" for path in files if "\n" not in path))
     command = ["sd_get", "-v", "-l", f"{CACHE}/{demand}.log", "-h", HOST, "-r", f"{CACHE}/files", "-f", names.name]
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with open(f"{CACHE}/{demand}.pid", "w") as pid:
-        pid.write(str(subprocess.Popen(command, start_new_session=True, **quiet).pid))
+    note = f"{CACHE}/{demand}.pid"  # there for as long as it runs
+    until_end = ["sh", "-c", 'echo $$ > "$0"; "$@"; rm -f -- "$0"', note, *command]
+    subprocess.Popen(until_end, start_new_session=True, **quiet)
     print(json.dumps({"id": demand}))
 elif verb == "release":
     for path in files:
@@ -63,14 +64,17 @@ else:
     if os.path.exists(f"{demand}.log"):
         with open(f"{demand}.log") as log:
             saved = {match[1] for match in map(SAVED.search, log) if match}
-    running = None  # such a demand there is not
-    if os.path.exists(f"{demand}.pid"):
+    try:
         with open(f"{demand}.pid") as pid:
             running = is_running(int(pid.read()))
+    except (OSError, ValueError):
+        running = False
     for path, size in files.items():
         if os.path.isfile(place(path)) and os.path.getsize(place(path)) == size and ROOT + path in saved:
             say(path, "ready")
-        elif running is False:
+        elif running:
+            say(path, "waiting")
+        elif os.path.exists(f"{demand}.log"):
             say(path, "failed", **{"class": "TRANSIENT"}, message="sd_get has ended without it")
         else:
-            say(path, "waiting" if running else "forgotten")
+            say(path, "forgotten")
