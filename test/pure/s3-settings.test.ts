@@ -26,7 +26,8 @@ test('a bucket and a region are enough', () => {
     pollSeconds: { least: 300, most: 1200 },
     concurrency: 16,
     readParts: 4,
-    partBytes: 8 * 1024 * 1024,
+    partBytes: 4 * 1024 * 1024,
+    compareChecksums: true,
     timeoutSeconds: 60,
     charges: undefined,
   });

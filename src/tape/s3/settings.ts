@@ -50,6 +50,8 @@ export interface S3Settings {
   /** Of a file that is read: parts at once, and their size. Their product is what a reader takes of memory. */
   readParts: number;
   partBytes: number;
+  /** Those that S3 has, beside the catalogue's. */
+  compareChecksums: boolean;
   /** For an answer to come, and between two pieces of a long one. */
   timeoutSeconds: number;
   /** Undefined: nobody charges for it. */
@@ -60,7 +62,15 @@ const NAMES = [
   ...['bucket', 'region', 'endpoint', 'forcePathStyle', 'prefixes'],
   ...['tier', 'fallbackTiers', 'days', 'stateBy'],
   ...['accessKeyIdEnv', 'secretAccessKeyEnv', 'sessionTokenEnv', 'credentialsFile', 'profile'],
-  ...['pollSeconds', 'pollSecondsMost', 'concurrency', 'readParts', 'partMegabytes', 'timeoutSeconds'],
+  ...[
+    'pollSeconds',
+    'pollSecondsMost',
+    'concurrency',
+    'readParts',
+    'partMegabytes',
+    'compareChecksums',
+    'timeoutSeconds',
+  ],
   ...['currency', 'pricePerGb', 'pricePerThousandRequests', 'pricePerGbMonth'],
 ];
 
@@ -91,7 +101,8 @@ export function parseS3Settings(given: unknown): S3Settings {
     pollSeconds: parsePollSeconds(settings, tier),
     concurrency: settings.integer('concurrency', { least: 1, most: 256, fallback: 16 }),
     readParts: settings.integer('readParts', { least: 1, most: 32, fallback: 4 }),
-    partBytes: settings.integer('partMegabytes', { least: 1, most: 256, fallback: 8 }) * MB,
+    partBytes: settings.integer('partMegabytes', { least: 1, most: 256, fallback: 4 }) * MB,
+    compareChecksums: settings.flag('compareChecksums', true),
     timeoutSeconds: settings.integer('timeoutSeconds', { least: 1, most: 600, fallback: 60 }),
     charges: parseCharges(settings),
   };
