@@ -7,19 +7,12 @@ import fs, { constants } from 'node:fs';
 import { access, link, open, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
+import { codeOf, messageOf, TapeError } from '../errors.js';
 import { VolumeError, type WritableBackend } from './backend.js';
+import { classifyFileError, readFileChunks } from './file-chunks.js';
 import { LibraryFolder, syncFolder } from './library-folder.js';
 
-/** Chunks that fit the caches of a processor are read, checksummed and written a fifth faster than those of 1 MiB. */
-const CHUNK_BYTES = 128 * 1024;
-
-/** With plain descriptors a small file takes half the processor time that it takes with a FileHandle. */
 const openFd = promisify(fs.open);
-const readFd = promisify(fs.read) as (
-  fd: number,
-  ...how: [Buffer, number, number, null]
-) => Promise<{ bytesRead: number }>;
 const syncFd = promisify(fs.fsync);
 
 /** Files that are synced side by side: what they wait for is one and the same journal. */
@@ -114,49 +107,19 @@ async function findProblem(folder: string): Promise<string | undefined> {
   }
 }
 
-async function* readFile(
+function readFile(
   library: LibraryFolder,
   folder: string,
   position: bigint,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   const file = path.join(folder, nameOf(position));
-  let fd: number | undefined;
-  /** The next chunk is read while the one before it is checksummed and written. */
-  let ahead: Promise<Buffer> | undefined;
-  try {
-    signal.throwIfAborted();
-    // without blocking, since opening a pipe that nobody writes to would never end
-    fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // at hand, now that it is open
-    if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
-    let left = stats.size;
-    ahead = left > 0 ? readChunk(fd, left) : undefined;
-    while (ahead) {
-      const chunk: Buffer = await ahead;
-      if (chunk.length === 0) return;
-      left -= chunk.length;
-      ahead = left > 0 ? readChunk(fd, left) : undefined;
-      yield chunk;
-      signal.throwIfAborted();
-    }
-  } catch (error) {
-    if (signal.aborted) throw signal.reason;
+  return readFileChunks(file, signal, async (error) => {
     const problem = error instanceof TapeError ? undefined : await findProblem(folder);
-    if (problem !== undefined) await library.expect(path.basename(folder));
-    throw problem === undefined ? classify(error, file) : new VolumeError('MEDIA', problem, { cause: error });
-  } finally {
-    await ahead?.catch(() => {}); // it uses the descriptor
-    if (fd !== undefined) fs.closeSync(fd); // nothing was written that a close could wait for
-  }
-}
-
-/** The next bytes, where there are some; told when they are awaited, which may be never. */
-function readChunk(fd: number, left: number): Promise<Buffer> {
-  const buffer = Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES));
-  const chunk = readFd(fd, buffer, 0, buffer.length, null).then(({ bytesRead }) => buffer.subarray(0, bytesRead));
-  chunk.catch(() => {});
-  return chunk;
+    if (problem === undefined) return classify(error, file);
+    await library.expect(path.basename(folder));
+    return new VolumeError('MEDIA', problem, { cause: error });
+  });
 }
 
 /** What the writer's own bytes threw, which is no fault of the tape. */
@@ -213,25 +176,6 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   await Promise.all(Array.from({ length: SYNCS }, syncNext));
 }
 
-const CLASSES: Record<string, ErrorClass> = {
-  ENOENT: 'PERMANENT',
-  EEXIST: 'PERMANENT',
-  EISDIR: 'PERMANENT',
-  ENOTDIR: 'PERMANENT',
-  ELOOP: 'PERMANENT',
-  ENXIO: 'PERMANENT',
-  ENAMETOOLONG: 'PERMANENT',
-  EACCES: 'POLICY',
-  EPERM: 'POLICY',
-  EROFS: 'POLICY',
-  EIO: 'MEDIA',
-  ENOSPC: 'SPACE',
-  EDQUOT: 'SPACE',
-};
-
 function classify(error: unknown, where: string): unknown {
-  const code = codeOf(error);
-  if (error instanceof TapeError || code === undefined || !/^E[A-Z]+$/.test(code)) return error;
-  const what = code === 'ENOENT' ? 'there is no file at this position' : messageOf(error);
-  return new TapeError(CLASSES[code] ?? 'TRANSIENT', `${where}: ${what}`, { cause: error });
+  return classifyFileError(error, where, 'there is no file at this position');
 }

@@ -4,6 +4,7 @@ import type { TapeBackend } from './backend.js';
 import { command, commandStaging } from './command/index.js';
 import { directory } from './directory-kind.js';
 import type { Kind, Site } from './kind.js';
+import { ltfs } from './ltfs/index.js';
 import { s3 } from './s3/index.js';
 import type { StagingLibrary } from './staging.js';
 import { wlcg } from './wlcg/index.js';
@@ -12,6 +13,7 @@ export const kinds: Record<string, Kind> = {
   directory,
   s3,
   command,
+  ltfs,
   'command-staging': commandStaging,
   wlcg,
 };

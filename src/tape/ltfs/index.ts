@@ -1,0 +1,73 @@
+/** The kind `ltfs`: cartridges behind a changer, mounted read-only by LTFS. README.md is for operators. */
+import path from 'node:path';
+import { quote, TapeError } from '../../errors.js';
+import { LibraryError, type TapeBackend } from '../backend.js';
+import type { DriveKind, Site } from '../kind.js';
+import { Changer } from './changer.js';
+import { Drive, DriveInUseError } from './drive.js';
+import { LockFolder } from './locks.js';
+import { type LtfsDrive, type LtfsSettings, parseSettings } from './settings.js';
+import { type ListableVolume, LtfsVolume } from './volume.js';
+
+export const ltfs = {
+  contract: 'drive',
+  parse: parseSettings,
+  create: (settings: LtfsSettings, site: Site): LtfsLibrary => new LtfsLibrary(settings, site),
+} satisfies DriveKind<LtfsSettings>;
+
+/** What a barcode may be; a volume's name becomes an argument of commands. */
+const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
+
+export class LtfsLibrary implements TapeBackend {
+  private readonly settings: LtfsSettings;
+  private readonly locks: LockFolder;
+  private readonly changer: Changer;
+
+  constructor(settings: LtfsSettings, { dataDir }: Site) {
+    this.settings = settings;
+    this.locks = new LockFolder(settings.locks ?? path.join(path.resolve(dataDir), 'ltfs'));
+    this.changer = new Changer(settings, this.locks);
+  }
+
+  async mount(volume: string, driveName: string, signal: AbortSignal): Promise<ListableVolume> {
+    return await this.open(volume, this.findDrive(driveName), this.settings.seconds.lock, signal);
+  }
+
+  /**
+   * Mounts a cartridge in whatever drive nobody uses now.
+   * @throws TapeError, as `mount`; DriveInUseError when all are used
+   */
+  async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {
+    for (const drive of this.settings.drives.values()) {
+      try {
+        return await this.open(volume, drive, 0, signal);
+      } catch (error) {
+        if (!(error instanceof DriveInUseError)) throw error;
+      }
+    }
+    const names = [...this.settings.drives.keys()].join(', ');
+    throw new DriveInUseError('TRANSIENT', `all drives of the library are in use: ${names}`);
+  }
+
+  private async open(
+    volume: string,
+    drive: LtfsDrive,
+    waitSeconds: number,
+    signal: AbortSignal,
+  ): Promise<ListableVolume> {
+    signal.throwIfAborted();
+    const { settings, locks, changer } = this;
+    if (!BARCODE.test(volume))
+      throw new TapeError('PERMANENT', `${quote(volume)} cannot be the barcode of a cartridge`);
+    const how = { drive: new Drive(drive, { settings, locks, changer }), settings, waitSeconds };
+    return await LtfsVolume.open(volume, how, signal);
+  }
+
+  private findDrive(name: string): LtfsDrive {
+    const { drives } = this.settings;
+    const drive = drives.get(name);
+    if (drive) return drive;
+    const names = [...drives.keys()].join(', ');
+    throw new LibraryError('POLICY', `the settings of the library have no drive ${name}, only ${names}`);
+  }
+}

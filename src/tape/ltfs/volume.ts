@@ -1,0 +1,185 @@
+/** A cartridge that is mounted: its files by their paths, and all of them for `scan`. */
+import { constants } from 'node:fs';
+import { access, lstat, opendir, realpath } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
+import { type FileOnVolume, LibraryError, type MountedVolume, VolumeError } from '../backend.js';
+import { classifyFileError, readFileChunks } from '../file-chunks.js';
+import type { Drive } from './drive.js';
+import type { HeldLock } from './locks.js';
+import type { LtfsSettings } from './settings.js';
+import { StartBlocks } from './start-blocks.js';
+
+/** A file as a cartridge tells of it. */
+export interface ListedFile extends FileOnVolume {
+  /** Nanoseconds since 1970. */
+  mtimeNs: bigint;
+}
+
+export interface ListOptions {
+  /** Only what is below this logical folder. */
+  below?: string | undefined;
+  signal: AbortSignal;
+  /** Told of what is neither a file nor a folder. */
+  onSkip?: (path: string) => void;
+}
+
+/** A volume whose files can be listed with their places. */
+export interface ListableVolume extends MountedVolume {
+  /** @throws TapeError */
+  list(options: ListOptions): AsyncIterable<ListedFile>;
+}
+
+/** What a file system says whose process has died. */
+const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
+
+export class LtfsVolume implements ListableVolume {
+  private readonly name: string;
+  private readonly drive: Drive;
+  private readonly settings: LtfsSettings;
+  private readonly inUse: HeldLock;
+  /** The folder of `root`, without any link. */
+  private readonly base: string;
+  /** The last folder that was found to be below it. */
+  private folder = '';
+
+  private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
+    this.name = name;
+    this.drive = drive;
+    this.settings = settings;
+    this.inUse = inUse;
+    this.base = base;
+  }
+
+  /** @param waitSeconds for another process that works with the drive @throws TapeError */
+  static async open(
+    name: string,
+    { drive, settings, waitSeconds }: { drive: Drive; settings: LtfsSettings; waitSeconds: number },
+    signal: AbortSignal,
+  ): Promise<LtfsVolume> {
+    const inUse = await drive.open(name, waitSeconds, signal);
+    const root = path.join(drive.drive.mountPoint, settings.root);
+    try {
+      const base = await realpath(root);
+      await access(base, constants.R_OK | constants.X_OK);
+      return new LtfsVolume(name, drive, settings, inUse, base);
+    } catch (error) {
+      await drive.empty().catch(() => {}); // the next mount clears what is left
+      inUse.close();
+      throw explainRoot(name, settings.root, error);
+    }
+  }
+
+  read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return this.readPath(file.path, signal);
+  }
+
+  async unmount(): Promise<void> {
+    try {
+      await this.drive.empty();
+    } finally {
+      this.inUse.close();
+    }
+  }
+
+  async *list({ below, signal, onSkip }: ListOptions): AsyncGenerator<ListedFile> {
+    const start = below === undefined ? this.base : path.join(this.base, this.toTape(below));
+    const blocks = new StartBlocks(this.settings, signal);
+    try {
+      await this.expectInside(start);
+      yield* blocks.add(this.walk(start, signal, onSkip));
+    } catch (error) {
+      throw signal.aborted ? signal.reason : await this.explain(error, start);
+    }
+  }
+
+  /** Folder by folder, none of them whole in memory. */
+  private async *walk(
+    folder: string,
+    signal: AbortSignal,
+    onSkip: ListOptions['onSkip'],
+  ): AsyncGenerator<{ place: string; file: Omit<ListedFile, 'position'> }> {
+    for await (const entry of await opendir(folder)) {
+      signal.throwIfAborted();
+      const place = path.join(folder, entry.name);
+      const stats = await lstat(place, { bigint: true });
+      const logical = path.posix.join(this.settings.prefix, path.relative(this.base, place));
+      if (stats.isDirectory()) yield* this.walk(place, signal, onSkip);
+      else if (stats.isFile()) yield { place, file: { path: logical, size: stats.size, mtimeNs: stats.mtimeNs } };
+      else onSkip?.(logical);
+    }
+  }
+
+  private async *readPath(logical: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    let place = this.base;
+    try {
+      place = path.join(this.base, this.toTape(logical));
+      signal.throwIfAborted();
+      if (path.dirname(place) !== this.folder) {
+        await this.expectInside(path.dirname(place));
+        this.folder = path.dirname(place);
+      }
+    } catch (error) {
+      throw signal.aborted ? signal.reason : await this.explain(error, place);
+    }
+    yield* readFileChunks(place, signal, (error) => this.explain(error, place));
+  }
+
+  /** Below the root. @throws TapeError PERMANENT for a path that cannot be there */
+  private toTape(logical: string): string {
+    const { prefix } = this.settings;
+    const top = prefix === '/' ? '' : prefix;
+    const isBelow = logical === prefix || logical.startsWith(`${top}/`);
+    const parts = logical.slice(top.length + 1).split('/');
+    const isPlain = logical === prefix || parts.every((part) => !['', '.', '..'].includes(part));
+    if (isBelow && isPlain && !logical.includes('\0')) return parts.join('/');
+    const why = isBelow ? 'is no path of a file' : `is not below ${prefix}, where the files of this library are`;
+    throw new TapeError('PERMANENT', `${quote(logical)} ${why}`);
+  }
+
+  /** A link on the cartridge may lead anywhere. */
+  private async expectInside(folder: string): Promise<void> {
+    const real = await realpath(folder);
+    if (real === this.base || real.startsWith(`${this.base}/`)) return;
+    throw new TapeError('PERMANENT', `${folder} leads out of the cartridge, to ${real}`);
+  }
+
+  /** Where the mount is what has gone, no file is to be given up for it. */
+  private async explain(error: unknown, place: string): Promise<unknown> {
+    if (error instanceof TapeError || codeOf(error) === undefined) return error;
+    const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();
+    if (problem === undefined) return classifyFileError(error, place, 'there is no such file on the cartridge');
+    return new VolumeError('TRANSIENT', `the mount of ${this.name} has gone: ${problem}`, { cause: error });
+  }
+
+  private async findProblem(): Promise<string | undefined> {
+    try {
+      if (!(await this.drive.isMounted())) return `nothing is mounted at ${this.drive.drive.mountPoint}`;
+      await access(this.base, constants.R_OK | constants.X_OK);
+      return undefined;
+    } catch (error) {
+      return messageOf(error);
+    }
+  }
+}
+
+function explainRoot(name: string, root: string, error: unknown): TapeError {
+  const code = codeOf(error) ?? '';
+  const options = { cause: error };
+  if (code === 'ENOENT' || code === 'ENOTDIR') {
+    return new VolumeError(
+      'MEDIA',
+      `the cartridge ${name} has no folder ${root}: it may not be one of this library`,
+      options,
+    );
+  }
+  if (code === 'EACCES' || code === 'EPERM') {
+    const advice = 'who mounts it for others gives -o allow_other, or -o uid= and -o gid=';
+    return new LibraryError(
+      'POLICY',
+      `the cartridge ${name} may not be read: ${messageOf(error)} (${advice})`,
+      options,
+    );
+  }
+  return new VolumeError('TRANSIENT', `the cartridge ${name} cannot be read: ${messageOf(error)}`, options);
+}

@@ -1,0 +1,102 @@
+/** An engine is killed at each step of a visit to a cartridge; whatever it has left, the next one does its work. */
+
+import path from 'node:path';
+import { afterAll, expect, onTestFinished, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
+import { cleanUp, kill, type Running, startProcess } from '../support/process.js';
+import { at, mount, readAll, text } from '../support/tape-backend.js';
+
+afterAll(cleanUp);
+
+type Step = Parameters<LtfsBench['behave']>[0];
+
+/** In the order of a visit. LTFS ends by itself, after the unmount. */
+const points: { at: Step; when: 'before' | 'after' }[] = [
+  { at: 'status', when: 'before' },
+  { at: 'load', when: 'before' },
+  { at: 'load', when: 'after' },
+  { at: 'mount', when: 'before' },
+  { at: 'mount', when: 'after' },
+  { at: 'unmount', when: 'before' },
+  { at: 'unmount', when: 'after' },
+  { at: 'end', when: 'before' },
+  { at: 'unload', when: 'before' },
+  { at: 'unload', when: 'after' },
+];
+
+const successors = [
+  { volume: 'V1', drive: 'drive-1' },
+  { volume: 'V2', drive: 'drive-1' },
+  { volume: 'V1', drive: 'drive-2' },
+];
+
+async function makeBench(): Promise<LtfsBench> {
+  const bench = createLtfsBench();
+  onTestFinished(() => bench.close());
+  for (const volume of ['V1', 'V2']) await bench.put(volume, 1n, text(1n), at(1n).path);
+  return bench;
+}
+
+function startVisit({ settings, dataDir }: LtfsBench): Running {
+  const file = path.join(packageRoot, 'test/support/ltfs/visit.mjs');
+  return startProcess(process.execPath, [file, JSON.stringify(settings), dataDir, 'V1', 'drive-1', at(1n).path], {
+    stdin: null,
+  });
+}
+
+/** The next engine mounts, reads and puts back; nothing of the dead one is left. */
+async function expectVisit(bench: LtfsBench, { volume, drive }: (typeof successors)[number]): Promise<void> {
+  const mounted = await mount(bench.reopen(), volume, drive);
+  expect(await readAll(mounted, 1n)).toEqual(text(1n));
+  await mounted.unmount();
+  const { slots, drives } = bench.readChanger();
+  expect(drives.map((each) => each.volume)).toEqual(
+    drive === 'drive-1' && volume === 'V1' ? [null, null] : expect.anything(),
+  );
+  expect(bench.mounts()).toBe('');
+  const volumes = [...slots, ...drives].map((each) => each.volume).filter((each) => each !== null);
+  expect(volumes.sort()).toEqual(['V1', 'V2']);
+  expect(slots).toHaveLength(SLOTS);
+}
+
+test.each(points.flatMap((point) => successors.map((next) => ({ ...point, ...next }))))(
+  'an engine that is killed $when $at leaves $drive to the next one, for $volume',
+  async ({ at: step, when, volume, drive }) => {
+    const bench = await makeBench();
+    bench.behave(step, { hold: when });
+    const visit = startVisit(bench);
+    if (['unmount', 'end', 'unload'].includes(step)) {
+      await visit.waitForOutput(/read \d+/);
+      visit.child.stdin?.end();
+    }
+    await bench.waitUntilHeld(step);
+    await kill(visit);
+    const next = expectVisit(bench, { volume, drive }); // it finds a command, or LTFS, that is still at work
+    bench.goOn(step);
+    await next;
+  },
+);
+
+test.each(successors)(
+  'an engine that is killed while it reads leaves $drive to the next one, for $volume',
+  async (next) => {
+    const bench = await makeBench();
+    const visit = startVisit(bench);
+    await visit.waitForOutput(/read \d+/);
+    await kill(visit);
+    await expectVisit(bench, next);
+  },
+);
+
+test('an engine that is alive keeps its drive, and its cartridge', async () => {
+  const bench = await makeBench();
+  const visit = startVisit(bench);
+  await visit.waitForOutput(/read \d+/);
+  const other = bench.reopen({ seconds: { lock: 1 } });
+  await expect(mount(other, 'V2', 'drive-1')).rejects.toThrow('another process uses drive-1');
+  await expect(mount(other, 'V1', 'drive-2')).rejects.toThrow('drive-1, which another process uses');
+  visit.child.stdin?.end();
+  expect(await visit.ended).toMatchObject({ code: 0, stdout: expect.stringContaining('unmounted') });
+  await expectVisit(bench, { volume: 'V2', drive: 'drive-1' });
+});

@@ -1,0 +1,166 @@
+/** A changer of stand-ins, and an LTFS library on it. */
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { packageRoot } from '../../../src/package-root.js';
+import { type LtfsLibrary, ltfs } from '../../../src/tape/ltfs/index.js';
+import { makeTempDir } from '../temp-dir.js';
+import { waitFor } from '../wait.js';
+
+type Step = 'status' | 'load' | 'unload' | 'mount' | 'unmount' | 'startBlock' | 'end';
+
+interface Behaviour {
+  slowMs?: number;
+  /** What it says, and fails. */
+  fail?: string;
+  /** It waits before or after it has done its work, until it is to go on. */
+  hold?: 'before' | 'after';
+}
+
+export interface Slot {
+  volume: string | null;
+  isPort?: boolean;
+}
+
+export interface ChangerState {
+  slots: Slot[];
+  drives: { volume: string | null; source: number | null }[];
+}
+
+const standIns = path.join(packageRoot, 'test/support/ltfs');
+const program = (name: string) => [process.execPath, path.join(standIns, `${name}.mjs`)];
+
+export interface LtfsBench {
+  /** The folder of the stand-ins. */
+  state: string;
+  dataDir: string;
+  settings: Record<string, unknown>;
+  backend: LtfsLibrary;
+  /** Another process's, as it were: all that it knows is what the changer and the locks tell. */
+  reopen(changes?: Record<string, unknown>): LtfsLibrary;
+  /** A file of a cartridge, which is made in the next free slot when there is none; without a block it is only there. */
+  put(volume: string, position: bigint | null, bytes: Uint8Array, file: string): Promise<void>;
+  readChanger(): ChangerState;
+  changeChanger(change: (changer: ChangerState) => void): void;
+  behave(step: Step, behaviour: Behaviour): void;
+  /** As usual again; what is held goes on. */
+  goOn(step: Step): void;
+  waitUntilHeld(step: Step): Promise<void>;
+  mounts(): string;
+  /** The steps that have begun and ended. */
+  log(): string[];
+  close(): Promise<void>;
+}
+
+export const SLOTS = 8;
+
+/** @param options.drives two unless given; they are `drive-1` and so on, or named after `name` */
+export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: number; name?: string } = {}): LtfsBench {
+  const state = makeTempDir();
+  const numbers = Array.from({ length: drives }, (_, number) => number);
+  for (const folder of ['cartridges', 'behave', 'data', ...numbers.map((number) => `mnt/${number}`)]) {
+    mkdirSync(path.join(state, folder), { recursive: true });
+  }
+  writeFileSync(path.join(state, 'mounts'), '');
+  const changerFile = path.join(state, 'changer.json');
+  const write = (changer: ChangerState) => writeFileSync(changerFile, JSON.stringify(changer));
+  const readChanger = (): ChangerState => JSON.parse(readFileSync(changerFile, 'utf8'));
+  const slots = Array.from({ length: SLOTS }, (_, index) => ({ volume: null, isPort: index === SLOTS - 1 }));
+  write({ slots, drives: numbers.map(() => ({ volume: null, source: null })) });
+  const dataDir = path.join(state, 'data');
+  const settings = settingsOf(state, numbers, name);
+  const reopen = (changes = {}) =>
+    ltfs.create(ltfs.parse({ ...settings, ...changes }), { name: 'lto', dataDir, env: {} });
+  const behaviour = (step: Step) => path.join(state, 'behave', step);
+  return {
+    ...{ state, dataDir, settings, readChanger, reopen },
+    backend: reopen(),
+    put: async (volume, position, bytes, file) => putFile(state, { volume, position, bytes, file }, readChanger, write),
+    changeChanger: (change) => {
+      const changer = readChanger();
+      change(changer);
+      write(changer);
+    },
+    behave: (step, how) => writeFileSync(behaviour(step), JSON.stringify(how)),
+    goOn: (step) => rmSync(behaviour(step), { force: true }),
+    waitUntilHeld: async (step) => {
+      const reached = path.join(state, 'reached', step);
+      await waitFor(`${step} to be held`, async () => existsSync(reached) || undefined);
+    },
+    mounts: () => readFileSync(path.join(state, 'mounts'), 'utf8'),
+    log: () => readFileSync(path.join(state, 'log'), 'utf8').split('\n').filter(Boolean),
+    close: async () => await closeBench(state),
+  };
+}
+
+function settingsOf(state: string, numbers: readonly number[], name: string): Record<string, unknown> {
+  const drives = numbers.map((number) => {
+    const places = { device: path.join(state, `sg${number}`), mountPoint: path.join(state, `mnt/${number}`) };
+    return [`${name}-${number + 1}`, { ...places, element: number }];
+  });
+  return {
+    changer: path.join(state, 'changer'),
+    drives: Object.fromEntries(drives),
+    mountTable: path.join(state, 'mounts'),
+    commands: {
+      status: [...program('mtx'), '-f', '{changer}', 'status'],
+      load: [...program('mtx'), '-f', '{changer}', 'load', '{slot}', '{element}'],
+      unload: [...program('mtx'), '-f', '{changer}', 'unload', '{slot}', '{element}'],
+      mount: [...program('ltfs'), '-o', 'devname={device}', '-o', 'ro', '{mountPoint}'],
+      unmount: [...program('umount'), '{mountPoint}'],
+      startBlock: [
+        ...program('getfattr'),
+        ...['--absolute-names', '--only-values', '-n', 'user.ltfs.startblock', '{file}'],
+      ],
+    },
+    seconds: { status: 60, load: 60, unload: 60, mount: 60, unmount: 60, startBlock: 60, lock: 60 },
+  };
+}
+
+interface PutFile {
+  volume: string;
+  position: bigint | null;
+  bytes: Uint8Array;
+  file: string;
+}
+
+function putFile(
+  state: string,
+  { volume, position, bytes, file }: PutFile,
+  readChanger: () => ChangerState,
+  write: (changer: ChangerState) => void,
+): void {
+  const folder = path.join(state, 'cartridges', volume);
+  const blocksFile = `${folder}.json`;
+  if (!existsSync(folder)) {
+    const changer = readChanger();
+    const slot = changer.slots.find((each) => each.volume === null && !each.isPort);
+    if (!slot) throw new Error('no slot is free');
+    slot.volume = volume;
+    write(changer);
+    mkdirSync(folder);
+    writeFileSync(blocksFile, '{}');
+  }
+  const place = path.join(folder, file);
+  mkdirSync(path.dirname(place), { recursive: true });
+  writeFileSync(place, bytes);
+  if (position === null) return;
+  const blocks = JSON.parse(readFileSync(blocksFile, 'utf8'));
+  writeFileSync(blocksFile, JSON.stringify({ ...blocks, [file.replace(/^\//, '')]: String(position) }));
+}
+
+/** All that stays mounted ends with its mount; nothing of a cartridge is removed through one. */
+async function closeBench(state: string): Promise<void> {
+  rmSync(path.join(state, 'behave'), { recursive: true, force: true });
+  writeFileSync(path.join(state, 'mounts'), '');
+  const pids = readdirSync(state)
+    .filter((name) => /^ltfs-\d+\.pid$/.test(name))
+    .map((name) => Number(readFileSync(path.join(state, name), 'utf8')));
+  for (const pid of pids) {
+    try {
+      process.kill(pid, 'SIGKILL');
+    } catch {
+      // it has ended
+    }
+  }
+  rmSync(state, { recursive: true, force: true });
+}
