@@ -58,7 +58,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   DATABASE_READ_URL, READ_WAIT_MS            standbys of it to read lists from, and how long a list waits for one
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine
   DRIVES, ENGINE_WEIGHT                      how many drives work, and how many of them are this engine's among others
-  TAPE_BACKEND, TAPE_TIMEOUT                 their back end, and when one counts as hung
+  TAPE_BACKEND, TAPE_TIMEOUT                 the first library, and when a drive counts as hung
   DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP  when a restore disk counts as hung; permissions of restored files
   SMTP_URL, MAIL_FROM, MAIL_TO               the mail server, the sender, and where mail may go
   CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_CONNECTIONS, CALLER_STREAMS,

@@ -51,7 +51,10 @@ const commands = {
   serve: [],
   work: [],
   migrate: ['--json'],
-  import: ['--json', '--progress'],
+  import: [
+    ...['--json', '--progress', '--format', '--volume', '--library', '--prefix', '--strip', '--spot'],
+    '--storage-class',
+  ],
   archive: ['--json', '--prefix', '--spot', '--volume-size', '--move', '--new-library'],
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
@@ -164,7 +167,7 @@ test.each([
   [['watch'], "missing required argument 'id'"],
   [
     ['hold', 'tape', 'x'],
-    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, user, disk, backend.",
+    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, backend.",
   ],
   [['drain', 'volume'], "missing required argument 'name'"],
   [['import'], "missing required argument 'file'"],
