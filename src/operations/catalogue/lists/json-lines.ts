@@ -28,13 +28,13 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   yield batch;
 }
 
-/** What is undefined is left out, as in the row. */
-function toJson({ line, spotName, mode, stage, ...row }: CatalogueRow): string {
-  const fields = {
-    ...row,
-    stage: stage && stageLetters[stage],
-    spot_name: spotName,
-    mode: typeof mode === 'number' ? mode.toString(8).padStart(4, '0') : mode,
-  };
-  return JSON.stringify(fields, (_name, value) => (typeof value === 'bigint' ? String(value) : value));
+/** What is undefined is left out, as in the row. Numbers are written as text, since JSON has none so large. */
+function toJson({ line, spotName, stage, mode, size, position, uid, gid, ...row }: CatalogueRow): string {
+  const octal = typeof mode === 'number' ? mode.toString(8).padStart(4, '0') : mode;
+  const numbers = { size: textOf(size), position: textOf(position), uid: textOf(uid), gid: textOf(gid) };
+  return JSON.stringify({ ...row, ...numbers, stage: stage && stageLetters[stage], spot_name: spotName, mode: octal });
+}
+
+function textOf(value: bigint | null | undefined): string | null | undefined {
+  return typeof value === 'bigint' ? String(value) : value;
 }

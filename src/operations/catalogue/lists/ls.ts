@@ -122,6 +122,7 @@ function nameOf(text: string, isQuoted: boolean): string | Error {
   if (!isQuoted) return text;
   const [, inner] = /^"((?:[^"\\]|\\.)*)"$/.exec(text) ?? [];
   if (inner === undefined) return new Error(`${quote(text)} is no quoted name, as the names before it are`);
+  if (!inner.includes('\\')) return inner;
   const bytes: Buffer[] = [];
   for (const [, plain, octal, escaped] of inner.matchAll(/([^\\]+)|\\([0-7]{3})|\\(.)/g)) {
     const sign = escaped === undefined ? plain : ESCAPES[escaped];
