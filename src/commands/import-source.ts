@@ -1,6 +1,6 @@
 /** The file of an import, and its beginning, which says what it is; what a list is once it is open. */
 import { open } from 'node:fs/promises';
-import { Readable } from 'node:stream';
+import { pipeline, type Readable, Transform } from 'node:stream';
 import { constants, gunzipSync } from 'node:zlib';
 import type { RowSource } from '../operations/catalogue/import-incoming.js';
 import type { Skipped } from '../operations/catalogue/lists/list-rows.js';
@@ -42,30 +42,41 @@ export async function openSource(file: string): Promise<ImportSource> {
   return { file, detected, size: stat.size, read: () => handle.createReadStream({ start: 0 }) };
 }
 
-/** What cannot be read twice is put together again. */
+/** What cannot be read twice goes through, and is looked at as far as it takes to know it: more may be long in coming. */
 async function peek(file: string, stream: Readable): Promise<ImportSource> {
-  const chunks: AsyncIterator<Buffer> = stream[Symbol.asyncIterator]();
-  const read: Buffer[] = [];
-  for (let bytes = 0; bytes < HEAD_BYTES; ) {
-    const next = await chunks.next();
-    if (next.done) break;
-    read.push(next.value);
-    bytes += next.value.length;
-  }
-  const detected = detectFormat(unzipHead(Buffer.concat(read)));
-  const whole = async function* () {
-    yield* read;
-    yield* { [Symbol.asyncIterator]: () => chunks };
-  };
-  const again = () => Readable.from(whole(), { objectMode: false }).once('close', () => stream.destroy());
-  return { file, detected, size: undefined, read: again };
+  let head = Buffer.alloc(0);
+  let isKnown = false;
+  const { tap, detected } = await new Promise<{ tap: Transform; detected: ListFormat | undefined }>(
+    (resolve, reject) => {
+      const settle = (isOver: boolean) => {
+        const text = unzipHead(head);
+        isKnown = isOver || head.length >= HEAD_BYTES || /\S.*\n\s*\S.*\n/.test(text);
+        if (isKnown) resolve({ tap, detected: detectFormat(text) });
+      };
+      const tap = new Transform({
+        transform(chunk: Buffer, _encoding, done) {
+          if (!isKnown) {
+            head = Buffer.concat([head, chunk]);
+            settle(false);
+          }
+          done(null, chunk);
+        },
+        flush(done) {
+          if (!isKnown) settle(true);
+          done();
+        },
+      });
+      pipeline(stream, tap, (error) => error && reject(error)); // what fails later, fails what reads it
+    },
+  );
+  return { file, detected, size: undefined, read: () => tap };
 }
 
 /** As far as it can be: it breaks off somewhere. */
 function unzipHead(head: Buffer): string {
   if (head[0] !== 0x1f || head[1] !== 0x8b) return head.toString();
   try {
-    return gunzipSync(head, { finishFlush: constants.Z_SYNC_FLUSH }).toString();
+    return gunzipSync(head, { finishFlush: constants.Z_SYNC_FLUSH }).toString('utf8', 0, HEAD_BYTES);
   } catch {
     return '';
   }
