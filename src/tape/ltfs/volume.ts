@@ -38,7 +38,8 @@ export class LtfsVolume implements ListableVolume {
   private readonly drive: Drive;
   private readonly settings: LtfsSettings;
   private readonly inUse: HeldLock;
-  /** The folder of `root`, without any link. */
+  /** The folder of `root`, and the same without any link. */
+  private readonly top: string;
   private readonly base: string;
   /** The last folder that was found to be below it. */
   private folder = '';
@@ -48,6 +49,7 @@ export class LtfsVolume implements ListableVolume {
     this.drive = drive;
     this.settings = settings;
     this.inUse = inUse;
+    this.top = path.join(drive.drive.mountPoint, settings.root);
     this.base = base;
   }
 
@@ -58,10 +60,8 @@ export class LtfsVolume implements ListableVolume {
     signal: AbortSignal,
   ): Promise<LtfsVolume> {
     const inUse = await drive.open(name, waitSeconds, signal);
-    const root = path.join(drive.drive.mountPoint, settings.root);
     try {
-      const base = await realpath(root);
-      await access(base, constants.R_OK | constants.X_OK);
+      const base = await findBase(drive.drive.mountPoint, settings.root);
       return new LtfsVolume(name, drive, settings, inUse, base);
     } catch (error) {
       await drive.empty().catch(() => {}); // the next mount clears what is left
@@ -83,7 +83,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   async *list({ below, signal, onSkip }: ListOptions): AsyncGenerator<ListedFile> {
-    const start = below === undefined ? this.base : path.join(this.base, this.toTape(below));
+    const start = below === undefined ? this.top : path.join(this.top, this.toTape(below));
     const blocks = new StartBlocks(this.settings, signal);
     try {
       await this.expectInside(start);
@@ -103,7 +103,7 @@ export class LtfsVolume implements ListableVolume {
       signal.throwIfAborted();
       const place = path.join(folder, entry.name);
       const stats = await lstat(place, { bigint: true });
-      const logical = path.posix.join(this.settings.prefix, path.relative(this.base, place));
+      const logical = path.posix.join(this.settings.prefix, path.relative(this.top, place));
       if (stats.isDirectory()) yield* this.walk(place, signal, onSkip);
       else if (stats.isFile()) yield { place, file: { path: logical, size: stats.size, mtimeNs: stats.mtimeNs } };
       else onSkip?.(logical);
@@ -111,9 +111,9 @@ export class LtfsVolume implements ListableVolume {
   }
 
   private async *readPath(logical: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-    let place = this.base;
+    let place = this.top;
     try {
-      place = path.join(this.base, this.toTape(logical));
+      place = path.join(this.top, this.toTape(logical));
       signal.throwIfAborted();
       if (path.dirname(place) !== this.folder) {
         await this.expectInside(path.dirname(place));
@@ -163,7 +163,16 @@ export class LtfsVolume implements ListableVolume {
   }
 }
 
+/** @throws what the file system throws; TapeError where a link leads out of the cartridge */
+async function findBase(mountPoint: string, root: string): Promise<string> {
+  const [mounted, base] = [await realpath(mountPoint), await realpath(path.join(mountPoint, root))];
+  await access(base, constants.R_OK | constants.X_OK);
+  if (base === mounted || base.startsWith(`${mounted}/`)) return base;
+  throw new VolumeError('PERMANENT', `the folder ${root} of the cartridge leads out of it, to ${base}`);
+}
+
 function explainRoot(name: string, root: string, error: unknown): TapeError {
+  if (error instanceof TapeError) return error;
   const code = codeOf(error) ?? '';
   const options = { cause: error };
   if (code === 'ENOENT' || code === 'ENOTDIR') {
