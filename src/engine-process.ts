@@ -8,13 +8,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
 import { environment, readConfig } from './config.js';
+import type { Context } from './context.js';
 import { hideSecretsOfCrashes } from './crash.js';
+import { type DriveWork, mountVolumes } from './engine/drive/drive.js';
 import { type Engine, startEngine } from './engine/runner.js';
+import { workOf } from './engine/work.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
-import type { TapeBackend } from './tape/backend.js';
 import { backendNames, createBackend } from './tape/index.js';
-import { createDriveLibrary } from './tape/kinds.js';
 
 const ALIVE_MS = 1000;
 
@@ -57,8 +58,7 @@ async function begin({ connection, engineId, libraryId }: Extract<EngineOrder, {
     const libraries = await readLibraries(runtime.ctx);
     const library = libraries.find(({ id }) => id === libraryId);
     if (!library) return await leave('stopped'); // it was removed, which its keeper sees as well
-    const backend = openBackend(library);
-    const begun = await startEngine(runtime.ctx, backend, {
+    const begun = await startEngine(runtime.ctx, openLibrary(runtime.ctx, library), {
       part,
       library,
       engineId,
@@ -72,10 +72,10 @@ async function begin({ connection, engineId, libraryId }: Extract<EngineOrder, {
   }
 }
 
-function openBackend(library: Library): TapeBackend {
+function openLibrary(ctx: Context, library: Library): DriveWork {
   const { tapeBackend, dataDir } = config;
-  if (library.id === FIRST_LIBRARY) return createBackend(tapeBackend, { dataDir });
-  return createDriveLibrary(library, { dataDir, env: environment });
+  if (library.id === FIRST_LIBRARY) return mountVolumes(createBackend(tapeBackend, { dataDir }));
+  return workOf(ctx, library, environment);
 }
 
 async function stop(): Promise<void> {

@@ -114,7 +114,7 @@ class OtherLibraries {
   }
 
   private async follow(): Promise<void> {
-    const libraries = await this.usable.read('DRIVE');
+    const libraries = await this.usable.read();
     if (this.stopping.signal.aborted) return;
     for (const [id, drives] of this.drives) {
       if (libraries.some((library) => library.id === id)) continue;

@@ -34,6 +34,8 @@ export const lockOrder = [
   'recall',
   'drive',
   'disk',
+  'stager',
+  'staging',
   'turns',
   'letter',
 ] as const;
@@ -61,6 +63,9 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   failUnplaced: ['request', 'file', 'recall'],
   returnOrphans: ['request', 'file', 'recall'],
   chargeDriveTime: ['quota'],
+  // what staging libraries are asked for
+  intendStaging: ['recall', 'stager', 'staging'],
+  failStaged: ['request', 'file', 'recall', 'staging'],
   // quotas
   setQuota: ['quota'],
   removeQuota: ['quota'],
@@ -83,7 +88,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   endVerification: ['file'],
   // tape systems
   addLibrary: ['library'],
-  removeLibrary: ['library', 'volume', 'drive'],
+  removeLibrary: ['library', 'volume', 'drive', 'staging'],
   // mail
   claimMail: ['turns', 'letter'],
   // the doctor's repairs
@@ -103,6 +108,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   repairUnheld: ['recall'],
   repairAhead: ['request', 'file', 'recall'],
   repairUnserved: ['request', 'file', 'recall'],
+  repairStaging: ['staging'],
 };
 
 /** The end of a SELECT that locks rows, with the usual alias of their table. */
@@ -130,6 +136,11 @@ export const locking = {
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
+  /** By who relies on the library not being claimed: the renewal of the lease goes past it, as with drives. */
+  stagerKept: sql`FOR KEY SHARE OF y`,
+  staging: sql`FOR UPDATE OF g`,
+  freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,
+  freeStager: sql`FOR UPDATE OF y SKIP LOCKED`,
   freeProcess: sql`FOR UPDATE OF p SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
   /** By who finds out whose letter is the next. */

@@ -8,14 +8,13 @@ import { hostname } from 'node:os';
 import type { Context } from '../context.js';
 import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import type { DriveRange } from '../operations/recalls/drives.js';
-import type { TapeBackend } from '../tape/backend.js';
 import type { Site } from '../tape/kind.js';
-import { createDriveLibrary } from '../tape/kinds.js';
-import { runDrive } from './drive/drive.js';
+import { type DriveWork, runDrive } from './drive/drive.js';
 import type { DriveOptions } from './drive/options.js';
 import { DriveShare } from './drive/share.js';
 import { VolumeFailures } from './drive/volume-failures.js';
 import { UsableLibraries } from './usable-libraries.js';
+import { workOf } from './work.js';
 
 /** What the drives of all libraries have in common. */
 export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
@@ -59,7 +58,7 @@ export class Crews {
   }
 
   /** @param count drives to work with at once */
-  async start(library: DriveRange, backend: TapeBackend, count: number): Promise<void> {
+  async start(library: DriveRange, work: DriveWork, count: number): Promise<void> {
     const [engineId, stop, failures] = [randomUUID(), new AbortController(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {
       id: engineId,
@@ -73,13 +72,13 @@ export class Crews {
     const stops = AbortSignal.any([this.shared.stop, stop.signal]);
     setMaxListeners(0, stops);
     const options: DriveOptions = { ...this.shared, stop: stops, engineId, library, share, failures };
-    const drives = Array.from({ length: count }, () => runDrive(this.ctx, backend, options));
+    const drives = Array.from({ length: count }, () => runDrive(this.ctx, work, options));
     this.crews.set(library.id, { engineId, share, failures, stop, ended: Promise.all(drives) });
   }
 
   /** Takes up libraries that were added, and leaves those that were removed; the first one stays. */
   async follow(): Promise<void> {
-    const libraries = await this.usable.read('DRIVE');
+    const libraries = await this.usable.read();
     for (const [id, crew] of this.crews) {
       if (id === FIRST_LIBRARY || libraries.some((library) => library.id === id)) continue;
       this.crews.delete(id);
@@ -89,11 +88,7 @@ export class Crews {
     }
     for (const library of libraries) {
       if (this.crews.has(library.id) || this.shared.stop.aborted) continue;
-      await this.start(
-        library,
-        createDriveLibrary(library, { dataDir: this.ctx.config.dataDir, env: this.env }),
-        library.drives,
-      );
+      await this.start(library, workOf(this.ctx, library, this.env), library.drives);
     }
   }
 

@@ -34,10 +34,11 @@ import { createDiskLook } from './disk/look.js';
 import { removeUnheld, WaitingRequests } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
-import { takeOver } from './drive/drive.js';
+import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/running.js';
 import { sendMail } from './notify.js';
 import { type Pass, PassRunner } from './passes.js';
+import { Stagers } from './staging/stagers.js';
 import { Waker } from './waker.js';
 
 /** An engine that works. */
@@ -97,10 +98,15 @@ const LIBRARIES_MS = 5000;
 /**
  * Begins to work with the site's drives, and with every pass.
  * @param ctx its events are open, since they ring the bells
- * @param backend of the library of the options; as a whole, an engine makes those of the other libraries by itself
+ * @param given the back end of the library of the options, or what its drives do; as a whole, an engine makes those of the other libraries
+ *   by itself
  * @returns once the restore disks and drives of the site are registered
  */
-export async function startEngine(ctx: Context, backend: TapeBackend, options: EngineOptions = {}): Promise<Engine> {
+export async function startEngine(
+  ctx: Context,
+  given: TapeBackend | DriveWork,
+  options: EngineOptions = {},
+): Promise<Engine> {
   const { drainMs = DRAIN_MS, part = 'all', onHang = () => {} } = options;
   const { tapeBackend: name, drives } = ctx.config;
   if (part !== 'drive') await prepareDisks(ctx);
@@ -117,12 +123,18 @@ export async function startEngine(ctx: Context, backend: TapeBackend, options: E
   const crews = new Crews(ctx, shared, options);
   const unlisten = listen(ctx, bells, { crews, disks });
   const { library = { id: FIRST_LIBRARY, name, drives } } = options;
-  if (part !== 'passes') await crews.start(library, backend, part === 'drive' ? 1 : library.drives);
-  const all = [...listPasses(ctx, { shared, crews, bells, transport }), lookPass(ctx, disks, options)];
+  const work = typeof given === 'function' ? given : mountVolumes(given);
+  const stagers = new Stagers(ctx, {
+    ...{ ...shared, engineId: randomUUID(), env: options.env ?? {} },
+    bells: [bells.recall, bells.event],
+    measure: (rows) => gauge.measure(rows),
+  });
+  if (part !== 'passes') await crews.start(library, work, part === 'drive' ? 1 : library.drives);
+  const all = [...listPasses(ctx, { shared, crews, stagers, bells, transport }), lookPass(ctx, disks, options)];
   const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
   return {
     stop: async () => {
-      const drained = Promise.all([crews.ended, passes]);
+      const drained = Promise.all([crews.ended, passes.then(() => stagers.ended)]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
       crews.retire();
@@ -191,9 +203,9 @@ function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
 
 function listPasses(
   ctx: Context,
-  given: { shared: SharedOptions; crews: Crews; bells: Bells; transport: Transporter | undefined },
+  given: { shared: SharedOptions; crews: Crews; stagers: Stagers; bells: Bells; transport: Transporter | undefined },
 ): Pass[] {
-  const { shared, crews, bells, transport } = given;
+  const { shared, crews, stagers, bells, transport } = given;
   const { running, disks, gauge, stop, abort, leaseSeconds } = shared;
   const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
@@ -207,6 +219,7 @@ function listPasses(
     { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
     { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
     { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.follow() },
+    { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
     { name: 'orphans', everyMs: REPAIR_MS, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: REPAIR_MS, run: () => joinAwaited(ctx) },
     { name: 'left behind', everyMs: REPAIR_MS, run: () => removeLeftBehind(ctx, stop, disks) },

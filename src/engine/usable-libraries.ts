@@ -13,10 +13,12 @@ export class UsableLibraries {
     this.ctx = ctx;
   }
 
-  /** Of a contract, in the order in which they were added. */
-  async read(contract: Library['contract']): Promise<Library[]> {
+  /** Of a contract, unless all are asked for; in the order in which they were added. */
+  async read(contract?: Library['contract']): Promise<Library[]> {
     const libraries = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);
-    return libraries.filter((library) => library.contract === contract && this.isUsable(library));
+    return libraries.filter(
+      (library) => (contract === undefined || library.contract === contract) && this.isUsable(library),
+    );
   }
 
   private isUsable({ id, name, kind, settings }: Library): boolean {

@@ -46,11 +46,38 @@ export function isLeftAlone(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }
 
+/** A staging library finds files by their paths: of its volumes no position is needed. */
+const isOfStaging = (volumeId: Sql): Sql => sql`EXISTS (
+  SELECT FROM volume o JOIN library b ON b.id = o.library_id WHERE o.id = ${volumeId} AND b.contract = 'STAGING')`;
+
+/** Nobody knows where on tape the file of the recall `c` is. */
+export const isUnplaced = sql`(c.volume_id IS NULL OR (c.position IS NULL AND NOT ${isOfStaging(sql`c.volume_id`)}))`;
+
+/** The same of the file `f`, the other way round. */
+export const hasPlace = sql`(f.volume_id IS NOT NULL AND (f.position IS NOT NULL OR ${isOfStaging(sql`f.volume_id`)}))`;
+
 /** The recall `c` waits, and is to be tried by then. */
 export function isReadyBy(time: string | Sql): Sql {
   return sql`c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
     AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
+
+/** The recall `c`, of a volume of a staging library, waits, and the library is to be asked for its file at that time. */
+export function isUnasked(time: string, libraryId: number): Sql {
+  return sql`(c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${time}) AND NOT EXISTS (
+    SELECT FROM staging s WHERE s.file_id = c.file_id AND s.library_id = ${libraryId} AND s.state <> 'KEPT'))`;
+}
+
+/** The file of the recall `c` can be read at its staging library at that time. */
+export function isStagedAt(time: string, libraryId: number): Sql {
+  return sql`EXISTS (SELECT FROM staging s JOIN volume v ON v.library_id = s.library_id
+    WHERE s.file_id = c.file_id AND s.library_id = ${libraryId} AND s.state = 'READY' AND v.id = c.volume_id
+      AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
+}
+
+/** A recall of the file `s.file_id` waits or runs, and is one of the library that was asked for it. */
+export const isStagingWanted = sql`EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
+  WHERE c.file_id = s.file_id AND v.library_id = s.library_id)`;
 
 /** The recalls of the quota of the hold `h` are in service. */
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;

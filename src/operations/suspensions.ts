@@ -39,11 +39,14 @@ interface Place {
   libraryId: number;
 }
 
+/** A drive that reads what its library was asked for already goes on while that one drains: nothing new begins there by it. */
+export type DriveUse = 'mounting' | 'reading';
+
 /**
  * May the recall `c` begin on a drive? Not while one of what it would use is suspended, in either mode, or all who wait for it are.
  */
-export function mayBegin(place: Place): Sql {
-  return sql`${isOpen(place)}
+export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
+  return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
     AND (NOT EXISTS (SELECT FROM suspended_quota) OR EXISTS (
       SELECT FROM live_hold h WHERE h.file_id = c.file_id
@@ -51,9 +54,10 @@ export function mayBegin(place: Place): Sql {
 }
 
 /** Neither the drive nor its library is suspended, in either mode. */
-function isOpen({ driveName, libraryId }: Place): Sql {
+function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
+  const stops = use === 'mounting' ? sql`true` : sql`s.mode = 'HELD'`;
   return sql`(NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DRIVE' AND s.name = ${driveName})
-    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int))`;
+    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
 
 /** Takes something out of service; a second time changes mode and reason. @throws NotFoundError, InvalidInputError */
@@ -268,7 +272,7 @@ export async function readSuspensionsOf(
 }
 
 /** May the drive begin nothing? So it is while it or its library is suspended, in either mode. */
-export async function isSuspended(ctx: Context, place: Place): Promise<boolean> {
-  const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place)}`);
+export async function isSuspended(ctx: Context, place: Place, use: DriveUse = 'mounting'): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place, use)}`);
   return rowCount === 0;
 }

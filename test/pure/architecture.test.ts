@@ -233,10 +233,10 @@ const rooms = {
     ['users'],
     ['catalogue'],
     ['disks'],
-    ['recalls', 'doctor'],
+    ['recalls', 'doctor', 'staging'],
     ['plan'],
   ],
-  'src/engine/': [['disk'], ['drive'], ['archive', 'doctor']],
+  'src/engine/': [['disk'], ['drive'], ['archive', 'doctor', 'staging']],
 };
 
 test('a room imports only from rooms below it', () => {

@@ -12,6 +12,8 @@ const lockOfTable: Record<string, Lock> = {
   recall: 'recall',
   drive: 'drive',
   restore_disk: 'disk',
+  stager: 'stager',
+  staging: 'staging',
   mail_sender: 'turns',
   mail_turn: 'turns',
   notification: 'letter',
@@ -25,6 +27,8 @@ const lockOfAlias: Record<string, Lock> = {
   c: 'recall',
   d: 'drive',
   k: 'disk',
+  y: 'stager',
+  g: 'staging',
   s: 'turns',
   n: 'letter',
 };

@@ -9,6 +9,7 @@ import { messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
+import { NotReadyError } from '../../tape/staging.js';
 import { wantedAttributes } from '../disk/attributes.js';
 import type { FailingDisks } from '../disk/failures.js';
 import { FullError } from '../disk/full.js';
@@ -147,6 +148,7 @@ class BatchRun {
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
     if (error instanceof UnavailableError) return toReturned(recall); // the database is away: of the file it says nothing
+    if (error instanceof NotReadyError) return toReturned(recall); // it is staged again, and holds up no other
     if (error instanceof VolumeError) {
       this.failure = error;
       return toReturned(recall);

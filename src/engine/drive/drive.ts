@@ -29,13 +29,24 @@ const LEFT_MS = 3000;
 /** How often a drive without work looks for tape copies that are to be confirmed. */
 const VERIFY_MS = 5000;
 
+/**
+ * What is done with a drive that was claimed and put in order, until another engine is to have it.
+ * @returns whether what there is may be done on other hosts only
+ */
+export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
+
+/** The work of a drive that mounts volumes. */
+export function mountVolumes(backend: TapeBackend): DriveWork {
+  return (ctx, lease, options) => workDrive(ctx, watchBackend(backend, lease), lease, options);
+}
+
 /** Runs until `stop`. Errors of the database or the back end are logged, and the drive starts afresh. */
-export async function runDrive(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<void> {
+export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
     let restMs = RESTART_MS;
     const tell = (error: unknown) => logFailure(ctx.log, error, 'drive');
     await takeOver(ctx, options).catch(tell);
-    await claimAndWork(ctx, backend, options).then((isLeft) => {
+    await claimAndWork(ctx, work, options).then((isLeft) => {
       if (isLeft) restMs = LEFT_MS;
     }, tell);
     await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
@@ -43,13 +54,13 @@ export async function runDrive(ctx: Context, backend: TapeBackend, options: Driv
 }
 
 /** Unless other engines go first. @returns whether the drive was left to other hosts */
-async function claimAndWork(ctx: Context, backend: TapeBackend, options: DriveOptions): Promise<boolean> {
+async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
   const except = await share.leftToOthers();
   if (!except) return false;
   let isLeft = false;
   await useDrive(ctx, options, { of: library, except }, async (lease) => {
-    isLeft = await workDrive(ctx, watchBackend(backend, lease), lease, options);
+    isLeft = await work(ctx, lease, options);
     if (isLeft) share.stepAside(); // before the drive is free
   });
   return isLeft;

@@ -55,6 +55,11 @@ export class OutcomeWriter {
     this.append(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
   }
 
+  /** Has something written down before what is reported later. */
+  write(write: () => Promise<unknown>): void {
+    this.append(write);
+  }
+
   private append(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
     this.last.catch(() => {}); // thrown by `written`

@@ -7,19 +7,33 @@ import { type RunningRecall, startRecalls } from '../../operations/recalls/start
 import type { Batch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
-import type { VolumePlan } from './plan.js';
+
+/** What a drive reads next, until it is to be made anew. */
+export interface ReadPlan {
+  /** Nothing is left of it. */
+  readonly isEmpty: boolean;
+  /** It is to be made anew before more of it is taken. */
+  readonly isOver: boolean;
+  renew(): Promise<void>;
+  /** Takes the files of the next batch out of it. */
+  takeFiles(): bigint[];
+  drop(): void;
+}
+
+/** `stagedAt`: the id of the staging library that the drive reads at. */
+export type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number };
 
 /** Whoever is done with it calls `takeBack`: what is started ahead is RUNNING, and nobody else comes to it. */
 export class BatchStarts {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
-  private readonly plan: VolumePlan;
-  private readonly options: DriveOptions;
+  private readonly plan: ReadPlan;
+  private readonly options: StartOptions;
   private ahead: Promise<Batch> | undefined;
   /** Of the plan in hand something could start. A plan of which nothing could would be made again and again. */
   private hasStarted = true;
 
-  constructor(ctx: Context, lease: HeldLease, plan: VolumePlan, options: DriveOptions) {
+  constructor(ctx: Context, lease: HeldLease, plan: ReadPlan, options: StartOptions) {
     this.ctx = ctx;
     this.lease = lease;
     this.plan = plan;
@@ -73,6 +87,7 @@ export class BatchStarts {
     const recalls = await startRecalls(this.ctx, this.lease, {
       fileIds: this.plan.takeFiles(),
       measure: (disks) => this.options.gauge.measure(disks),
+      stagedAt: this.options.stagedAt,
     });
     const fileIds = recalls.map(({ fileId }) => fileId);
     return { recalls, since, ...this.options.running.begin(fileIds, this.lease.signal) };

@@ -54,7 +54,7 @@ export type SeenDisks = ReadonlyMap<
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
 >;
 
-interface Candidate extends DiskRow {
+export interface Candidate extends DiskRow {
   /** One object for all disks that share it; undefined where nobody knows. */
   fileSystem: FileSystemRoom | undefined;
   /** Why nothing may be put there now, for people. */
@@ -139,7 +139,7 @@ export async function reserve<R extends Unplaced>(
 }
 
 /** `isRetried`: what keeps it out of service is the engine, until it works again. */
-type FoundDisk = MeasuredDisk & {
+export type FoundDisk = MeasuredDisk & {
   /** Bytes, of all recalls that ever had room here: what it has grown by was reserved meanwhile. */
   reservedEver: bigint;
   mode: SuspensionMode | null;
@@ -150,7 +150,7 @@ type FoundDisk = MeasuredDisk & {
   full: string | null;
 };
 
-const allDisks = (
+export const allDisks = (
   ctx: Context,
 ): Sql => sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
      k.xmin::text AS version, s.mode, s.reason, CASE WHEN ${isFull(ctx)} THEN k.full_reason END AS full,
@@ -158,7 +158,7 @@ const allDisks = (
      EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried"
    FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
 
-function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
+export function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
   const fileSystems = new Map<string, FileSystemRoom>();
   return rows.map((row) => {
     const { id, mountpoint, size, used, reserved, mode, reason } = row;
@@ -197,7 +197,11 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
  * Told once; the reason stays as it was then. A disk that is away comes back or does not, which is no lack of room: TRANSIENT
  * where one that is away would have room.
  */
-async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
+export async function putAside(
+  tx: Transaction,
+  unplaced: readonly Unplaced[],
+  disks: readonly Candidate[],
+): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
   const fileIds = unplaced.map((recall) => recall.fileId);
   const classes = unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE'));

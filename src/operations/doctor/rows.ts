@@ -23,6 +23,7 @@ import {
   lookedAt,
 } from './findings.js';
 import { holdUnserved, queueFaults, recallLost } from './queue.js';
+import { stagingFaults } from './staging.js';
 import { userFaults } from './users.js';
 import { volumeFaults } from './volumes.js';
 
@@ -34,6 +35,7 @@ export const rowFaults: readonly FaultKind[] = [
   recallLost,
   ...queueFaults,
   ...volumeFaults,
+  ...stagingFaults,
 ];
 
 type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;

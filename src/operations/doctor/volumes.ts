@@ -42,6 +42,7 @@ const volumeUnvisited: FaultKind = {
         AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id AND ${isServed})
     ) w CROSS JOIN LATERAL (${idleDrive}) d
     WHERE v.id > ${after} AND w.since < ${longAgo} AND NOT ${isLeftAlone(now)}
+      AND NOT EXISTS (SELECT FROM library b WHERE b.id = v.library_id AND b.contract = 'STAGING')
       AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = v.id)
       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
     ORDER BY v.id LIMIT ${limit}`,

@@ -38,6 +38,7 @@ export async function removeLibrary(ctx: Context, given: string): Promise<Remove
         sql`DELETE FROM suspension WHERE (kind = 'BACKEND' AND name = ${name})
               OR (kind = 'DRIVE' AND name = ANY(${drives.map((drive) => drive.name)}::text[]))`,
       );
+      await forgetKept(tx, { id, name });
       await tx.query(sql`DELETE FROM library WHERE id = ${id}`);
       await tx.query(note());
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
@@ -64,6 +65,19 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   throw new InUseError(
     `the library ${quote(name)} has ${use.files} files of ${use.bytes} bytes on ${use.volumes} volumes, and ${use.recalls} recalls from it: import these files with other places first`,
   );
+}
+
+/** What the system keeps by itself it lets go by itself; of what else it may have, it is told first. */
+async function forgetKept(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
+  const [open] = await tx.query<{ files: number }>(
+    sql`SELECT count(*)::int AS files FROM staging s WHERE s.library_id = ${id} AND s.state <> 'KEPT'`,
+  );
+  if (open && open.files > 0) {
+    throw new InUseError(
+      `the library ${quote(name)} was asked for ${open.files} files, and is still to be told that nobody needs them; try again when it was`,
+    );
+  }
+  await tx.query(sql`DELETE FROM staging WHERE library_id = ${id}`);
 }
 
 /** What is read of a file that an import has just moved elsewhere is stopped within seconds. */

@@ -8,7 +8,7 @@ import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
 import { mayPath } from '../access/paths.js';
-import { isAtPrimaryPlace } from '../conditions.js';
+import { hasPlace, isAtPrimaryPlace } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
@@ -144,7 +144,7 @@ async function readGroups(
         FROM (
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
             ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
-            c.file_id IS NOT NULL AS "isOnItsWay", f.volume_id IS NOT NULL AND f.position IS NOT NULL AS "hasPlace",
+            c.file_id IS NOT NULL AS "isOnItsWay", ${hasPlace} AS "hasPlace",
             c.disk_id IS NOT NULL AS "isReserved",
             count(*)::int AS files, sum(f.size) AS bytes
           FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6

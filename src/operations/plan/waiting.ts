@@ -3,7 +3,7 @@
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { EndRange } from '../../planner/end-range.js';
-import { isChanged, isLeftAlone, needsRoom } from '../conditions.js';
+import { isChanged, isLeftAlone, isUnplaced, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { endOfParts } from './end-of-parts.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
@@ -13,6 +13,9 @@ export const waitingReasons = {
   READING: 'a drive reads it now',
   MOUNTED: 'its volume is in a drive, and its turn comes there',
   QUEUED: 'its volume waits for a drive',
+  STAGED: 'it is on disk at its library, and its turn to be read comes',
+  STAGING: 'its library brings it to disk',
+  UNASKED: 'its library is to be asked for it',
   RETRY: 'it has failed, and is tried again later',
   SPACE: 'no restore disk has room for it',
   CHANGED_COPY: 'its copy in the restore area was changed by hand, and no engine has looked yet whether it is there',
@@ -116,27 +119,34 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   const { rows } = await ctx.db.pool.query<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
-          coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note END),
+          coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note
+              WHEN 'STAGING' THEN w.asked_note WHEN 'UNASKED' THEN w.library_note END),
             min(w.error)) AS note
         FROM (
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
             CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
               WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
             CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note,
+            'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS asked_note,
+            b.name || coalesce(CASE WHEN st.rest_until > ${ctx.now()} THEN ' could not answer: ' || st.problem END, '') AS library_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
-              WHEN c.volume_id IS NULL OR c.position IS NULL THEN 'NO_PLACE'
+              WHEN ${isUnplaced} THEN 'NO_PLACE'
               WHEN sq.quota_id IS NOT NULL THEN 'USER_SUSPENDED'
               WHEN sv.volume_id IS NOT NULL THEN 'VOLUME_SUSPENDED'
               WHEN ${isPaused} AND c.error_class = 'SPACE' THEN 'SPACE'
               WHEN ${isPaused} AND c.error IS NOT NULL THEN 'RETRY'
               WHEN ${isAlone} THEN 'RETRY'
+              WHEN b.contract = 'STAGING' THEN CASE sg.state
+                WHEN 'READY' THEN 'STAGED' WHEN 'INTENDED' THEN 'STAGING' WHEN 'ASKED' THEN 'STAGING' ELSE 'UNASKED' END
               WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
               ELSE 'QUEUED' END AS reason
           FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
             JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
             LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
             LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id LEFT JOIN volume v ON v.id = c.volume_id
+            LEFT JOIN library b ON b.id = v.library_id LEFT JOIN stager st ON st.library_id = v.library_id
+            LEFT JOIN staging sg ON sg.file_id = c.file_id AND sg.library_id = v.library_id
           WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
           UNION ALL ${changedCopies(requestIds)}
         ) w LEFT JOIN volume v ON v.id = w."volumeId"
@@ -148,7 +158,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
 /** What waits for an engine's look, and is in no queue: where the disk fails, with why nobody looks. In the columns of `readParts`. */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
-      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, 'CHANGED_COPY'
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL, NULL, 'CHANGED_COPY'
     FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id

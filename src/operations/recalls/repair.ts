@@ -3,7 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { isWaiting } from '../conditions.js';
+import { isUnplaced, isWaiting } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Lease } from './drives.js';
 import { finishRecalls, type RecallOutcome } from './ends.js';
@@ -57,8 +57,7 @@ export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly 
 export async function failUnplaced(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
     const rows = await tx.query<{ fileId: bigint }>(
-      sql`SELECT file_id AS "fileId" FROM recall
-          WHERE state = 'WAITING' AND (volume_id IS NULL OR position IS NULL) ORDER BY file_id LIMIT 1000`,
+      sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.state = 'WAITING' AND ${isUnplaced} ORDER BY c.file_id LIMIT 1000`,
     );
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
@@ -66,7 +65,7 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     // judged again under the locks: an import may have given one a place meanwhile
     const failed = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting}
-            AND (volume_id IS NULL OR position IS NULL) RETURNING file_id AS "fileId"`,
+            AND ${isUnplaced} RETURNING file_id AS "fileId"`,
     );
     const failure = { errorClass: 'PERMANENT', error: 'the catalogue has no volume and position for this file' };
     const outcomes = failed.map(({ fileId }) => ({ fileId, failure }));

@@ -10,7 +10,7 @@ import { addSeconds } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
-import { isChanged, isWaiting } from '../conditions.js';
+import { isChanged, isStagedAt, isWaiting } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -23,6 +23,7 @@ export interface RunningRecall extends FileAttributes {
   fileId: bigint;
   path: string;
   size: bigint;
+  /** Of a file of a staging library that knows none: 0. */
   position: bigint;
   checksum: string | null;
   /** It was taken at the file's first restore: nobody has told it. */
@@ -41,12 +42,13 @@ export interface RunningRecall extends FileAttributes {
  * read, and where, is what the file says now; what lies on another volume than the drive has mounted stays in the queue.
  * A recall without room stays there, too, and says so. Recalls that are no longer waiting, and those that an operator has
  * suspended since they were planned, are left out.
+ * @param what.stagedAt the id of a staging library: what is ready there is started, be it on whatever volume
  * @returns what was started, in the order of `fileIds`
  */
 export async function startRecalls(
   ctx: Context,
   lease: Lease,
-  { fileIds, measure }: { fileIds: readonly bigint[]; measure: MeasureDisks },
+  { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
   const seen = await lookAtDisks(ctx, measure); // before anything is locked
   const { started, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
@@ -54,11 +56,12 @@ export async function startRecalls(
     // requests that have started are not changed here, and stay free for recalls that end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
-    const waiting = await lockWaiting(tx, lease, fileIds);
+    const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
     const mounted = await lockDrive(tx, lease);
     if (!mounted) return { started: [], idle: [] };
     await followFiles(tx, fileIds);
-    const isHere = ({ volumeId }: WaitingRecall) => volumeId !== null && volumeId === mounted.volumeId;
+    const isHere = ({ volumeId, isStaged }: WaitingRecall) =>
+      stagedAt === undefined ? volumeId !== null && volumeId === mounted.volumeId : isStaged;
     const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
     const placed = await reserve(ctx, tx, startable.filter(hasPosition), seen);
     await storeStarts(ctx, tx, lease, placed);
@@ -108,7 +111,10 @@ async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: 
   await moveFiles(tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
 }
 
-function toRunning({ recall: { stage, volumeId, hasCopy, mayBegin, ...recall }, disk }: Placed): RunningRecall {
+function toRunning({
+  recall: { stage, volumeId, hasCopy, mayBegin, isStaged, ...recall },
+  disk,
+}: Placed): RunningRecall {
   return { ...recall, diskId: disk.id, mountpoint: disk.mountpoint };
 }
 
@@ -121,18 +127,28 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   hasCopy: boolean;
   /** Nothing that it would use is suspended. */
   mayBegin: boolean;
+  /** It can be read at the staging library that is asked about. */
+  isStaged: boolean;
 }
 
 type PlacedRecall = WaitingRecall & { position: bigint };
 
 /** @returns those that still wait, in the order of `fileIds`; the files are locked */
-async function lockWaiting(tx: Transaction, lease: Lease, fileIds: readonly bigint[]): Promise<WaitingRecall[]> {
+async function lockWaiting(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  { fileIds, stagedAt }: { fileIds: readonly bigint[]; stagedAt: number | undefined },
+): Promise<WaitingRecall[]> {
+  // no position is needed of what is read by its path
+  const position = stagedAt === undefined ? sql`f.position` : sql`coalesce(f.position, 0)`;
+  const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, f.checksum,
+    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", ${position} AS position, f.checksum,
           f.checksum_taken AS "isChecksumTaken", c.attempts,
           c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,
-          f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease)} AS "mayBegin"
+          f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease, stagedAt === undefined ? 'mounting' : 'reading')} AS "mayBegin", ${isStaged} AS "isStaged"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
         WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} ${locking.freeRecall}`,
   );

@@ -1,0 +1,135 @@
+/**
+ * What a staging library is asked for next: the queue of the library in fair-share order, volume by volume, as far as its depth and the restore
+ * area go. What it has been asked for counts as if its users had had it, so that a user with a long queue does not fill
+ * all of the depth.
+ */
+import type { Context } from '../../context.js';
+import type { MeasureDisks } from '../../operations/disks/reservations.js';
+import { readShares } from '../../operations/quotas/shares.js';
+import {
+  countStaged,
+  intendFiles,
+  readUnasked,
+  readUnaskedOf,
+  readWeights,
+  type Staged,
+  type Unasked,
+} from '../../operations/staging/intend.js';
+import type { StagerLease } from '../../operations/staging/stagers.js';
+import { estimateReading, findMedium } from '../../planner/media.js';
+import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
+import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
+import { secondsOf } from '../../time.js';
+import type { StagingPlace } from './place.js';
+
+/** Turns are as short as they can be: what is asked for cannot be taken back as a drive can be. */
+const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
+
+/** A turn is so much of the depth at most. */
+const TURN_PART = 10;
+
+/** Turns of one pass: the rest waits for the next one, which comes as soon as there is something to do. */
+const MOST_TURNS = 50;
+
+/** While more than this part of the depth is taken nothing is added: files that come one by one are asked for together. */
+const FULL_PART = 0.9;
+
+/** @returns how many files are intended now */
+export async function fillDepth(
+  ctx: Context,
+  lease: StagerLease,
+  { place, measure }: { place: StagingPlace; measure: MeasureDisks },
+): Promise<number> {
+  const staged = await countStaged(ctx, place.id);
+  if (staged.files > place.depth.files * FULL_PART) return 0;
+  const entries = await readUnasked(ctx, place.id);
+  if (entries.length === 0) return 0;
+  const fill = new Fill(ctx, lease, { place, measure, staged });
+  return await fill.run(groupByVolume(entries));
+}
+
+class Fill {
+  private readonly ctx: Context;
+  private readonly lease: StagerLease;
+  private readonly place: StagingPlace;
+  private readonly measure: MeasureDisks;
+  private readonly staged: Staged;
+  private readonly shares = new Map<string, number>();
+  private weights = new Map<string, number>();
+  private files = 0;
+  private bytes = 0n;
+
+  constructor(
+    ctx: Context,
+    lease: StagerLease,
+    { place, measure, staged }: { place: StagingPlace; measure: MeasureDisks; staged: Staged },
+  ) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.place = place;
+    this.measure = measure;
+    this.staged = staged;
+  }
+
+  async run(all: WaitingVolume[]): Promise<number> {
+    await this.readShares(all);
+    let queues = all;
+    for (let turn = 0; turn < MOST_TURNS && queues.length > 0 && this.room.files > 0; turn++) {
+      const state: ScheduleState = { shares: this.shares, now: secondsOf(this.ctx.now()), policy };
+      const volume = chooseNext(openBacklog(queues, state), state)?.queue;
+      if (!volume) break;
+      const { users } = chooseSweep(volume, state);
+      const limit = Math.min(this.room.files, Math.max(Math.ceil(this.place.depth.files / TURN_PART), 1));
+      const { volumeId } = volume;
+      const found = await readUnaskedOf(this.ctx, { libraryId: this.place.id, volumeId, users: [...users], limit });
+      const { isFull, taken } = await this.intend(found);
+      this.charge(volume, taken);
+      if (isFull) break;
+      const rest = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
+      // what was put aside for want of room is in the queue no more: whoever had more than a turn is looked up again
+      queues = queues.filter((queue) => queue !== volume);
+      if (found.length === limit) queues.push({ ...volume });
+      else if (rest.users.length > 0) queues.push(rest);
+    }
+    return this.files;
+  }
+
+  private async readShares(queues: readonly WaitingVolume[]): Promise<void> {
+    const users = [...queues.flatMap((queue) => queue.users.map(({ user }) => user)), ...this.staged.users.keys()];
+    this.weights = await readWeights(this.ctx, [...new Set(users)]);
+    for (const [user, share] of await readShares(this.ctx)) this.shares.set(user, share);
+    const medium = findMedium('linear');
+    for (const [user, { files, bytes }] of this.staged.users) this.add(user, estimateReading(medium, files, bytes));
+  }
+
+  private async intend(found: readonly Unasked[]): Promise<{ isFull: boolean; taken: Unasked[] }> {
+    if (found.length === 0) return { isFull: false, taken: [] };
+    const fileIds = found.map(({ fileId }) => fileId);
+    const { intended, isFull } = await intendFiles(this.ctx, this.lease, {
+      fileIds,
+      room: this.room,
+      measure: this.measure,
+    });
+    const taken = found.filter(({ fileId }) => intended.has(fileId));
+    this.files += taken.length;
+    this.bytes += taken.reduce((sum, { size }) => sum + size, 0n);
+    return { isFull, taken };
+  }
+
+  private get room() {
+    const { files, bytes } = this.place.depth;
+    return {
+      files: files - this.staged.files - this.files,
+      bytes: bytes === null ? null : bytes - this.staged.bytes - this.bytes,
+      isEmpty: this.staged.files + this.files === 0,
+    };
+  }
+
+  private charge({ medium }: WaitingVolume, taken: readonly Unasked[]): void {
+    for (const { user, size } of taken) this.add(user, estimateReading(medium, 1, Number(size)));
+  }
+
+  private add(user: string, seconds: number): void {
+    this.shares.set(user, (this.shares.get(user) ?? 0) + seconds / (this.weights.get(user) ?? 1));
+  }
+}

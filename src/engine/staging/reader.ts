@@ -1,0 +1,170 @@
+/**
+ * A drive of a staging library: it mounts nothing, and reads what is ready there, batch by batch, into the restore area. Whatever it leaves
+ * behind is put in order as with any drive (drive/left-behind.ts).
+ */
+import type { Context } from '../../context.js';
+import { messageOf, oneLine } from '../../errors.js';
+import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import { letGoFiles } from '../../operations/staging/letting-go.js';
+import { readStagingOf } from '../../operations/staging/ready.js';
+import { forgetRest, noteRest, readRests } from '../../operations/staging/stagers.js';
+import { isSuspended } from '../../operations/suspensions.js';
+import { addSeconds } from '../../time.js';
+import { DiskError } from '../disk/failures.js';
+import { Budget } from '../disk/partial-file.js';
+import { type Batch, runBatch } from '../drive/batch.js';
+import type { DriveWork } from '../drive/drive.js';
+import type { HeldLease } from '../drive/lease.js';
+import type { DriveOptions } from '../drive/options.js';
+import { OutcomeWriter } from '../drive/outcomes.js';
+import { outcomeOf, toReturned } from '../drive/recall.js';
+import { BatchStarts } from '../drive/starts.js';
+import type { StagingPlace } from './place.js';
+import { ReadyPlan } from './ready-plan.js';
+import { restSeconds } from './rests.js';
+import { StagedSource } from './source.js';
+
+/** The work of a drive that reads what is ready, and goes on while its library drains. */
+export function readStaged(place: StagingPlace): DriveWork {
+  return async (ctx, lease, options) => {
+    const stop = AbortSignal.any([options.stop, lease.signal]);
+    while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
+      const seen = options.work.count;
+      const { readRestUntil } = await readRests(ctx, place.id);
+      const mayRead = readRestUntil === null && !(await isSuspended(ctx, lease, 'reading'));
+      const hasRead = mayRead && (await readWhatIsReady(ctx, place, lease, options));
+      if (!hasRead) await options.work.wait(seen, options.idleMs, stop);
+    }
+    return false;
+  };
+}
+
+/**
+ * Reads what is ready, until nothing is left that can start, the library cannot be read, or the drive is to stop.
+ * @returns when all is written down: whether anything could start
+ * @throws what the database threw; what is still RUNNING then is for the drive's next holder
+ */
+async function readWhatIsReady(
+  ctx: Context,
+  place: StagingPlace,
+  lease: HeldLease,
+  options: DriveOptions,
+): Promise<boolean> {
+  const visit = new ReadingVisit(ctx, place, { lease, options });
+  try {
+    return await visit.readBatches();
+  } finally {
+    await visit.leave();
+  }
+}
+
+class ReadingVisit {
+  private readonly ctx: Context;
+  private readonly place: StagingPlace;
+  private readonly lease: HeldLease;
+  private readonly options: DriveOptions;
+  private readonly plan: ReadyPlan;
+  private readonly starts: BatchStarts;
+  private readonly outcomes: OutcomeWriter;
+  private readonly budget = new Budget();
+  /** Of the batch that was read last: the next one is read while it is written and synced. Never rejects. */
+  private writing: Promise<unknown> = Promise.resolve();
+  /** The library cannot be read just now. */
+  private isOver = false;
+
+  constructor(ctx: Context, place: StagingPlace, { lease, options }: { lease: HeldLease; options: DriveOptions }) {
+    this.ctx = ctx;
+    this.place = place;
+    this.lease = lease;
+    this.options = options;
+    this.plan = new ReadyPlan(ctx, place.id);
+    this.starts = new BatchStarts(ctx, lease, this.plan, { ...options, stagedAt: place.id });
+    this.outcomes = new OutcomeWriter(ctx, lease, place.name);
+  }
+
+  async readBatches(): Promise<boolean> {
+    const isStopped = () => this.isOver || this.options.stop.aborted || this.lease.signal.aborted;
+    let hasRead = false;
+    while (!isStopped() && (await this.starts.hasNext())) {
+      const startedAt = performance.now();
+      const batch = await this.starts.takeNext();
+      if (batch.recalls.length === 0) batch.end();
+      else {
+        hasRead = true;
+        await this.workBatch(batch, startedAt);
+      }
+    }
+    return hasRead;
+  }
+
+  /** Nothing goes on afterwards, whatever is thrown: the drive is given to somebody else then. */
+  async leave(): Promise<void> {
+    try {
+      await this.writing;
+      const unread = await this.starts.takeBack();
+      if (unread) this.outcomes.report(unread.map(toReturned));
+    } finally {
+      await this.outcomes.written;
+    }
+  }
+
+  /** Reads one batch while the one before is written, and waits for that one: so much is in hand at most. */
+  private async workBatch(batch: Batch, startedAt: number): Promise<void> {
+    const before = { writing: this.writing, outcomes: this.outcomes.written };
+    try {
+      await this.readBatch(batch);
+    } catch (error) {
+      this.giveUp(batch, error);
+      batch.end();
+    }
+    await before.writing;
+    await before.outcomes;
+    const fileIds = batch.recalls.map(({ fileId }) => fileId);
+    this.outcomes.charge(fileIds, (performance.now() - startedAt) / 1000);
+  }
+
+  /** Returns when all is read; `writing` goes on, and ends the batch. */
+  private async readBatch(batch: Batch): Promise<void> {
+    const fileIds = batch.recalls.map(({ fileId }) => fileId);
+    const rows = await readStagingOf(this.ctx, { libraryId: this.place.id, fileIds });
+    const source = new StagedSource(this.ctx, this.place, rows);
+    const readAt = performance.now();
+    const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
+    const work = { batch, report, budget: this.budget, disks: this.options.disks };
+    const { written, failure } = await runBatch(this.ctx, this.lease, source, work);
+    this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
+    if (failure) await this.rest(failure);
+    else await forgetRest(this.ctx, this.place.id, 'reads');
+    this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
+  }
+
+  /** What was read wrongly is brought to the disk of the system anew before it is read again. */
+  private report(outcomes: readonly RecallOutcome[]): void {
+    const wrong = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
+    const fileIds = wrong.map(({ fileId }) => fileId);
+    if (fileIds.length > 0) this.outcomes.write(() => letGoFiles(this.ctx, this.place.id, fileIds));
+    this.outcomes.report(outcomes);
+  }
+
+  /** All recalls of the batch end the same way; how far the others came is not known: their copies may be in place. */
+  private giveUp({ recalls, signal }: Batch, error: unknown): void {
+    const isNoTry = signal.aborted || error instanceof DiskError;
+    this.report(
+      recalls.map((recall) => ({
+        ...(isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error)),
+        isUnseen: true,
+      })),
+    );
+  }
+
+  /** The library could not be read: it is left alone for a while, and nothing is held against volumes or files. */
+  private async rest(error: unknown): Promise<void> {
+    this.isOver = true;
+    const { readFailures } = await readRests(this.ctx, this.place.id);
+    const seconds = restSeconds(error, readFailures, Math.random());
+    const problem = oneLine(messageOf(error));
+    this.ctx.log.error({ drive: this.lease.driveName, seconds }, `library ${this.place.name}: ${problem}`);
+    const until = addSeconds(this.ctx.now(), seconds);
+    await noteRest(this.ctx, { libraryId: this.place.id, what: 'reads' }, { until, problem, isCounted: true });
+  }
+}

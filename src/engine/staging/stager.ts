@@ -1,0 +1,153 @@
+/**
+ * Who asks a staging library: one engine at a time, in a loop of its own. What it does in a pass follows from the rows alone, and each
+ * pass repairs what a dead one left (README.md).
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../../context.js';
+import { logFailure, messageOf, oneLine } from '../../errors.js';
+import type { MeasureDisks } from '../../operations/disks/reservations.js';
+import { expireStaged, letGoUnwanted } from '../../operations/staging/letting-go.js';
+import { ensureStager, forgetRest, noteRest, type Rests, readRests } from '../../operations/staging/stagers.js';
+import { LibraryError } from '../../tape/backend.js';
+import { RetryLaterError } from '../../tape/staging.js';
+import { addSeconds } from '../../time.js';
+import type { Waker } from '../waker.js';
+import { within } from './bounded.js';
+import { fillDepth } from './fill.js';
+import { StagerHold } from './hold.js';
+import type { StagingPlace } from './place.js';
+import { restSeconds } from './rests.js';
+import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
+
+export interface StagerOptions {
+  engineId: string;
+  leaseSeconds: number;
+  /** Nothing new after this; the call in hand is given up. */
+  stop: AbortSignal;
+  /** Ring when there may be more to ask for, or something to let go. */
+  bells: readonly Waker[];
+  /** How long it sleeps when none rings: demands are due, and recalls whose pause has ended, without. */
+  idleMs: number;
+  measure: MeasureDisks;
+}
+
+/**
+ * Between two passes: the bells may ring for every batch of files, and each look costs the database. So it rests longer the longer it
+ * took, within bounds.
+ */
+const REST = { leastMs: 200, times: 5, mostMs: 2000 };
+
+/** What a system keeps without saying how long is shown for so long. */
+const KEPT_SECONDS = 7 * 86_400;
+
+/** Runs until `stop`. Errors are logged, and the library is turned to again. */
+export async function runStager(ctx: Context, place: StagingPlace, options: StagerOptions): Promise<void> {
+  const { stop, engineId, leaseSeconds, idleMs } = options;
+  while (!stop.aborted) {
+    try {
+      await ensureStager(ctx, place.id);
+      const hold = await StagerHold.claim(ctx, { libraryId: place.id, engineId, leaseSeconds });
+      if (hold) await new Stager(ctx, place, { hold, options }).run().finally(() => hold.end());
+    } catch (error) {
+      if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
+    }
+    await sleep(idleMs, undefined, { signal: stop }).catch(() => {}); // woken by the stop
+  }
+}
+
+class Stager {
+  private readonly ctx: Context;
+  private readonly place: StagingPlace;
+  private readonly hold: StagerHold;
+  private readonly options: StagerOptions;
+  private readonly signal: AbortSignal;
+  /** Calls of the pass that were answered. */
+  private answered = 0;
+
+  constructor(ctx: Context, place: StagingPlace, { hold, options }: { hold: StagerHold; options: StagerOptions }) {
+    this.ctx = ctx;
+    this.place = place;
+    this.hold = hold;
+    this.options = options;
+    this.signal = AbortSignal.any([options.stop, hold.signal]);
+  }
+
+  /** Until the lease is lost, or the engine stops. */
+  async run(): Promise<void> {
+    const { bells, idleMs } = this.options;
+    while (!this.signal.aborted) {
+      const seen = bells.map(({ count }) => count);
+      const startedAt = performance.now();
+      await this.pass();
+      const tookMs = performance.now() - startedAt;
+      const restMs = Math.min(Math.max(REST.leastMs, tookMs * REST.times), REST.mostMs);
+      await sleep(restMs, undefined, { signal: this.signal }).catch(() => {});
+      const waited = new AbortController();
+      const over = AbortSignal.any([this.signal, waited.signal]);
+      await Promise.race(bells.map((bell, n) => bell.wait(seen[n] ?? 0, idleMs, over)));
+      waited.abort();
+    }
+  }
+
+  private async pass(): Promise<void> {
+    const { ctx, place } = this;
+    await expireStaged(ctx, place.id, addSeconds(ctx.now(), -KEPT_SECONDS));
+    await letGoUnwanted(ctx, place.id);
+    const rests = await readRests(ctx, place.id);
+    if (rests.mode === 'HELD' || rests.restUntil !== null) return;
+    this.answered = 0;
+    const failed = await this.turnTo(rests);
+    if (this.signal.aborted) return;
+    if (failed === undefined) await forgetRest(ctx, place.id, 'calls');
+    else await this.rest(failed.error, rests);
+  }
+
+  /** One after the other: a step that fails keeps the library from the others only where it has said when to come again. */
+  private async turnTo({ mode }: Rests): Promise<{ error: unknown } | undefined> {
+    const { ctx, place } = this;
+    const make: MakeCall = (what, call) => this.make(what, call);
+    const steps = [
+      () => releaseDue(ctx, place, make),
+      async () => {
+        if (mode !== null) return; // it drains: what it was asked for comes, and nothing else is asked for
+        await fillDepth(ctx, this.hold.lease, { place, measure: this.options.measure });
+        await askIntended(ctx, place, make);
+      },
+      () => pollDue(ctx, place, make),
+    ];
+    let failed: { error: unknown } | undefined;
+    for (const step of steps) {
+      if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
+      await step().catch((error: unknown) => {
+        // only what the library says is held against it
+        if (!(error instanceof LibraryError)) throw error;
+        failed ??= { error };
+      });
+    }
+    return failed;
+  }
+
+  private async make<T>(what: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    this.hold.confirm();
+    const { name } = this.place;
+    const limit = { seconds: this.ctx.config.tapeTimeout, signal: this.signal, what: `${what} of library ${name}` };
+    const answer = await within(limit, call).catch((error: unknown) => {
+      if (error instanceof LibraryError || this.signal.aborted) throw error;
+      // no other error is the library's to throw: it is told whole, and counts as the library's
+      logFailure(this.ctx.log, error, `library ${name}: ${what}`);
+      throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
+    });
+    this.answered++;
+    return answer;
+  }
+
+  /** Where some of its calls were answered it is there, and only that one is not: the pauses do not grow. */
+  private async rest(error: unknown, { failures }: Rests): Promise<void> {
+    const isCounted = this.answered === 0 && !(error instanceof RetryLaterError);
+    const seconds = restSeconds(error, isCounted ? failures : 0, Math.random());
+    const problem = oneLine(messageOf(error));
+    this.ctx.log.error({ library: this.place.name, seconds }, `library ${this.place.name}: ${problem}`);
+    const until = addSeconds(this.ctx.now(), seconds);
+    await noteRest(this.ctx, { libraryId: this.place.id, what: 'calls' }, { until, problem, isCounted });
+  }
+}

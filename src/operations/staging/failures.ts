@@ -1,0 +1,63 @@
+/** Files that do not come: a staging library has said so of them, and their recalls end, or are tried again, as any. */
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
+import type { ErrorClass } from '../../errors.js';
+import { isWaiting } from '../conditions.js';
+import { lockHolders, markHolds } from '../requests/holds.js';
+import type { Answered } from './answers.js';
+
+/** What the library has said of a file that it does not bring. */
+export interface FailedStaging extends Answered {
+  errorClass: ErrorClass;
+  error: string;
+  /** When it is asked for again; null: it has failed for good. */
+  notBefore: string | null;
+}
+
+/** Tries so far, by the ids of files whose recalls wait. */
+export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> {
+  const { rows } = await ctx.db.pool.query<{ fileId: bigint; attempts: number }>(
+    sql`SELECT c.file_id AS "fileId", c.attempts FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Map(rows.map((row) => [row.fileId, row.attempts]));
+}
+
+/**
+ * Writes it down, together: each counts as a try of its recall, as far as that one waits for this library still. What the system may
+ * keep of it is released before it is asked for again.
+ */
+export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
+  if (failed.length === 0) return;
+  await transaction(ctx.db.pool, 'failStaged', async (tx) => {
+    const fileIds = failed.map(({ fileId }) => fileId);
+    await lockHolders(tx, fileIds);
+    const now = ctx.now();
+    const ended = await tx.query<{ fileId: bigint }>(
+      sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
+          FROM unnest(${fileIds}::bigint[], ${failed.map(({ batch }) => batch)}::uuid[]) AS n (file_id, batch)
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'
+          RETURNING s.file_id AS "fileId"`,
+    );
+    const endedIds = new Set(ended.map(({ fileId }) => fileId));
+    const told = failed.filter(({ fileId }) => endedIds.has(fileId));
+    const isHere = sql`${isWaiting} AND c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
+    const again = told.filter(({ notBefore }) => notBefore !== null);
+    await tx.query(
+      sql`UPDATE recall c SET attempts = c.attempts + 1, not_before = n.not_before, error_class = n.error_class, error = n.error
+          FROM unnest(${again.map((f) => f.fileId)}::bigint[], ${again.map((f) => f.notBefore)}::timestamp[],
+            ${again.map((f) => f.errorClass)}::"ErrorClass"[], ${again.map((f) => f.error)}::text[])
+            AS n (file_id, not_before, error_class, error)
+          WHERE c.file_id = n.file_id AND ${isHere}`,
+    );
+    const over = new Map(told.filter(({ notBefore }) => notBefore === null).map((file) => [file.fileId, file]));
+    const gone = await tx.query<{ fileId: bigint }>(
+      sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
+    );
+    const outcomes = gone.flatMap(({ fileId }) => {
+      const failure = over.get(fileId);
+      return failure ? [{ fileId, failure: { errorClass: failure.errorClass, error: failure.error } }] : [];
+    });
+    await markHolds(ctx, tx, outcomes);
+  });
+}

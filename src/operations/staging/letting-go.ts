@@ -1,0 +1,124 @@
+/** How staging libraries are told that files are not needed any more, or never were. */
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { isStagingWanted } from '../conditions.js';
+import { type Answered, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
+
+/**
+ * Files that no recall of the library waits for any more are to be released. What is intended stays: it is not known yet by which name.
+ * @returns how many
+ */
+export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<number> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE s.library_id = ${libraryId} AND s.state IN ('ASKED', 'READY') AND NOT ${isStagingWanted}`,
+  );
+  return rowCount ?? 0;
+}
+
+/** What was read of them was wrong: whatever is there is let go before they are asked for again, which comes with their next try. */
+export async function letGoFiles(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ANY(${fileIds}::bigint[]) AND state IN ('ASKED', 'READY')`,
+  );
+}
+
+/** They were not there when they were read: the demand that brought them is let go, and they are asked for again. */
+export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+/**
+ * What was ready and has left the disk of the system by its own word is staged again, unless it is being read; what was kept and has left it
+ * is forgotten.
+ * @param keptSince what is kept without a word of how long is forgotten where it is older
+ */
+export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`DELETE FROM staging WHERE library_id = ${libraryId} AND state = 'KEPT'
+          AND coalesce(ready_until <= ${now}, since <= ${keptSince})`,
+  );
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', attempts = s.attempts + 1, since = ${now}, due_at = ${now}
+        WHERE s.library_id = ${libraryId} AND s.state = 'READY' AND s.ready_until <= ${now}
+          AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.state = 'RUNNING')`,
+  );
+}
+
+/** A file that is to be released. */
+export interface ToRelease extends StagingRow {
+  /** Somebody waits for it again already. */
+  isWanted: boolean;
+  /** Other files of its demand are still to come, or to be read. */
+  hasOthers: boolean;
+}
+
+export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
+  const { rows } = await ctx.db.pool.query<ToRelease>(
+    sql`WITH open AS MATERIALIZED (
+          SELECT DISTINCT coalesce(o.remote_id, '') AS id FROM staging o WHERE o.library_id = ${libraryId} AND o.state IN ('ASKED', 'READY')
+        )
+        SELECT ${stagingColumns}, ${isStagingWanted} AS "isWanted",
+          coalesce(s.remote_id, '') IN (SELECT id FROM open) AS "hasOthers"
+        FROM staging s ${stagingFiles}
+        WHERE s.library_id = ${libraryId} AND s.state = 'RELEASING' AND s.due_at <= ${ctx.now()}
+        ORDER BY s.since, s.remote_id, s.file_id LIMIT ${limit}`,
+  );
+  return rows;
+}
+
+const MOST_PAUSE_SECONDS = 600;
+
+/** A file that the system keeps all the same; until then, where it says so. */
+export type KeptRow = Answered & { until: string | null };
+
+/**
+ * The library was told. What it keeps is remembered until it is gone. What was not there when somebody came to read it is intended again, after a
+ * pause that doubles from the second time on; everything else is forgotten.
+ */
+export async function noteReleased(
+  ctx: Context,
+  libraryId: number,
+  { released, kept }: { released: readonly Answered[]; kept: readonly KeptRow[] },
+): Promise<void> {
+  const now = ctx.now();
+  const [ids, batches] = [released.map((row) => row.fileId), released.map((row) => row.batch)];
+  const [keptIds, keptBatches] = [kept.map((row) => row.fileId), kept.map((row) => row.batch)];
+  await ctx.db.pool.query(
+    sql`WITH again AS (
+          UPDATE staging s SET state = 'INTENDED', batch = gen_random_uuid(), since = ${now}, ready_until = NULL,
+            due_at = ${now}::timestamp + make_interval(secs => CASE WHEN s.attempts > 1 THEN least(2 ^ least(s.attempts - 2, 20), ${MOST_PAUSE_SECONDS}) ELSE 0 END)
+          FROM unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING' AND s.attempts > 0
+            AND ${isStagingWanted} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.not_before > ${now})
+          RETURNING s.file_id
+        ), gone AS (
+          DELETE FROM staging s USING unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING'
+            AND s.file_id NOT IN (SELECT file_id FROM again)
+        )
+        UPDATE staging s SET state = 'KEPT', since = ${now}, ready_until = n.until
+        FROM unnest(${keptIds}::bigint[], ${keptBatches}::uuid[], ${kept.map((row) => row.until)}::timestamp[]) AS n (file_id, batch, until)
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING'`,
+  );
+}
+
+/** The library could not be told of them: others go first. */
+export async function putOffReleases(
+  ctx: Context,
+  libraryId: number,
+  rows: readonly Answered[],
+  at: string,
+): Promise<void> {
+  const [ids, batches] = [rows.map((row) => row.fileId), rows.map((row) => row.batch)];
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET attempts = s.attempts + 1, due_at = ${at}
+        FROM unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING'`,
+  );
+}

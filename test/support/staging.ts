@@ -1,0 +1,101 @@
+/** A staging library of a site: a system in memory behind it, its files in the catalogue, and what of them is noted. */
+import { randomBytes } from 'node:crypto';
+import type { Context } from '../../src/context.js';
+import { addLibrary } from '../../src/operations/libraries/add.js';
+import { readSettings } from '../../src/tape/kind.js';
+import { kinds } from '../../src/tape/kinds.js';
+import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { addFiles, checksumOf } from './factories.js';
+
+/** Systems in the memory of this process, by the names of the libraries before them. */
+const systems = new Map<string, MemoryTapeSystem>();
+
+/** A kind for tests, registered as sites have theirs. */
+kinds['memory-staging'] = {
+  contract: 'staging',
+  parse: (settings) => readSettings(settings, []),
+  create: (_settings, { name }) => {
+    const system = systems.get(name);
+    if (!system) throw new Error(`there is no system in memory before library ${name}`);
+    return createMemoryStaging(system);
+  },
+};
+
+/** Adds a library that engines of this process work with from now on; it has one volume, that has its name. */
+export async function addMemoryLibrary(
+  ctx: Context,
+  library: { name: string; drives?: number; depthFiles?: number },
+  system = new MemoryTapeSystem(),
+): Promise<MemoryTapeSystem> {
+  systems.set(library.name, system);
+  const { id } = await addLibrary(ctx, { ...library, kind: 'memory-staging', settings: {} });
+  await ctx.db.pool.query('INSERT INTO volume (name, library_id) VALUES ($1, $2)', [library.name, id]);
+  return system;
+}
+
+/** Rows of a library that no engine works with: it has one volume, that has its name. @returns its id */
+export async function addStagingLibrary(
+  ctx: Context,
+  { name, drives = 2, depthFiles = null }: { name: string; drives?: number; depthFiles?: number | null },
+): Promise<number> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    `WITH library AS (
+       INSERT INTO library (name, kind, contract, drives, depth_files, added_at)
+       VALUES ($1, 'memory-staging', 'STAGING', $2, $3, now()) RETURNING id
+     ), drives AS (
+       INSERT INTO drive (name, library_id) SELECT $1 || '-' || n, id FROM library, generate_series(1, $2) AS n
+     )
+     INSERT INTO volume (name, library_id) SELECT $1, id FROM library RETURNING library_id AS id`,
+    [name, drives, depthFiles],
+  );
+  return rows[0]?.id ?? 0;
+}
+
+export interface RemoteFile {
+  path: string;
+  size?: number;
+  bytes?: Uint8Array;
+  /** That of the library unless given. */
+  volume?: string;
+}
+
+/** Puts files on the tapes of a system and into the catalogue, where they have no position. @returns their bytes, by path */
+export async function addRemote(
+  ctx: Context,
+  system: MemoryTapeSystem,
+  { library, files }: { library: string; files: readonly RemoteFile[] },
+): Promise<Map<string, Uint8Array>> {
+  const contents = new Map<string, Uint8Array>();
+  for (const { path, size = 1000, bytes = randomBytes(size) } of files) {
+    contents.set(path, bytes);
+    system.put(path, bytes);
+  }
+  await addFiles(
+    ctx,
+    files.map(({ path, volume = library }) => {
+      const bytes = contents.get(path) ?? new Uint8Array();
+      return { path, volume, position: null, size: BigInt(bytes.length), checksum: checksumOf(bytes) };
+    }),
+  );
+  return contents;
+}
+
+export interface StagingView {
+  path: string;
+  state: string;
+  remoteId: string | null;
+  attempts: number;
+}
+
+/** What libraries may have been asked for, by path. */
+export async function readStaging(ctx: Context): Promise<StagingView[]> {
+  const { rows } = await ctx.db.pool.query<StagingView>(
+    `SELECT f.path, s.state, s.remote_id AS "remoteId", s.attempts FROM staging s JOIN tape_file f ON f.id = s.file_id ORDER BY f.path`,
+  );
+  return rows;
+}
+
+/** Path to state. */
+export async function readStates(ctx: Context): Promise<Record<string, string>> {
+  return Object.fromEntries((await readStaging(ctx)).map(({ path, state }) => [path, state]));
+}
