@@ -12,6 +12,7 @@ import './rights.js';
 import './caller.js';
 import './legacy-uses.js';
 import './libraries.js';
+import './staging.js';
 import './tapes.js';
 import './disks.js';
 import './doctor.js';

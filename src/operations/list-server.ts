@@ -25,6 +25,7 @@ export const listServers = {
   listDrives: 'primary',
   listLibraries: 'primary',
   readSettings: 'primary',
+  readStagingFigures: 'primary',
   listDisksByPage: 'primary',
   readHostsOf: 'primary',
   readDriveHosts: 'primary',

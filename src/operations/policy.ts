@@ -77,6 +77,7 @@ export const policy = {
   readVolumeFiguresOf: 'look',
   readHostsOf: 'look',
   readSettings: 'look',
+  readStagingFigures: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

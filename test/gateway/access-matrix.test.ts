@@ -129,6 +129,7 @@ const common: Partial<Record<Operation, string>> = {
   listDrives: '{ result: drives { totalCount } }',
   listLibraries: '{ result: libraries { totalCount } }',
   readSettings: '{ result: libraries { edges { node { settings } } } }',
+  readStagingFigures: '{ result: libraries { edges { node { staging { kept } } } } }',
   addLibrary: `mutation { result: addLibrary(input: { ${LIBRARY} }) { __typename ... on Failure { message } } }`,
   removeLibrary: 'mutation { result: removeLibrary(name: "directory") { __typename } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',
