@@ -154,6 +154,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       acknowledged: session.known.acknowledged,
       revivals: new Map(),
       strange: nothingStrange,
+      staged: [],
       stuck: [],
       doubleClaims: [],
       wrong: [],

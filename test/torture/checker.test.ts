@@ -120,6 +120,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       miswritten: new Set(),
       versions: new Map(),
       strange: nothingStrange,
+      staged: [],
       stuck: [],
       doubleClaims: [],
       wrong: [],
@@ -605,6 +606,20 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       await claim('00000000-0000-4000-8000-000000000001');
       await claim('00000000-0000-4000-8000-000000000002');
       outside.doubleClaims = (await read<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);
+    },
+  ],
+  [
+    'staging-open',
+    'a staging library was asked for a file for which nobody waits',
+    ({ run }) =>
+      run(`INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at)
+        SELECT id, 1, 'ASKED', gen_random_uuid(), size, now(), now(), now() FROM tape_file WHERE path = '/s/gone'`),
+  ],
+  [
+    'staging-left',
+    'a system holds a file for Tapegate, which knows nothing of it',
+    async ({ outside }) => {
+      outside.staged = [{ library: 'silo', path: '/s/gone', why: 'wanted by demand-1' }];
     },
   ],
   [

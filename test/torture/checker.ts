@@ -10,6 +10,7 @@ import { checkEvents } from './check-events.js';
 import { checkFolders } from './check-folders.js';
 import { checkMail } from './check-mail.js';
 import { checkRequests } from './check-requests.js';
+import { checkStaging } from './check-staging.js';
 import { checkStrangers } from './check-strangers.js';
 import { checkVerifications } from './check-verifications.js';
 import { checkWatches } from './check-watches.js';
@@ -30,6 +31,7 @@ export function check(facts: Facts): Violation[] {
   checkWatches(facts, report);
   checkVerifications(facts, report);
   checkChecksums(facts, report);
+  checkStaging(facts, report);
   checkAudit(facts, report);
   return violations;
 }

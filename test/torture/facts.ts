@@ -11,6 +11,7 @@ import type {
   RecallState,
   RequestForm,
   RequestState,
+  StagingState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
 import type { Callers } from './callers.js';
@@ -126,6 +127,8 @@ export interface Stored {
   verifications: { fileId: bigint; error: string; isTriedAgain: boolean }[];
   recalls: { fileId: bigint; state: RecallState; size: bigint; diskId: number | null }[];
   leftBehind: { fileId: bigint; diskId: number }[];
+  /** Of what staging libraries were asked for. */
+  staging: { library: string; path: string; state: StagingState }[];
   disks: DiskFact[];
   quotas: {
     user: string;
@@ -169,6 +172,8 @@ export interface Outside {
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
   /** What another user of the host has, and what became of it. */
   strange: Strange;
+  /** What the systems behind staging libraries hold for Tapegate, under a name that it knows, and why they do. */
+  staged: readonly { library: string; path: string; why: string }[];
   /** Processes that were asked to end, and did not. */
   stuck: readonly string[];
   /** Of each claim of a drive that another engine had, a sentence. */
@@ -236,6 +241,10 @@ async function readStored(query: Query): Promise<Stored> {
     ),
     recalls: await query('SELECT file_id AS "fileId", state, size, disk_id AS "diskId" FROM recall ORDER BY file_id'),
     leftBehind: await query('SELECT file_id AS "fileId", disk_id AS "diskId" FROM left_behind ORDER BY id'),
+    staging: await query(
+      `SELECT b.name AS library, f.path, s.state FROM staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id
+       ORDER BY s.library_id, s.file_id`,
+    ),
     disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),
     quotas: await query(
       `SELECT "user", size, used, open_requests AS "openRequests", awaited_paths AS "awaitedPaths",

@@ -33,6 +33,7 @@ export async function suspendOne(world: World, random: Random): Promise<void> {
     ...[1, 2, 3, 4].map((n) => ({ kind: 'VOLUME' as const, name: `TG000${n}` })),
     { kind: 'BACKEND', name: 'directory' },
     { kind: 'BACKEND', name: EAST },
+    ...world.remotes.systems.map(({ name }) => ({ kind: 'BACKEND' as const, name })),
   ];
   const mode = random.pick(['HELD', 'DRAINING'] as const);
   await graphql(

@@ -7,6 +7,7 @@ import { pathToFileURL } from 'node:url';
 import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { archiveTree } from '../../src/engine/archive.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
@@ -19,6 +20,8 @@ import { WATCH_CLAIMS } from './drive-claims.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
 import type { Random } from './random.js';
+import { type RemoteSystems, startRemotes } from './remote.js';
+import { registerTortureKind, TORTURE_KIND } from './remote-kind.js';
 import { scanFolders } from './restore-scan.js';
 import type { TortureOptions } from './run.js';
 import { type Stranger, startStranger } from './stranger.js';
@@ -72,6 +75,8 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     await runtime.ctx.db.pool.query(WATCH_CLAIMS);
     const { sources, lateTrees } = await fillArchive(runtime.ctx, random, { dir, ...options });
     await splitLibrary(runtime.ctx);
+    const remotes = await addRemotes(runtime.ctx, random, { sources, ...options });
+    closers.unshift(() => remotes.end());
     const totalBytes = [...sources.values()].reduce((sum, { size }) => sum + size, 0n);
     for (const { mountpoint } of disks) await setDisk(runtime.ctx, { mountpoint, size: totalBytes / 3n });
     for (const [index, user] of USERS.entries()) {
@@ -96,6 +101,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       lateTrees,
       disks,
       mail,
+      remotes,
       engines,
       gateway,
       counts: {
@@ -129,6 +135,29 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     await tearDown(false);
     throw error;
   }
+}
+
+/** Two staging libraries, with a quarter as many files as the archive has. */
+async function addRemotes(
+  ctx: Context,
+  random: Random,
+  { sources, files, maxBytes }: { sources: Map<string, Source>; files: number; maxBytes: number },
+): Promise<RemoteSystems> {
+  registerTortureKind();
+  const remotes = await startRemotes(random.fork(), {
+    files: Math.ceil(files / 8),
+    maxBytes: Math.min(maxBytes, 500_000),
+  });
+  for (const { name, url } of remotes.systems) {
+    await addLibrary(ctx, { name, kind: TORTURE_KIND, settings: { url }, drives: 2, depthFiles: 20 });
+    const rows = [...(remotes.sources.get(name) ?? [])].map(([file, { size, sha256 }], index) => {
+      const row = { line: index + 1, path: file, size, stage: 'ONTAPE' as const, verified: ctx.now(), spotName: null };
+      return { ...row, volume: name, library: name, position: null, checksum: `sha256:${sha256}` };
+    });
+    await importRows(ctx, rows);
+    for (const [file, source] of remotes.sources.get(name) ?? []) sources.set(file, source);
+  }
+  return remotes;
 }
 
 /** Before anything is restored; the folders that are there are the site's, and none is Tapegate's. */

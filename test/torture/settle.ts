@@ -14,6 +14,7 @@ import { CALM_FILE } from './faults.js';
 import { archiveRest } from './late.js';
 import { resumeAll } from './operators.js';
 import { endsInTime } from './processes.js';
+import { listHeld } from './remote.js';
 import { lookAtStranger } from './stranger-scan.js';
 import type { Violation } from './violations.js';
 import { countWork, describeWork } from './work.js';
@@ -26,6 +27,7 @@ const PATIENCE_MS = 25_000;
 /** No fault from now on: mail is taken, the disks have room, all processes run. */
 export async function calmDown(world: World): Promise<void> {
   await writeFile(path.join(world.dataDir, CALM_FILE), '');
+  world.remotes.calmDown();
   world.mail.mood.refusals = 0;
   world.mail.mood.lostAnswers = 0;
   await world.mail.comeBack();
@@ -117,6 +119,7 @@ async function readWorld(world: World): Promise<Facts> {
       miswritten,
       versions,
       strange,
+      staged: world.remotes.systems.flatMap(listHeld),
       stuck,
       doubleClaims,
       wrong: callers.wrong,

@@ -60,6 +60,8 @@ export const violationKinds = {
   'stage-chain': 'the stage events of a file do not follow from each other',
   'stage-illegal': 'a stage event tells a move that does not exist',
   'stage-last': 'the last stage event of a file leads to another stage than it has',
+  'staging-open': 'a staging library was asked for a file for which nobody waits',
+  'staging-left': 'the system behind a staging library holds a file for Tapegate, which knows nothing of it',
   'verify-missed': 'a tape copy that could be confirmed is not, and nothing says why',
   'verify-wrong': 'a tape copy with other bytes counts as confirmed',
   'watch-cut': 'a subscription was completed before its request had finished',

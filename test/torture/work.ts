@@ -9,6 +9,8 @@ export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
   const { pool } = ctx.db;
   const now = [ctx.now()];
   await pool.query('UPDATE recall SET not_before = NULL WHERE not_before > $1', now);
+  await pool.query('UPDATE stager SET rest_until = NULL, read_rest_until = NULL');
+  await pool.query(`UPDATE staging SET due_at = $1 WHERE due_at > $1 AND state IN ('INTENDED', 'RELEASING')`, now);
   await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, now);
   await pool.query('UPDATE verification SET not_before = $1 WHERE not_before > $1', now);
   const { rows } = await pool.query<Record<string, bigint>>(
@@ -17,6 +19,7 @@ export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
          AND retention < $1::timestamp + interval '${SOON}') AS "requests that end soon",
        (SELECT count(*) FROM request WHERE NOT is_released) AS "requests that are not released",
        (SELECT count(*) FROM recall) AS recalls,
+       (SELECT count(*) FROM staging WHERE state <> 'KEPT') AS "files to be released",
        (SELECT count(*) FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED') AS "copies to be removed",
        (SELECT count(*) FROM tape_file f WHERE stage = 'UNVERIFIED' AND verified IS NULL
          AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL

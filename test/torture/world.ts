@@ -3,6 +3,7 @@ import type { Context } from '../../src/context.js';
 import type { Callers } from './callers.js';
 import type { MoodyMail } from './mail.js';
 import type { Kept } from './processes.js';
+import type { RemoteSystems } from './remote.js';
 import type { Stranger } from './stranger.js';
 import type { Source } from './tree.js';
 import type { Watch } from './watchers.js';
@@ -65,6 +66,8 @@ export interface World {
   lateTrees: LateTree[];
   disks: readonly RestoreDisk[];
   mail: MoodyMail;
+  /** Behind the staging libraries. */
+  remotes: RemoteSystems;
   engines: Kept[];
   gateway: Kept;
   counts: Counts;
