@@ -27,6 +27,7 @@ import { registerRequest } from './commands/request.js';
 import { registerRequests } from './commands/requests.js';
 import { registerRetry } from './commands/retry.js';
 import { registerRule } from './commands/rule.js';
+import { registerScan } from './commands/scan.js';
 import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
 import { registerSuspensions } from './commands/suspensions.js';
@@ -48,6 +49,7 @@ const commands = [
   registerMigrate,
   registerImport,
   registerArchive,
+  registerScan,
   registerQuota,
   registerUser,
   registerDisk,

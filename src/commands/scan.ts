@@ -1,0 +1,192 @@
+/** `scan`: what is on a cartridge is registered, with its places there. */
+import { Readable } from 'node:stream';
+import type { Command } from 'commander';
+import { environment } from '../config.js';
+import type { Context } from '../context.js';
+import { messageOf, quote } from '../errors.js';
+import { attributesOf } from '../operations/catalogue/attributes.js';
+import type { MountedVolume } from '../tape/backend.js';
+import { readEnvironment, withContext } from './context.js';
+import { CommandError, UsageError } from './failure.js';
+import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+
+export function registerScan(program: Command): void {
+  program
+    .command('scan <volume>')
+    .description('register the files of an LTFS cartridge, with their places on it')
+    .option(...jsonOption)
+    .option(
+      '--library <name>',
+      'where the cartridge is; to be given for a volume that is not known, unless there is one such library alone',
+    )
+    .option('--drive <name>', 'the drive that it is mounted in (default: one that nobody uses)')
+    .option('--prefix <path>', 'only what is below this folder, as the catalogue is to have it')
+    .option('--spot <name>', 'the storage spot that the files come from')
+    .action((volume, options) => scanVolume(volume, options));
+}
+
+interface ScanOptions extends OutputOptions {
+  library?: string;
+  drive?: string;
+  prefix?: string;
+  spot?: string;
+}
+
+/** What has become of the files of a cartridge. */
+interface ScanCounts {
+  files: number;
+  /** The catalogue has them at this very place. */
+  unchanged: number;
+  /** Neither files nor folders. */
+  skipped: number;
+}
+
+async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
+  const abort = new AbortController();
+  process.once('SIGINT', () => abort.abort(new CommandError('stopped; nothing was registered')));
+  const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
+  const { added, updated } = await withContext(readEnvironment(), async (ctx) => {
+    const { importRows } = await import('../operations/catalogue/import.js');
+    const { readRows } = await import('../operations/catalogue/import-rows.js');
+    const { name, library } = await findLibrary(ctx, volume, options.library);
+    const mounted = await (options.drive === undefined
+      ? library.mountAnywhere(volume, abort.signal)
+      : library.mount(volume, options.drive, abort.signal));
+    const unmount = unmountOnce(mounted);
+    try {
+      const { signal } = abort;
+      const onSkip = (file: string) => {
+        counts.skipped++;
+        noteLine(`skipped: ${printable(file)} is neither a file nor a folder`);
+      };
+      const files = mounted.list({ below: options.prefix, signal, onSkip });
+      const row = { volume, library: name, spot_name: options.spot };
+      // the drive is free again while the rows are taken over
+      const lines = readToEnd(linesOf(ctx, files, { row, counts }), unmount);
+      const first = await lines.next();
+      if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
+      return await importRows(ctx, readRows(Readable.from(chain(first.value, lines))), { wanted: signal });
+    } finally {
+      await unmount();
+    }
+  });
+  const result = { ...counts, added, updated };
+  if (options.json) return printJson(result);
+  printLine(
+    `${counts.files} files on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
+  );
+}
+
+async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
+  const { readLibraries } = await import('../operations/libraries/libraries.js');
+  const { findLibraryOf } = await import('../operations/catalogue/places.js');
+  const { ltfs } = await import('../tape/ltfs/index.js');
+  const libraries = await readLibraries(ctx);
+  const id = await findLibraryOf(ctx, volume);
+  const able = libraries.filter(({ kind }) => kind === 'ltfs');
+  const known = libraries.find((library) => library.id === id);
+  const found =
+    asked === undefined
+      ? (known ?? (able.length === 1 ? able[0] : undefined))
+      : libraries.find(({ name }) => name === asked);
+  if (!found)
+    throw new UsageError(
+      tellMissing(
+        asked,
+        able.map(({ name }) => name),
+      ),
+    );
+  if (known && known !== found) {
+    throw new CommandError(`volume ${quote(volume)} is in library ${quote(known.name)}, not in ${quote(found.name)}`);
+  }
+  if (found.kind !== 'ltfs') {
+    throw new CommandError(
+      `library ${quote(found.name)} is of the kind ${found.kind}: scan is for cartridges of the kind ltfs`,
+    );
+  }
+  const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment };
+  return { name: found.name, library: ltfs.create(ltfs.parse(found.settings), site) };
+}
+
+function tellMissing(asked: string | undefined, able: readonly string[]): string {
+  const there = able.length === 0 ? 'there is none of the kind ltfs' : `there are ${able.join(', ')}`;
+  if (asked === undefined) return `--library must say where the cartridge is; ${there}`;
+  return `there is no library ${quote(asked)}; of the kind ltfs ${able.length === 0 ? 'there is none' : there}`;
+}
+
+/** Asked about together. */
+const BATCH = 1000;
+
+interface Told {
+  row: { volume: string; library: string; spot_name: string | undefined };
+  counts: ScanCounts;
+}
+
+interface Listed {
+  path: string;
+  size: bigint;
+  position: bigint;
+  mtimeNs: bigint;
+}
+
+/** Rows of an import, without the files that it has at this place already. */
+async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: Told): AsyncGenerator<Buffer> {
+  const { readPlaces } = await import('../operations/catalogue/places.js');
+  for await (const batch of inBatches(files)) {
+    const known = await readPlaces(
+      ctx,
+      batch.map(({ path }) => path),
+    );
+    const lines: string[] = [];
+    for (const { path, size, position, mtimeNs } of batch) {
+      const there = known.get(path);
+      const isSame = there?.volume === row.volume && there.position === position && there.size === size;
+      counts.files++;
+      if (isSame) counts.unchanged++;
+      else lines.push(lineOf({ path, size, position, mtimeNs }, { row, isNew: there === undefined }));
+    }
+    if (lines.length > 0) yield Buffer.from(lines.join(''));
+  }
+}
+
+/** A file that is known has its stage already: where else it is, a cartridge does not tell. */
+function lineOf(
+  { path, size, position, mtimeNs }: Listed,
+  { row, isNew }: Pick<Told, 'row'> & { isNew: boolean },
+): string {
+  const { mtime } = attributesOf({ mode: 0n, mtimeNs, uid: 0n, gid: 0n });
+  const line = { path, size: String(size), position: String(position), ...row, ...(mtime === null ? {} : { mtime }) };
+  return `${JSON.stringify(isNew ? { ...line, stage: 'T' } : line)}\n`;
+}
+
+async function* inBatches<T>(items: AsyncIterable<T>): AsyncGenerator<T[]> {
+  let batch: T[] = [];
+  for await (const item of items) {
+    batch.push(item);
+    if (batch.length < BATCH) continue;
+    yield batch;
+    batch = [];
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** @param end called when all is read */
+async function* readToEnd<T>(items: AsyncIterable<T>, end: () => Promise<void>): AsyncGenerator<T> {
+  yield* items;
+  await end();
+}
+
+async function* chain<T>(first: T, rest: AsyncIterable<T>): AsyncGenerator<T> {
+  yield first;
+  yield* rest;
+}
+
+/** What was read is not given up because the cartridge stays where it is: whoever mounts one there next puts it back. */
+function unmountOnce(mounted: MountedVolume): () => Promise<void> {
+  let unmounting: Promise<void> | undefined;
+  const unmount = () => mounted.unmount().catch((error: unknown) => noteLine(printable(messageOf(error))));
+  return async () => {
+    unmounting ??= unmount();
+    await unmounting;
+  };
+}

@@ -1,0 +1,118 @@
+/** Cartridges that others have written: registered by `scan`, and restored. */
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
+import { createLtfsBench, type LtfsBench } from '../support/ltfs/bench.js';
+import { cleanUp, type Result, runCli } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+
+let app: TestApp;
+let bench: LtfsBench;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  app = await startApp({ backend: createMemoryBackend(), config: { drives: 1 } });
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  bench = createLtfsBench({ name: 'lto' });
+  await bench.put('V1', 9n, Buffer.from('first by name'), '/a/one');
+  await bench.put('V1', 4n, Buffer.from('second'), '/a/two words');
+  await bench.put('V1', null, Buffer.alloc(0), '/b/empty');
+  symlinkSync('/etc/passwd', path.join(bench.state, 'cartridges/V1/b/link'));
+  const settings = { ...bench.settings, prefix: '/tape' };
+  const sets = Object.entries(settings).map(([name, value]) => {
+    return `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`;
+  });
+  const added = await runCli(['library', 'add', 'lto', '--kind', 'ltfs', '--drives', '2', '--set', ...sets], { env });
+  expect(added).toMatchObject({ code: 0, stderr: '' });
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+  await bench.close();
+});
+
+const scan = async (...args: string[]): Promise<Result> => await runCli(['scan', ...args], { env });
+
+async function readStored() {
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT f.path, f.size, f.stage, f.spot_name AS spot, v.name AS volume, f.position, f.mtime IS NOT NULL AS "hasTime", b.name AS library
+     FROM tape_file f JOIN volume v ON v.id = f.volume_id JOIN library b ON b.id = v.library_id ORDER BY f.path`,
+  );
+  return rows;
+}
+
+const file = (name: string, size: bigint, position: bigint) => {
+  const place = { volume: 'V1', position, library: 'lto' };
+  return { path: `/tape/${name}`, size, stage: 'ONTAPE', spot: 'spot-1', ...place, hasTime: true };
+};
+
+test('a cartridge is registered once, with places, and what changes on it is followed', async () => {
+  expect(await scan('V1', '--spot', 'spot-1', '--json')).toMatchObject({
+    code: 0,
+    stdout: `${JSON.stringify({ files: 3, unchanged: 0, skipped: 1, added: 3, updated: 0 })}\n`,
+    stderr: expect.stringContaining('/tape/b/link is neither a file nor a folder'),
+  });
+  const all = [file('a/one', 13n, 9n), file('a/two words', 6n, 4n), file('b/empty', 0n, 0n)];
+  expect(await readStored()).toEqual(all);
+  await bench.put('V1', 11n, Buffer.from('written anew'), '/a/one');
+  const folder = await scan('V1', '--prefix', '/tape/b');
+  expect(folder).toMatchObject({ code: 0, stdout: '1 files on V1: 0 added, 0 updated, 1 as they were\n' });
+  const again = await scan('V1', '--library', 'lto', '--drive', 'lto-2');
+  expect(again).toMatchObject({ code: 0, stdout: '3 files on V1: 0 added, 1 updated, 2 as they were\n' });
+  expect(await readStored()).toEqual([file('a/one', 12n, 11n), ...all.slice(1)]);
+  expect(bench.readChanger().drives).toEqual(Array.from({ length: 2 }, () => ({ volume: null, source: null })));
+});
+
+test('what was registered is restored, whole', async () => {
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/tape/', retention: '2099-01-01' });
+  await waitForState(app, id, 'COMPLETED');
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT f.path, d.mountpoint FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id ORDER BY f.path`,
+  );
+  const contents = rows.map((row) => readFileSync(path.join(row.mountpoint, row.path), 'utf8'));
+  expect(contents).toEqual(['written anew', 'second', '']);
+});
+
+test('a scan that breaks off registers nothing, and leaves the drive empty', async () => {
+  const before = await readStored();
+  await bench.put('V2', 1n, Buffer.from('good'), '/c/good');
+  await bench.put('V2', null, Buffer.from('no block'), '/c/lost');
+  expect(await scan('V2')).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/start block of .*lost.*No such attribute/),
+  });
+  expect(await readStored()).toEqual(before);
+  expect(bench.readChanger().drives).toEqual(Array.from({ length: 2 }, () => ({ volume: null, source: null })));
+});
+
+test('a cartridge or a library that there is not, and one that cannot be scanned, is told', async () => {
+  expect(await scan('V9')).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('the changer has no cartridge V9'),
+  });
+  expect(await scan('V1', '--library', 'tapes')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('there is no library "tapes"; of the kind ltfs there are lto'),
+  });
+  const first = app.ctx.config.tapeBackend;
+  expect(await scan('NEW', '--library', first)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('scan is for cartridges of the kind ltfs'),
+  });
+  expect(await scan('V1', '--library', first)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining(`volume "V1" is in library "lto", not in "${first}"`),
+  });
+  expect(await scan('V1', '--drive', 'lto-7')).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('no drive lto-7'),
+  });
+  writeFileSync(path.join(bench.state, 'behave/status'), JSON.stringify({ fail: 'mtx: not ready' }));
+  expect(await scan('V1')).toMatchObject({ code: 1, stderr: expect.stringContaining('mtx: not ready') });
+  bench.goOn('status');
+});
