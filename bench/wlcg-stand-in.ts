@@ -5,7 +5,7 @@
  *   npm run build && node dist/bench/wlcg-stand-in.js FOLDER
  *
  * DIALECT (dcache, eos, storm) chooses whom it answers like. With TLS=FILE it serves HTTPS, and writes its certificate there; with STAGED=on all is on its
- * disk at once.
+ * disk at once, and stays.
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -41,6 +41,7 @@ server.onCall = (kind, paths) => {
 await server.listen();
 if (certificate && TLS) writeFileSync(TLS, certificate.cert);
 const { releases } = server.dialect;
+if (STAGED === 'on') server.dialect.releases = false; // what is released stays for whoever reads it next
 console.log(
   JSON.stringify({ url: server.origin, ...(TLS ? { caFile: path.resolve(TLS) } : {}), releases, pollLeastSeconds: 5 }),
 );

@@ -29,6 +29,8 @@ export interface Dialect {
   busy: number;
   problem(status: number, title: string, detail: string): Answer;
   poll(request: StageRequest): unknown;
+  /** Localities have paths in the form that was given. */
+  echoes: boolean;
   localityOf(locality: string): string;
   digest(bytes: Buffer): Record<string, string>;
 }
@@ -67,6 +69,7 @@ export const dialects: Record<DialectName, Dialect> = {
         error,
       })),
     }),
+    echoes: false,
     localityOf: (locality) => locality,
     digest: (bytes) => ({ digest: `adler32=${adler32(bytes).toString('hex')}` }),
   },
@@ -90,6 +93,7 @@ export const dialects: Record<DialectName, Dialect> = {
         error === undefined ? { path: given, onDisk: state === 'COMPLETED' } : { path: given, error, onDisk: null },
       ),
     }),
+    echoes: true,
     localityOf: (locality) => locality,
     digest: (bytes) => ({ 'repr-digest': `adler=:${adler32(bytes).toString('base64')}:` }),
   },
@@ -112,6 +116,7 @@ export const dialects: Record<DialectName, Dialect> = {
       completedAt: 0,
       files: [...files].map(([path, { state }]) => ({ path, state, position: null })).reverse(),
     }),
+    echoes: false,
     localityOf: (locality) => (locality === 'LOST' ? 'UNAVAILABLE' : locality),
     digest: (bytes) => ({ digest: `sha-256=${hashOf('sha256', bytes)},MD5=${hashOf('md5', bytes)}` }),
   },

@@ -192,7 +192,7 @@ export class WlcgServer {
     const path = sanitise(given);
     const locality = this.storage.locality(path);
     if (locality === undefined) return { path, error: 'No such file or directory' };
-    return { path: this.dialect === dialects.eos ? given : path, locality: this.dialect.localityOf(locality) };
+    return { path: this.dialect.echoes ? given : path, locality: this.dialect.localityOf(locality) };
   }
 
   private findBytes(path: string): Buffer | undefined {
