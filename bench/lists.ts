@@ -17,8 +17,7 @@ import { withCatalogue } from './catalogue.js';
 import { inTurns, tellFigure } from './figures.js';
 import { seconds } from './kit.js';
 
-const HITS = 100_000;
-/** What the catalogue has in so many files, before the first ten thousand of its orbits. */
+/** What some 100,000 files have, before the first ten thousand of the orbits. */
 const MATCH = '00_000';
 const MEMORY_BYTES = 60 * 1024 * 1024;
 
@@ -102,12 +101,13 @@ async function measure(): Promise<void> {
         what: '100,000 hits',
         query: `?match=${MATCH}`,
         condition: `path LIKE '%${MATCH.replace('_', '\\_')}%'`,
-        hits: Math.min(HITS, count),
       },
-      { what: 'all', query: '', condition: 'true', hits: count },
+      { what: 'all', query: '', condition: 'true' },
     ];
     await read({ url: `${gateway.url}/tape_control/api/v1/files?match=zyx` });
-    for (const { what, query, condition, hits } of lists) {
+    for (const { what, query, condition } of lists) {
+      const { rows } = await ctx.db.pool.query(`SELECT count(*) AS hits FROM tape_file WHERE ${condition}`);
+      const { hits } = rows[0];
       const url = `${gateway.url}/tape_control/api/v1/files${query}`;
       let bytes = 0;
       const ask = async (encoding?: string) => {

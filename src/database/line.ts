@@ -38,12 +38,19 @@ function wholeOrText(text: string): bigint | string {
 const LOOK_OUT = '-c client_connection_check_interval=10s';
 
 /**
- * Options of the site's own stay. They are added to what was read of a URL, which may be written in ways that do not bear to be
+ * What the indexes find of a pattern is a set of rows, up to a hundred bytes for each page of the table that has some. Where it does not fit,
+ * PostgreSQL keeps whole pages, and makes the words of all paths on these: of ten million files that took 55 s instead of 2 s, with the 4 MB that it
+ * has by itself. This is enough for forty million. Only what needs it takes it.
+ */
+const ROOM_FOR_SETS = '-c work_mem=64MB';
+
+/**
+ * Options of the site's own stay. They are put together with what was read of a URL, which may be written in ways that do not bear to be
  * written anew.
  */
-function askToLookOut(client: pg.Client): void {
+function addOptions(client: pg.Client): void {
   const { connectionParameters } = client as unknown as { connectionParameters: { options?: string } };
-  connectionParameters.options = [connectionParameters.options, LOOK_OUT].filter(Boolean).join(' ');
+  connectionParameters.options = [ROOM_FOR_SETS, connectionParameters.options, LOOK_OUT].filter(Boolean).join(' ');
 }
 
 /** The parsers of a query, but for the one that would make a Date of a timestamp. */
@@ -68,7 +75,7 @@ export class Line {
 
       constructor(config?: pg.ClientConfig) {
         super(hosts.direct(config));
-        askToLookOut(this);
+        addOptions(this);
       }
 
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise

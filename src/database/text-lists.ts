@@ -3,7 +3,7 @@
  * pages however long the list is. A list that is short is one statement, with its count.
  */
 import { prepared } from './prepared.js';
-import { type Asker, askSoon, atPace, PAGE, type Paced, withSnapshot } from './snapshot.js';
+import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnapshot } from './snapshot.js';
 import { empty, raw, type Sql, sql } from './sql.js';
 import { PARALLEL, setLocally, type TextPage } from './wire.js';
 
@@ -22,6 +22,8 @@ export interface TextList {
   isScan?: boolean;
   /** One plan is good for all that is looked for so. */
   isPlannedOnce?: boolean;
+  /** Where it takes long to find the rows: how they are found again, by keys that are whole numbers, when they are to be told. */
+  again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
 /** Texts of rows in UTF-8, many at a time, whole ones, with commas between them. */
@@ -45,12 +47,32 @@ export async function readTextList<T>(
       if (list.isScan) await query(setLocally(PARALLEL));
       const late = soon ?? (await query<Short>(shortOf(list)));
       if (isShort(late)) return await consume(...pageOf(late));
-      const [row] = await query<{ count: bigint }>(sql`SELECT count(*) FROM ${list.rows}`);
-      return await consume(row?.count ?? 0n, atPace(joinTexts(texts(longOf(list))), place));
+      const { count, found } = await findLong(list, query);
+      return await consume(count, atPace(joinTexts(texts(longOf(found))), place));
     });
   } finally {
     place.leave();
   }
+}
+
+/** Of so many rows the keys are kept, which take ten bytes each. */
+const KEPT = raw('200000');
+const ONE_MORE_THAN_KEPT = raw('200001');
+
+/** @returns how many they are, and where they are read from: what was looked for is not looked for again, unless it is too much to be kept */
+async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
+  const { rows, again } = list;
+  if (again) {
+    const [kept] = await query<{ count: bigint; keys: string | null }>(
+      sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${KEPT} THEN array_agg(key)::text END AS keys
+          FROM (SELECT ${again.key} AS key FROM ${rows} LIMIT ${ONE_MORE_THAN_KEPT}) f`,
+    );
+    const keys = kept?.keys ?? null;
+    if (kept && keys !== null)
+      return { count: kept.count, found: { ...list, rows: again.rows(sql`${keys}::bigint[]`) } };
+  }
+  const [row] = await query<{ count: bigint }>(sql`SELECT count(*) FROM ${rows}`);
+  return { count: row?.count ?? 0n, found: list };
 }
 
 interface Short {

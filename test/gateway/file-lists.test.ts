@@ -1,7 +1,7 @@
 /** Lists of files as the database writes them: their bytes, their counts, and what they cost. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { sql } from '../../src/database/sql.js';
+import { type Sql, sql } from '../../src/database/sql.js';
 import { readTextList } from '../../src/database/text-lists.js';
 import { timeFromDatabase } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -137,6 +137,30 @@ test('a long list has its count and all of its rows in order, and a reader may l
   const { totalCount, idleCount, waitingCount } = app.ctx.db.streamPool;
   expect([idleCount, waitingCount]).toEqual([totalCount, 0]);
   await forget();
+});
+
+test.each([
+  [200_000, 2],
+  [200_001, 4],
+])('of a list of %i rows all are told in order, which are looked for %i times in all', async (count, times) => {
+  const list = {
+    rows: sql`generate_series(${count}::int, 1, -1) AS f (id) WHERE f.id > 0`,
+    columns: sql`f.id`,
+    item: sql`f.id::text`,
+    order: sql`f.id`,
+    again: { key: sql`f.id`, rows: (keys: Sql) => sql`unnest(${keys}) AS f (id)` },
+  };
+  let told: string[] = [];
+  const statements = await recordStatements(() =>
+    readTextList({ db: app.ctx.db }, list, async (total, pages) => {
+      expect(total).toBe(BigInt(count));
+      let text = '';
+      for await (const page of pages) text += Buffer.concat(page);
+      told = text.split(',');
+    }),
+  );
+  expect(told).toEqual(Array.from({ length: count }, (_, n) => String(n + 1)));
+  expect(statements.filter(({ text }) => text.includes('generate_series'))).toHaveLength(times);
 });
 
 test('a list that fails in its middle says what has failed, and leaves its connection whole', async () => {

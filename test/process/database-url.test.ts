@@ -20,11 +20,11 @@ afterAll(async () => {
 const OWN = 'options=-c%20work_mem%3D5MB';
 
 test.each([
-  ['postgres:pa%ss', '', '4MB'],
-  ['postgres:pa%25ss', '', '4MB'],
+  ['postgres:pa%ss', '', '64MB'],
+  ['postgres:pa%25ss', '', '64MB'],
   ['postgres', `?${OWN}`, '5MB'],
   ['postgres:pa%25ss', `?application_name=site&${OWN}`, '5MB'],
-])('as %s with the options "%s" it is asked to look out, beside what the site wants', async (user, query, memory) => {
+])('as %s with the options "%s" it is asked to look out, and to have room, beside what the site wants', async (user, query, memory) => {
   const connectionString = `postgresql://${user}@${place}/postgres${query}`;
   const db = openDatabase({ connectionString }, { log: pino({ level: 'silent' }) });
   try {

@@ -73,7 +73,9 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
       const ways = { isScan: looksAtAll(input), isPlannedOnce: Boolean(input.match && isByRareWord(input.match)) };
-      const list = { rows, ...(free && { free }), columns, item, order: sql`f.path`, ...ways };
+      const again = { key: sql`f.id`, rows: (ids: Sql) => sql`tape_file f WHERE f.id = ANY(${ids})` };
+      const order = sql`f.path`;
+      const list = { rows, ...(free && { free }), columns, item, order, ...ways, ...(input.match && { again }) };
       return atListServer(ctx, 'listFiles', (at, given) =>
         readTextList(at, list, (count, pages) => consume(count, given(pages))),
       );
