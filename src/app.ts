@@ -70,8 +70,12 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(inOne(answers.handler, stalled, headers, refuseBadTarget, guard));
-  app.use([REST, GRAPHQL, IMPORT_PATH, ...DOOR_PATHS], inOne(identifier.handler, ...limits.before));
-  app.use(REST, createRestRouter(contextFor, ctx.log));
+  const known = inOne(identifier.handler, ...limits.before);
+  app.use(REST, inOne(known, createRestRouter(contextFor, ctx.log)));
+  app.use(GRAPHQL, inOne(known, graphql.handler));
+  const takeImport = createImportHandler(contextFor, ctx.log);
+  app.use(IMPORT_PATH, inOne(known, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next())));
+  app.use([...DOOR_PATHS], known);
   mountDoor(app, ctx, contextFor);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
@@ -81,9 +85,6 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
     const status = isReady ? 'ready' : 'the database does not answer';
     res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(standbys) });
   });
-  app.use(GRAPHQL, graphql.handler);
-  const takeImport = createImportHandler(contextFor, ctx.log);
-  app.use(IMPORT_PATH, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next()));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
