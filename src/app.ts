@@ -74,7 +74,10 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   app.use(REST, inOne(known, createRestRouter(contextFor, ctx.log)));
   app.use(GRAPHQL, inOne(known, graphql.handler));
   const takeImport = createImportHandler(contextFor, ctx.log);
-  app.use(IMPORT_PATH, inOne(known, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next())));
+  app.use(
+    IMPORT_PATH,
+    inOne(known, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next())),
+  );
   app.use([...DOOR_PATHS], known);
   mountDoor(app, ctx, contextFor);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));

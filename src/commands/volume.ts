@@ -80,7 +80,13 @@ async function listVolumes(options: OutputOptions): Promise<void> {
   else {
     printTable(
       ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE'],
-      volumes.map((volume) => [volume.name, volume.library, volume.medium, String(volume.files), formatBytes(volume.bytes)]),
+      volumes.map((volume) => [
+        volume.name,
+        volume.library,
+        volume.medium,
+        String(volume.files),
+        formatBytes(volume.bytes),
+      ]),
     );
   }
 }
