@@ -53,6 +53,9 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   PROXY_USER_HEADER, PROXY_GROUPS_HEADER     where they say who asks
   PROXY_CERT_HEADER, PROXY_CERT_VERIFY_HEADER, PROXY_CERT_USERS
                                              where they say whose certificate they have verified, and who that is
+  SITE_NAME                                  what transfer tools call this site
+  WEBDAV, DOWNLOADS                          whose bytes are served at /webdav, and how many files are read there at once
+  BYTES_GATEWAYS, UV_THREADPOOL_SIZE         gateways that serve other disks, and threads for calls on files
   LEGACY                                     what is open to callers who show nothing
   DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
   DATABASE_READ_URL, READ_WAIT_MS            standbys of it to read lists from, and how long a list waits for one
