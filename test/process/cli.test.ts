@@ -56,6 +56,7 @@ const commands = {
     '--storage-class',
   ],
   archive: ['--json', '--prefix', '--spot', '--volume-size', '--move', '--new-library'],
+  scan: ['--json', '--library', '--drive', '--prefix', '--spot'],
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
   'quota show': ['--json'],
