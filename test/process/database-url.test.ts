@@ -24,18 +24,21 @@ test.each([
   ['postgres:pa%25ss', '', '64MB'],
   ['postgres', `?${OWN}`, '5MB'],
   ['postgres:pa%25ss', `?application_name=site&${OWN}`, '5MB'],
-])('as %s with the options "%s" it is asked to look out, and to have room, beside what the site wants', async (user, query, memory) => {
-  const connectionString = `postgresql://${user}@${place}/postgres${query}`;
-  const db = openDatabase({ connectionString }, { log: pino({ level: 'silent' }) });
-  try {
-    const { rows } = await db.pool.query(
-      `SELECT current_setting('client_connection_check_interval') AS look, current_setting('work_mem') AS memory`,
-    );
-    expect(rows).toEqual([{ look: '10s', memory }]);
-  } finally {
-    await db.close();
-  }
-});
+])(
+  'as %s with the options "%s" it is asked to look out, and to have room, beside what the site wants',
+  async (user, query, memory) => {
+    const connectionString = `postgresql://${user}@${place}/postgres${query}`;
+    const db = openDatabase({ connectionString }, { log: pino({ level: 'silent' }) });
+    try {
+      const { rows } = await db.pool.query(
+        `SELECT current_setting('client_connection_check_interval') AS look, current_setting('work_mem') AS memory`,
+      );
+      expect(rows).toEqual([{ look: '10s', memory }]);
+    } finally {
+      await db.close();
+    }
+  },
+);
 
 test('a password with a percent sign that escapes nothing keeps nobody from making the database', async () => {
   const env = {

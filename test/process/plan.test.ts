@@ -330,8 +330,8 @@ test('volumes are given a medium, all or none, and a medium that is not known is
         .slice(0, -1)
         .map((line) => JSON.parse(line)),
     ).toEqual([
-      { name: 'M1', medium: 'linear', files: 1, bytes: 10 },
-      { name: 'M2', medium: 'lto-9', files: 1, bytes: 20 },
+      { name: 'M1', library: 'directory', medium: 'linear', files: 1, bytes: 10 },
+      { name: 'M2', library: 'directory', medium: 'lto-9', files: 1, bytes: 20 },
     ]);
   } finally {
     await cleanUp();
