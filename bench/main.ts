@@ -34,6 +34,7 @@ const benches: readonly Bench[] = [
   { name: 'import', small: { FILES: '100000', ROUNDS: '1' } },
   { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
   { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
+  { name: 'staged-bytes', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
   { name: 's3-reads', small: { SIZE: '268435456', ROUNDS: '3' } },
   { name: 'door', small: { SIZE: '268435456', ROUNDS: '3' } },
   { name: 'checksums', small: { SIZE: '200000000', ROUNDS: '3' } },

@@ -66,7 +66,7 @@ test.each<[string, Record<string, string>]>([
   const error = await errorOf(reading(whole(headers)));
   expect(error).not.toBeInstanceOf(LibraryError);
   expect(error).toMatchObject({
-    errorClass: 'TRANSIENT',
+    errorClass: 'MEDIA',
     message: expect.stringContaining(` came with ${algorithm} `),
   });
 });
@@ -83,7 +83,7 @@ test('a server that knows no ranges gives all, and what was read already is pass
   expect((await reading(whole({}), 200_000n)).equals(BYTES.subarray(200_000))).toBe(true);
   expect((await reading(whole({}), BigInt(BYTES.length))).length).toBe(0);
   expect(await errorOf(reading(whole({}), BigInt(BYTES.length + 1)))).toMatchObject({
-    errorClass: 'TRANSIENT',
+    errorClass: 'MEDIA',
     message: expect.stringMatching(/has 300000 bytes, and is to be read from byte 300001 on$/),
   });
 });

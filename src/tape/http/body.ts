@@ -1,5 +1,6 @@
 /** The body of an answer, in chunks: never more of it in memory than its stream holds. */
 import type { IncomingMessage } from 'node:http';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { SilentServerError } from './exchange.js';
@@ -43,6 +44,8 @@ export async function* readBody({ response, name, silenceMs }: Answer, signal: A
   try {
     for (;;) {
       if (signal.aborted) throw signal.reason;
+      await gather(response);
+      if (signal.aborted) throw signal.reason;
       const chunk: Buffer | null = response.read();
       if (chunk !== null) {
         yield chunk;
@@ -61,6 +64,20 @@ export async function* readBody({ response, name, silenceMs }: Answer, signal: A
     clearTimeout(timer);
     signal.removeEventListener('abort', onAbort);
     if (!response.readableEnded) response.destroy();
+  }
+}
+
+/** More in one piece would leave the caches of a processor. */
+const ENOUGH_BYTES = 128 * 1024;
+
+/**
+ * TLS gives what came with one read of a socket record by record, 16 kB each: as long as the next turn brings more, it is waited for, since each
+ * chunk costs whoever gets it more than its bytes do.
+ */
+async function gather(response: IncomingMessage): Promise<void> {
+  for (let before = 0; response.readableLength > before && response.readableLength < ENOUGH_BYTES; ) {
+    before = response.readableLength;
+    await nextTurn();
   }
 }
 

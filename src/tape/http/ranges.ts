@@ -19,7 +19,7 @@ export class RefusedError extends Error {
 /**
  * The bytes of the file at `url` from `from` on, in order; whoever stops early closes the connection. Where all of them are read in one go, they
  * are compared with the checksum that the server tells.
- * @throws RefusedError when the server answers with an error; TapeError TRANSIENT when the bytes are not those it told of, or the file ends before
+ * @throws RefusedError when the server answers with an error; TapeError MEDIA when the bytes are not those it told of, or the file ends before
  *   `from`; LibraryError when the server fails; the signal's reason
  */
 export async function* readRange(
@@ -59,7 +59,7 @@ export async function* readRange(
   const found = check?.value();
   if (told && found !== told.value) {
     const text = `${reply.name} came with ${told.algorithm} ${found}, and the server says ${told.value}`;
-    throw new TapeError('TRANSIENT', text);
+    throw new TapeError('MEDIA', text); // whoever went on from its end would take it for whole
   }
 }
 
@@ -74,7 +74,7 @@ function endsAt(reply: Reply, from: bigint): boolean {
 }
 
 function tellEnd({ name }: Reply, from: bigint, total: bigint): TapeError {
-  return new TapeError('TRANSIENT', `${name} has ${total} bytes, and is to be read from byte ${from} on`);
+  return new TapeError('MEDIA', `${name} has ${total} bytes, and is to be read from byte ${from} on`);
 }
 
 /** How many bytes come before the first that is wanted, and how many in all where the server tells. */
