@@ -1,6 +1,7 @@
 /** Restores through a staging library, from the request to the file on disk. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { StagedSource } from '../../src/engine/staging/source.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -116,6 +117,22 @@ test('a read that breaks off goes on from there', async () => {
     Buffer.compare(readRestored(app, '/broken/0') ?? Buffer.alloc(0), right.get('/broken/0') ?? Buffer.alloc(1)),
   ).toBe(0);
   expect(reads().map(({ from }) => from)).toEqual([0n, BigInt(MIB), 2n * BigInt(MIB)]);
+});
+
+test('bytes that the library calls wrong after the last of them are not taken for whole', async () => {
+  const library = {
+    async *read(_file: unknown, from: bigint) {
+      if (from < 3n) yield Buffer.alloc(3);
+      if (from === 0n) throw new TapeError('TRANSIENT', 'their checksum is another one');
+    },
+  };
+  const place = { id: 1, name: 'silo', library } as never;
+  const source = new StagedSource(app.ctx, place, [{ path: '/wrong/0', volume: 'V1', position: null }] as never);
+  const read = async () => {
+    const file = { path: '/wrong/0', position: 0n, size: 3n };
+    for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);
+  };
+  await expect(read()).rejects.toThrow('their checksum is another one');
 });
 
 test('what has left the disk of the system before it was read is staged again, which is no try of it', async () => {

@@ -45,7 +45,8 @@ export class StagedSource implements MountedVolume {
         // noted before the recall waits again, so that nobody takes it for ready then
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.place.id, row);
         breaks = from > begun ? 1 : breaks + 1;
-        if (!isBreak(error) || breaks >= MOST_BREAKS) throw error;
+        // of what it had all bytes of, the library says that they were not right
+        if (!isBreak(error) || from >= size || breaks >= MOST_BREAKS) throw error;
       }
     }
   }
