@@ -4,6 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TapeError } from '../errors.js';
 import type { WritableBackend } from './backend.js';
+import { untilAborted } from './until-aborted.js';
 
 export interface MemoryBackend extends WritableBackend {
   /** Volume to position to bytes. */
@@ -69,19 +70,4 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
     },
   };
   return backend;
-}
-
-/** The outcome of `work`, or the signal's reason when that comes first. */
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  let onAbort = () => {};
-  const aborted = new Promise<never>((_resolve, reject) => {
-    onAbort = () => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort);
-  });
-  try {
-    return await Promise.race([aborted, work]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
 }

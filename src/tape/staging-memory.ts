@@ -14,6 +14,7 @@ import {
   type StagedFile,
   type StagingLibrary,
 } from './staging.js';
+import { untilAborted } from './until-aborted.js';
 
 type Call = 'stage' | 'poll' | 'release';
 
@@ -226,19 +227,4 @@ function letGo(system: MemoryTapeSystem, { id, files }: Demand): Kept[] {
     else if (!system.isWanted(path)) system.disk.delete(path);
   }
   return kept;
-}
-
-/** The outcome of `work`, or the signal's reason when that comes first. */
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  let onAbort = () => {};
-  const aborted = new Promise<never>((_resolve, reject) => {
-    onAbort = () => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort);
-  });
-  try {
-    return await Promise.race([aborted, work]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
 }

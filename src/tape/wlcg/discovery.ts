@@ -5,6 +5,7 @@ import { readText } from '../http/body.js';
 import type { SiteClient } from '../http/client.js';
 import { nameOf } from '../http/exchange.js';
 import { readProblem, toLibraryError } from '../http/problems.js';
+import { untilAborted } from '../until-aborted.js';
 import type { WlcgSettings } from './settings.js';
 
 const MAX_ANSWER = 1024 * 1024;
@@ -101,20 +102,5 @@ function readEndpoints(text: string): { uri: string; version: string }[] | undef
       .map(({ uri, version }) => ({ uri, version: String(version ?? '') }));
   } catch {
     return undefined;
-  }
-}
-
-/** The outcome of `work`, or the signal's reason when that comes first. */
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  let onAbort = () => {};
-  const aborted = new Promise<never>((_resolve, reject) => {
-    onAbort = () => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort);
-  });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }
