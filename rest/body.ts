@@ -14,7 +14,9 @@ export async function readFields(req: Request): Promise<Fields> {
   throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
 }
 
-function nameOf(value: unknown): string {
+/** What a value is, for the message that something else was expected. */
+export function nameOf(value: unknown): string {
+  if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;
   if (value === null) return 'null';
   if (typeof value === 'object') return 'an object';

@@ -1,9 +1,10 @@
 /** What the world's transfer tools meet, put together: the WLCG Tape REST API, and the bytes of restored files. */
 import type { Express, Request } from 'express';
-import { createBytesErrorHandler, createBytesHandler } from '../rest/bytes/router.js';
+import { createBytesHandler } from '../rest/bytes/router.js';
 import { createDiscovery, DISCOVERY_PATH, TAPE_PATH } from '../rest/tape/discovery.js';
 import { WEBDAV_ROOT } from '../rest/tape/paths.js';
-import { createTapeErrorHandler, createTapeRouter } from '../rest/tape/router.js';
+import { createProblemHandler } from '../rest/tape/problem.js';
+import { createTapeRouter } from '../rest/tape/router.js';
 import { limitKey } from './access/limits/key.js';
 import { Shares } from './access/limits/turns.js';
 import type { Context } from './context.js';
@@ -24,6 +25,5 @@ export function mountDoor(app: Express, ctx: Context, contextFor: (req: Request)
 
 /** For what goes wrong there, or on the way there. */
 export function mountDoorErrors(app: Express, { log }: Context): void {
-  app.use(TAPE_PATH, createTapeErrorHandler(log));
-  app.use(WEBDAV_ROOT, createBytesErrorHandler(log));
+  app.use([...DOOR_PATHS], createProblemHandler(log));
 }

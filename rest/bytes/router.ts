@@ -1,10 +1,7 @@
 /** The door for the bytes of restored files: as much of WebDAV as grid clients need to read, and nothing that writes. */
 import type { Request, RequestHandler, Response } from 'express';
-import type { Logger } from 'pino';
 import type { Context } from '../../src/context.js';
 import { HttpError } from '../../src/http-body.js';
-import { createRestErrorHandler } from '../router.js';
-import { sendProblem } from '../tape/problem.js';
 import type { Copies } from './copies.js';
 import { getFile } from './file.js';
 import { propfind } from './propfind.js';
@@ -38,6 +35,3 @@ export function createBytesHandler(contextOf: (req: Request) => Context, { copie
 function options(res: Response): void {
   res.set({ Allow: ALLOW, DAV: '1' }).status(200).end();
 }
-
-/** Of the handler, and for what goes wrong on the way to it. */
-export const createBytesErrorHandler = (log: Logger) => createRestErrorHandler(log, sendProblem);

@@ -7,7 +7,7 @@ import { createBulk, readQuotasOfCaller } from '../../src/operations/bulks/creat
 import { readLocalities } from '../../src/operations/bulks/localities.js';
 import { readBulk } from '../../src/operations/bulks/read.js';
 import { findPathProblem } from '../../src/operations/input.js';
-import { sendList } from '../respond.js';
+import { sendList, sendText } from '../respond.js';
 import { apiUrl, siteNameOf } from './discovery.js';
 import { toLogicalPath } from './paths.js';
 import { presentBulk, presentFile, presentLocality } from './present.js';
@@ -19,7 +19,7 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   const quota = await chooseQuota(ctx, quotas, siteName);
   const requestId = await createBulk(ctx, { quota, files });
   res.location(`${apiUrl(ctx.config, req)}/stage/${requestId}`);
-  sendObject(res, 201, { requestId });
+  sendText(res, 201, JSON.stringify({ requestId }));
 }
 
 /** Of the body, where it names one; else the caller's. */
@@ -94,10 +94,4 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
     }
   };
   await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
-}
-
-function sendObject(res: Response, status: number, body: object): void {
-  res.status(status);
-  res.setHeader('Content-Type', 'application/json');
-  res.end(JSON.stringify(body));
 }

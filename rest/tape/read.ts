@@ -2,6 +2,7 @@
 import type { Request } from 'express';
 import { InvalidInputError, quote } from '../../src/errors.js';
 import { HttpError, readJsonBody } from '../../src/http-body.js';
+import { nameOf } from '../body.js';
 import { readDuration } from './duration.js';
 import { toLogicalPath } from './paths.js';
 
@@ -79,11 +80,3 @@ function textOf(field: string, value: unknown): string {
 
 const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
-
-function nameOf(value: unknown): string {
-  if (value === undefined) return 'missing';
-  if (value === null) return 'null';
-  if (Array.isArray(value)) return 'a list';
-  if (typeof value === 'object') return 'an object';
-  return typeof value === 'bigint' ? 'a number' : `a ${typeof value}`;
-}

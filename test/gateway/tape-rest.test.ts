@@ -1,4 +1,4 @@
-/** The WLCG Tape REST API as clients meet it. What real ones do is in test/alone/gfal.test.ts and in rest/tape/README.md. */
+/** The WLCG Tape REST API as clients meet it. What real ones do is in test/clients/clients.test.ts and in rest/tape/README.md. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';

@@ -27,7 +27,7 @@ const NO_ID = '/stage/00000000-0000-4000-8000-000000000000';
 
 const stages: BadTape[] = [
   bad('a body that is no JSON', /^the body is not JSON: /, { body: '{' }),
-  bad('a body that is a list', /^the body must be an object, not a list$/, { body: [{}] }),
+  bad('a body that is a list', /^the body must be an object, not an array of one$/, { body: [{}] }),
   bad('no files', /^files must be a list, not missing$/, { body: {} }),
   bad('files that are an object', /^files must be a list, not an object$/, { body: { files: {} } }),
   bad('an empty list of files', /^files must not be empty$/, { body: { files: [] } }),
@@ -39,7 +39,7 @@ const stages: BadTape[] = [
     [
       ['null', null],
       ['a number', 5],
-      ['a list', []],
+      ['an array of 0', []],
     ] as const
   ).map(([name, path]) =>
     bad(`a path that is ${name}`, new RegExp(`^files\\[0\\]\\.path must be a string, not ${name}$`), {

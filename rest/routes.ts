@@ -1,0 +1,71 @@
+/** What the routers of REST have in common: tables of routes, and what happens to whatever their handlers throw. */
+import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
+import type { Logger } from 'pino';
+import type { Context } from '../src/context.js';
+import { logFailure } from '../src/errors.js';
+import { HttpError } from '../src/http-body.js';
+import { answerOf } from './respond.js';
+
+export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
+
+/** A path, and who answers each method there; HEAD is answered as GET, and any other method by 405. */
+export interface Route {
+  path: string;
+  get?: Handler;
+  post?: Handler;
+  put?: Handler;
+  delete?: Handler;
+}
+
+/**
+ * A path that is in none of the routes is answered by 404.
+ * @param contextOf gives the context in which a request is served
+ */
+export function createRouter(
+  routes: readonly Route[],
+  contextOf: (req: Request) => Context,
+  onError: ErrorRequestHandler,
+): Router {
+  const router = express.Router({ caseSensitive: true });
+  for (const { path, ...handlers } of routes) {
+    const allow = Object.keys(handlers).map((method) => method.toUpperCase());
+    if (handlers.get) allow.push('HEAD');
+    const route = router.route(path);
+    for (const [method, handler] of Object.entries(handlers)) {
+      route[method as keyof typeof handlers]((req, res) => handler(contextOf(req), req, res));
+    }
+    route.all((req) => {
+      const list = allow.join(', ');
+      throw new HttpError(405, `${req.method} is not allowed here, only ${list}`, { Allow: list });
+    });
+  }
+  router.use((req) => {
+    throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
+  });
+  router.use(onError);
+  return router;
+}
+
+/**
+ * Of a router, and for what goes wrong on the way to it.
+ * @param present how errors are told
+ */
+export function createErrorHandler(log: Logger, present: (res: Response, error: unknown) => void): ErrorRequestHandler {
+  return (error, req, res, _next) => {
+    const isGone = res.destroyed || res.closed;
+    if (res.headersSent || isGone) {
+      // half a list cannot be taken back: the reader must see that it is not whole
+      if (!isGone) logFailure(log, error, 'REST: an answer broke off', { url: req.originalUrl });
+      res.destroy();
+      return;
+    }
+    // express itself throws for a path whose percent signs mean nothing
+    const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
+    if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl });
+    present(res, known);
+  };
+}
+
+function isExpected(error: unknown): boolean {
+  return error instanceof HttpError || answerOf(error).status < 500; // one of the protocol was meant
+}
