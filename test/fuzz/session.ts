@@ -15,13 +15,18 @@ export interface Fault {
   input?: string | undefined;
 }
 
+interface Sent {
+  place: Place;
+  input: Input;
+}
+
 /** Where an input stands: the segment of the run, and its number there. */
 export interface Place {
   segment: number;
   index: number;
 }
 
-/** More than are on their way at a time: what ends a server may do so after its answer. */
+/** More than are on their way at a time: what ends a server may do so after its answer, and then all that wait for one are answered so. */
 const RECENT = 40;
 /** A connection that breaks is the first that is seen of a server that ends, which still writes why. */
 const DYING_MS = 15_000;
@@ -40,8 +45,9 @@ export class Session {
   busy = 0;
   private readonly client: Client;
   private turn: Promise<unknown> = Promise.resolve();
-  /** What went out last. */
-  private readonly recent: { place: Place; input: Input }[] = [];
+  private readonly onTheirWay = new Set<Sent>();
+  /** What was answered last, whenever it went out: some take as long as hundreds of others. */
+  private readonly answered: Sent[] = [];
 
   constructor(
     server: ServerProcess,
@@ -68,8 +74,8 @@ export class Session {
 
   /** Sends one input. @returns what is wrong with what came of it */
   async send(input: Input, place: Place): Promise<Fault | undefined> {
-    this.recent.push({ place, input });
-    if (this.recent.length > RECENT) this.recent.shift();
+    const sent = { place, input };
+    this.onTheirWay.add(sent);
     this.sent++;
     const start = performance.now();
     try {
@@ -83,13 +89,16 @@ export class Session {
       const key = input.kind === 'http' ? input.door : input.kind;
       this.times.set(key, (this.times.get(key) ?? 0) + performance.now() - start);
       this.count(key);
+      this.onTheirWay.delete(sent);
+      this.answered.push(sent);
+      if (this.answered.length > RECENT) this.answered.shift();
     }
   }
 
-  /** What went out before the server ended, the last one first, and so may have ended it. */
+  /** What was on its way as the server ended, or was answered before, the last one first, and so may have ended it. */
   suspects(): string {
-    const lines = this.recent.map(({ place, input }) => `  AT=${place.segment}:${place.index} ${show(input, 1000)}`);
-    return lines.reverse().join('\n');
+    const last = [...this.answered, ...this.onTheirWay].reverse();
+    return last.map(({ place, input }) => `  AT=${place.segment}:${place.index} ${show(input, 1000)}`).join('\n');
   }
 
   private async judge(input: Input, place: Place): Promise<Fault | undefined> {
