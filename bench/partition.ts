@@ -1,7 +1,8 @@
 /**
  * The catalogue as one table beside the same partitioned by hash, with the indexes that `tape_file` has: what an import, look-ups by path and
  * by id, pages, searches, the planner's reads, changes of stages, and holds with their foreign key do in a second, and what it takes on disk.
- * FILES (1,000,000), PARTS (16), LAYOUTS (by_path,by_id), ROUNDS (5). For each file it takes some 4 kB below BENCH_DIR, of all layouts together.
+ * The indexes are made when nearly all files are there, and what is imported then meets them. FILES (1,000,000), PARTS (16), LAYOUTS
+ * (by_path,by_id), ROUNDS (5). For each file it takes some 4 kB below BENCH_DIR, of all layouts together.
  *
  *   npm run build && FILES=10000000 node dist/bench/partition.js
  */
@@ -32,7 +33,6 @@ const rowsOf = (from: number, to: number) => sql`
   FROM (SELECT n, timestamp '2014-10-03' + (hashint8(n)::bigint + 2147483648) % 300000000 * interval '1 second' AS at
     FROM generate_series(${from}::bigint, ${to}::bigint) n) g`;
 
-/** With all indexes of `tape_file`; what must be unique is an index of its key only where the layout has it in the partition's key. */
 async function makeTable(pool: pg.Pool, layout: string): Promise<void> {
   const key = keys[layout as keyof typeof keys];
   const partitioned = key ? raw(`PARTITION BY HASH (${key})`) : raw('');
@@ -44,6 +44,11 @@ async function makeTable(pool: pg.Pool, layout: string): Promise<void> {
     const bounds = raw(`WITH (MODULUS ${parts}, REMAINDER ${part})`);
     await pool.query(sql`CREATE TABLE ${own} PARTITION OF ${tableOf(layout)} FOR VALUES ${bounds}`);
   }
+}
+
+/** All indexes of `tape_file`; what must be unique is an index of its key only where the layout has it in the partition's key. */
+async function makeIndexes(pool: pg.Pool, layout: string): Promise<void> {
+  const key = keys[layout as keyof typeof keys];
   const { rows } = await pool.query<{ definition: string }>(
     sql`SELECT pg_get_indexdef(indexrelid) AS definition FROM pg_index WHERE indrelid = 'tape_file'::regclass ORDER BY indexrelid`,
   );
@@ -60,26 +65,49 @@ async function tellRefusal(pool: pg.Pool, layout: string, index: string): Promis
   console.log(`${layout}: ${index}: ${refusal}`);
 }
 
-const STEP = 100_000;
+/** Rows of a turn of the import, which come when the indexes are there, and of a step before that. */
+const TURN = 100_000;
+const STEP = 500_000;
+/** Turns of the import, unless that is more than a fifth of all files. */
+const TURNS = 4;
 
-/** @returns rows a second; all layouts are filled in turns of 100,000 rows */
+/** Fills all layouts, makes their indexes, and imports what is left, in turns. */
 async function importAll(pool: pg.Pool): Promise<void> {
   const all = ['plain', ...layouts];
-  const taken = new Map(all.map((layout) => [layout, 0]));
-  for (let from = 0; from < files; from += STEP) {
-    const to = Math.min(from + STEP, files) - 1;
-    await pool.query(sql`CREATE TABLE trial.incoming AS ${rowsOf(from, to)}`);
-    for (const layout of (from / STEP) % 2 ? all.toReversed() : all) {
-      const took = await seconds(() =>
-        pool.query(sql`INSERT INTO ${tableOf(layout)} (id, path, size, stage, volume_id, "position")
-          SELECT i.* FROM trial.incoming i ORDER BY i.path`),
-      );
-      taken.set(layout, (taken.get(layout) ?? 0) + took);
-    }
-    await pool.query(sql`DROP TABLE trial.incoming`);
+  const turn = Math.min(TURN, Math.ceil(files / 20));
+  const filled = files - TURNS * turn;
+  for (let from = 0; from < filled; from += STEP) await addAll(pool, all, { from, to: Math.min(from + STEP, filled) });
+  const made = new Map<string, number>();
+  for (const layout of all) made.set(layout, await seconds(() => makeIndexes(pool, layout)));
+  for (const layout of all) await pool.query(sql`VACUUM (ANALYZE) ${tableOf(layout)}`);
+  for (const layout of layouts) tell(layout, 'all indexes made anew', 's', (each) => made.get(each) ?? 0, true);
+
+  const taken = new Map<string, number>();
+  for (let number = 0; number < TURNS; number++) {
+    const from = filled + number * turn;
+    const took = await addAll(pool, number % 2 ? all.toReversed() : all, { from, to: from + turn });
+    for (const [layout, time] of took) taken.set(layout, (taken.get(layout) ?? 0) + time);
   }
   for (const layout of all) await pool.query(sql`VACUUM (ANALYZE) ${tableOf(layout)}`);
-  for (const layout of layouts) tell(layout, 'import, rows', 'rows/s', (each) => files / (taken.get(each) ?? 0));
+  for (const layout of layouts)
+    tell(layout, 'import, rows', 'rows/s', (each) => (TURNS * turn) / (taken.get(each) ?? 0));
+}
+
+/** @returns seconds that each layout took */
+async function addAll(
+  pool: pg.Pool,
+  all: readonly string[],
+  { from, to }: { from: number; to: number },
+): Promise<Map<string, number>> {
+  const taken = new Map<string, number>();
+  await pool.query(sql`CREATE TABLE trial.incoming AS ${rowsOf(from, to - 1)}`);
+  for (const layout of all) {
+    const add = sql`INSERT INTO ${tableOf(layout)} (id, path, size, stage, volume_id, "position")
+      SELECT i.* FROM trial.incoming i ORDER BY i.path`;
+    taken.set(layout, await seconds(() => pool.query(add)));
+  }
+  await pool.query(sql`DROP TABLE trial.incoming`);
+  return taken;
 }
 
 function tell(layout: string, work: string, unit: string, valueFor: (layout: string) => number, isCost = false): void {
@@ -151,7 +179,7 @@ async function askAll(pool: pg.Pool): Promise<void> {
 /** A table of holds that refers to files, as far as the layout can be referred to. */
 async function tryHolds(pool: pg.Pool): Promise<void> {
   const taken = new Map<string, number>();
-  const count = Math.min(files, STEP);
+  const count = Math.min(files, TURN);
   for (const layout of ['plain', ...layouts]) {
     const holds = raw(`trial.hold_${layout}`);
     await pool.query(sql`CREATE TABLE ${holds} (request_id int, file_id bigint, PRIMARY KEY (request_id, file_id))`);
@@ -178,7 +206,7 @@ async function tellSizes(pool: pg.Pool): Promise<void> {
 
 async function compare({ db }: Context): Promise<void> {
   // the program's own pool ends what takes five minutes
-  const pool = new pg.Pool({ ...db.config, statement_timeout: false });
+  const pool = new pg.Pool({ ...db.config, statement_timeout: false, options: '-c maintenance_work_mem=1GB' });
   try {
     await pool.query(sql`CREATE SCHEMA trial`);
     for (const layout of ['plain', ...layouts]) await makeTable(pool, layout);
