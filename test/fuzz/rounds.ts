@@ -152,6 +152,8 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       touched: new Set(),
       asked: new Map(),
       acknowledged: session.known.acknowledged,
+      bulks: new Set(),
+      polls: [],
       revivals: new Map(),
       strange: nothingStrange,
       staged: [],

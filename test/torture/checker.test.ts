@@ -19,6 +19,7 @@ import { READ_DOUBLE_CLAIMS, WATCH_CLAIMS } from './drive-claims.js';
 import { nameDeed, type Outside, readFacts } from './facts.js';
 import { type MoodyMail, startMail } from './mail.js';
 import { createRandom } from './random.js';
+import { bulkFaults, stagingFaults, stagingLeftovers } from './staging-faults.js';
 import type { Stranger } from './stranger.js';
 import { lookAtStranger, nothingStrange } from './stranger-scan.js';
 import { type ViolationKind, violationKinds } from './violations.js';
@@ -114,6 +115,8 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
       mails: [...mail.mails],
       touched: new Set(),
       acknowledged: new Set(),
+      bulks: new Set(),
+      polls: [],
       revivals: new Map(),
       asked: new Map(),
       watches: [],
@@ -608,20 +611,8 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       outside.doubleClaims = (await read<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);
     },
   ],
-  [
-    'staging-open',
-    'a staging library was asked for a file for which nobody waits',
-    ({ run }) =>
-      run(`INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at)
-        SELECT id, 1, 'ASKED', gen_random_uuid(), size, now(), now(), now() FROM tape_file WHERE path = '/s/gone'`),
-  ],
-  [
-    'staging-left',
-    'a system holds a file for Tapegate, which knows nothing of it',
-    async ({ outside }) => {
-      outside.staged = [{ library: 'silo', path: '/s/gone', why: 'wanted by demand-1' }];
-    },
-  ],
+  ...stagingFaults,
+  ...bulkFaults,
   [
     'process-stuck',
     'an engine does not end',
@@ -805,6 +796,10 @@ test('a folder is empty whose copy was taken away by somebody', async () => {
     outside.touched = new Set([path.join(app.restoreDir, 's/emptied/a')]);
   });
   expect(found).toEqual([]);
+});
+
+test.each(stagingLeftovers)('%s is no violation: its lifetime ends it', async (_what, plant) => {
+  expect(await findPlanted(plant)).toEqual([]);
 });
 
 test.each(faults)('%s is found, and nothing else, when %s', async (kind, _what, plant) => {

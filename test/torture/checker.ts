@@ -4,6 +4,7 @@
  * Settled means that no fault goes on, that an engine runs, and that whatever was to be tried again has been.
  */
 import { checkAudit } from './check-audit.js';
+import { checkBulks } from './check-bulks.js';
 import { checkChecksums } from './check-checksums.js';
 import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
@@ -23,6 +24,7 @@ export function check(facts: Facts): Violation[] {
   const report: Report = (kind, text) => violations.push({ kind, text });
   const index = indexFacts(facts);
   checkRequests(facts, index, report);
+  checkBulks(facts, index, report);
   checkCopies(facts, index, report);
   checkFolders(facts, index, report);
   checkStrangers(facts, index, report);

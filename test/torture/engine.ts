@@ -7,12 +7,10 @@ import { openRuntime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
 import { CALM_FILE, createFaultyBackend } from './faults.js';
 import { createRandom } from './random.js';
-import { registerTortureKind } from './remote-kind.js';
 
 const LEASE_SECONDS = 2;
 const DRAIN_MS = 1000;
 
-registerTortureKind();
 const config = readConfig(environment, backendNames);
 const calm = path.join(config.dataDir, CALM_FILE);
 const runtime = await openRuntime(config);

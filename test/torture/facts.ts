@@ -14,7 +14,9 @@ import type {
   StagingState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
+import type { BulkPoll } from './bulk-polls.js';
 import type { Callers } from './callers.js';
+import type { LeftFile } from './remote-left.js';
 import { type Copy, type FolderFact, scanDisk, scanFolders } from './restore-scan.js';
 import type { Strange } from './stranger-scan.js';
 import type { Watch } from './watchers.js';
@@ -49,6 +51,7 @@ export interface RequestFact {
   form: RequestForm;
   hasRows: boolean;
   hasBundles: boolean;
+  label: string;
 }
 
 export interface HoldFact {
@@ -127,8 +130,12 @@ export interface Stored {
   verifications: { fileId: bigint; error: string; isTriedAgain: boolean }[];
   recalls: { fileId: bigint; state: RecallState; size: bigint; diskId: number | null }[];
   leftBehind: { fileId: bigint; diskId: number }[];
+  /** What clients of the WLCG Tape REST API have staged. */
+  bulks: { id: string }[];
+  /** Of those in a request. */
+  bulkFiles: { bulkId: string; path: string; requestId: number; fileId: bigint; wasOnDisk: boolean }[];
   /** Of what staging libraries were asked for. */
-  staging: { library: string; path: string; state: StagingState }[];
+  staging: { library: string; path: string; state: StagingState; readyUntil: string | null }[];
   disks: DiskFact[];
   quotas: {
     user: string;
@@ -161,6 +168,10 @@ export interface Outside {
   touched: ReadonlySet<string>;
   /** Requests that were answered with their id. */
   acknowledged: ReadonlySet<number>;
+  /** Bulks that were answered with their ids, and that nobody has asked to go. */
+  bulks: ReadonlySet<string>;
+  /** Each bulk that there is, as its client is told of it. */
+  polls: readonly BulkPoll[];
   /** How often a request may have been revived: the retentions that users have sent for it. */
   revivals: ReadonlyMap<number, number>;
   /** How often somebody asked for a change of a request or a token, and how often they were told that it is done: by `nameDeed`. */
@@ -172,8 +183,8 @@ export interface Outside {
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
   /** What another user of the host has, and what became of it. */
   strange: Strange;
-  /** What the systems behind staging libraries hold for Tapegate, under a name that it knows, and why they do. */
-  staged: readonly { library: string; path: string; why: string }[];
+  /** What the systems behind staging libraries hold for Tapegate. */
+  staged: readonly LeftFile[];
   /** Processes that were asked to end, and did not. */
   stuck: readonly string[];
   /** Of each claim of a drive that another engine had, a sentence. */
@@ -215,7 +226,7 @@ async function readStored(query: Query): Promise<Stored> {
          r.tapestore_request_end AS end, r.first_files_on_disk AS "firstFiles", r.last_files_on_disk AS "lastFiles",
          r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
          r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.is_released AS "isReleased",
-         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.left_out_size AS "leftOutSize", r.form,
+         r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.left_out_size AS "leftOutSize", r.form, r.label,
          EXISTS (SELECT FROM hold h WHERE h.request_id = r.id)
            OR EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id) AS "hasRows",
          EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r.id)
@@ -241,8 +252,13 @@ async function readStored(query: Query): Promise<Stored> {
     ),
     recalls: await query('SELECT file_id AS "fileId", state, size, disk_id AS "diskId" FROM recall ORDER BY file_id'),
     leftBehind: await query('SELECT file_id AS "fileId", disk_id AS "diskId" FROM left_behind ORDER BY id'),
+    bulks: await query('SELECT id FROM bulk ORDER BY made_at, id'),
+    bulkFiles: await query(
+      `SELECT bulk_id AS "bulkId", path, request_id AS "requestId", file_id AS "fileId", was_on_disk AS "wasOnDisk"
+       FROM bulk_file WHERE request_id IS NOT NULL ORDER BY bulk_id, path`,
+    ),
     staging: await query(
-      `SELECT b.name AS library, f.path, s.state FROM staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id
+      `SELECT b.name AS library, f.path, s.state, s.ready_until AS "readyUntil" FROM staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id
        ORDER BY s.library_id, s.file_id`,
     ),
     disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),

@@ -1,7 +1,8 @@
 /** Calls of the gateway over REST and GraphQL, which may be away at any moment. */
 import { sendGraphql } from '../support/graphql.js';
-import type { Gateway } from '../support/http.js';
+import { type Gateway, send } from '../support/http.js';
 import { call } from '../support/rest.js';
+import { TAPE } from '../support/tape-rest.js';
 import type { World } from './world.js';
 
 const ANSWER_MS = 10_000;
@@ -36,6 +37,21 @@ export async function rest<T>(
   if (answer.status >= 500) throw new Error(`answered ${answer.status}`);
   noteAnswer(world);
   return answer.status === 200 ? (answer.body as [T])[0] : undefined;
+}
+
+/** By the WLCG Tape REST API. @returns undefined for what is refused with a reason; an answer that says nothing more is empty */
+export async function tapeRest(
+  world: World,
+  method: string,
+  path: string,
+  { body, as }: { body?: object; as: string },
+): Promise<unknown> {
+  const headers = { ...show(as), ...(body && { 'Content-Type': 'application/json' }) };
+  const signal = AbortSignal.timeout(ANSWER_MS);
+  const answer = await send(gatewayOf(world), `${TAPE}${path}`, { method, headers, body, signal });
+  if (answer.status >= 500) throw new Error(`answered ${answer.status}`);
+  noteAnswer(world);
+  return answer.status < 300 ? (answer.body ?? {}) : undefined;
 }
 
 export async function graphql<T>(world: World, query: string, variables: object, as?: string): Promise<T> {

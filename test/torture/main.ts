@@ -1,6 +1,7 @@
 /** `npm run torture`: see run.ts. SEED, KILLS and MINUTES choose what happens; exit code 1 tells of violations. */
 import { environment } from '../../src/config.js';
 import { installExactJson } from '../../src/json.js';
+import { describeResult } from './report.js';
 import { runTorture } from './run.js';
 
 const MAX_LISTED = 100;
@@ -34,26 +35,8 @@ const result = await runTorture(options, (line) => console.log(line)).catch((err
   console.log('given up; nothing of it is left');
   process.exit(130);
 });
-const { counts, facts, violations } = result;
+const { violations } = result;
 for (const { kind, text } of violations.slice(0, MAX_LISTED)) console.log(`${kind}: ${text}`);
-const restored = facts.stageEvents.filter((event) => event.to === 'RESTORED').length;
-console.log(
-  [
-    `${counts.kills} kills`,
-    `${counts.stops} stops`,
-    `${counts.databaseRestarts} restarts of PostgreSQL`,
-    `${counts.hangs} hangs`,
-    `${counts.moves} files moved or replaced`,
-    `${counts.strangeDeeds} deeds of a stranger`,
-    `${counts.tokensShown} tokens shown`,
-    `${counts.requests} requests`,
-    `${restored} files restored`,
-    `${facts.outside.mails.length} mails`,
-    `${facts.outside.watches.reduce((sum, watch) => sum + watch.told.length, 0)} events watched`,
-    `${Math.ceil(counts.silenceMs / 1000)} s without an answer at most`,
-    `${violations.length} violations`,
-    `seed ${seed}`,
-  ].join(', '),
-);
+for (const line of describeResult(result, seed)) console.log(line);
 if (violations.length > 0) console.log(`what was left is in ${result.dir}`);
 process.exitCode = violations.length > 0 ? 1 : 0;

@@ -7,6 +7,7 @@ import { packageRoot } from '../../src/package-root.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
 export const clockFile = path.join(packageRoot, 'dist/test/torture/shifted-clock.js');
+export const kindFile = path.join(packageRoot, 'dist/test/torture/load-kind.js');
 export const engineFile = path.join(packageRoot, 'dist/test/torture/engine.js');
 
 export interface ProcessOptions {

@@ -6,10 +6,13 @@ import { createHash, randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { FileState } from '../../src/tape/staging.js';
 import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
-import { pickWeighted, type Random } from './random.js';
+import type { Random } from './random.js';
+import { calls, type ReadFate, type RemoteCall, RemoteTroubles, type Trouble } from './remote-fates.js';
 import type { Sent, SentState } from './remote-kind.js';
+import { LIFETIME_MS, TICK_MS, workTapes } from './remote-tapes.js';
 import type { Source } from './tree.js';
 
 export interface Remote {
@@ -17,38 +20,22 @@ export interface Remote {
   name: string;
   system: MemoryTapeSystem;
   url: string;
-  /** Names of demands that an engine has come back to: no other one is anybody's to release. */
-  known: Set<string>;
 }
 
 export interface RemoteSystems {
   systems: Remote[];
+  /** How often each kind of trouble has happened there. */
+  troubles: ReadonlyMap<Trouble, number>;
   /** From now on nothing goes wrong. */
   calmDown(): void;
   end(): Promise<void>;
 }
 
-/** Of a hundred calls, and of a hundred reads. */
-type Fate = 'well' | 'is lost before' | 'is lost after' | 'is busy' | 'fails';
-const CALL_FATES: readonly (readonly [number, Fate])[] = [
-  [80, 'well'],
-  [6, 'is lost before'],
-  [6, 'is lost after'],
-  [4, 'is busy'],
-  [4, 'fails'],
-];
-type ReadFate = 'well' | 'breaks off' | 'has wrong bytes' | 'is gone' | 'fails';
-const READ_FATES: readonly (readonly [number, ReadFate])[] = [
-  [84, 'well'],
-  [7, 'breaks off'],
-  [3, 'has wrong bytes'],
-  [3, 'is gone'],
-  [3, 'fails'],
-];
-const ARRIVE_MS = 150;
-const FORGETS = 0.004;
-/** Of a copy on the disk of the system that releases nothing. */
-const LIFETIME_MS = 20_000;
+/** Before every path there is. */
+export const REMOTE_PREFIX = '/remote';
+
+/** Some are longer than the lease of an engine. */
+const LATE_MS = { low: 500, high: 5000 };
 const MIN_BYTES = 1000;
 
 /** Two of them, each with files of its own: one that knows demands by their names, one that releases nothing. */
@@ -62,60 +49,40 @@ export async function startRemotes(
   };
   const sources = new Map<string, Map<string, Source>>();
   const systems: Remote[] = [];
-  let isCalm = false;
+  const troubles = new RemoteTroubles(random);
   const server = createServer((request, response) => {
-    void answer(request, response).catch(() => response.destroy());
-  });
-  const answer = async (request: IncomingMessage, response: ServerResponse) => {
     const url = new URL(request.url ?? '/', 'http://localhost');
     const [, name, what = ''] = url.pathname.split('/');
     const remote = systems.find((each) => each.name === name);
-    if (!remote) return void response.writeHead(404).end();
-    if (what === 'bytes') return await giveBytes(remote, url, { request, response, fate: fateOf(READ_FATES, 'well') });
-    const fate = fateOf(CALL_FATES, 'well');
-    const body = JSON.parse(await text(request)) as { id?: string | null; paths: string[] };
-    if (fate === 'is lost before') return void response.destroy();
-    if (fate === 'is busy') return void response.writeHead(503, { 'retry-after': '1' }).end();
-    if (fate === 'fails') return void response.writeHead(500).end();
-    const sent = await makeCall(remote, what, body);
-    if (fate === 'is lost after') return void response.destroy();
-    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(sent));
-  };
-  const fateOf = <F>(fates: readonly (readonly [number, F])[], well: F): F =>
-    isCalm ? well : pickWeighted(random, fates);
+    const call = calls.find((each) => each === what);
+    if (!remote || (!call && what !== 'bytes')) return void response.writeHead(404).end();
+    const done = call
+      ? answerCall(remote, call, { request, response, troubles })
+      : giveBytes(remote, url, { response, fate: troubles.chooseForRead() });
+    done.catch(() => response.destroy());
+  });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   for (const [name, system] of Object.entries(kinds)) {
-    sources.set(name, fillTapes(random, system, { prefix: `/remote/${name}`, ...options }));
-    systems.push({ name, system, url: `http://127.0.0.1:${port}/${name}`, known: new Set() });
+    sources.set(name, fillTapes(random, system, { prefix: `${REMOTE_PREFIX}/${name}`, ...options }));
+    systems.push({ name, system, url: `http://127.0.0.1:${port}/${name}` });
   }
-  const arriving = setInterval(() => {
-    for (const { system } of systems) {
-      const wanted = [...system.demands.values()].flatMap((paths) => [...paths]);
-      system.arrive(wanted.filter(() => isCalm || random.chance(0.4)));
-      if (!isCalm && system.ids && random.chance(FORGETS)) system.forget();
-      system.log.length = 0;
-    }
-  }, ARRIVE_MS);
+  const working = setInterval(() => {
+    for (const { system } of systems) workTapes(system, troubles);
+  }, TICK_MS);
   return {
     systems,
     sources,
+    troubles: troubles.counts,
     calmDown: () => {
-      isCalm = true;
+      troubles.calmSince = performance.now();
     },
     end: async () => {
-      clearInterval(arriving);
+      clearInterval(working);
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
     },
   };
-}
-
-/** What is wanted under names that engines know, which are theirs to release; where there are no names, what is wanted at all. */
-export function listHeld({ name: library, system, known }: Remote): { library: string; path: string; why: string }[] {
-  return [...system.demands].flatMap(([id, paths]) =>
-    !system.ids || known.has(id) ? [...paths].map((path) => ({ library, path, why: `wanted by ${id}` })) : [],
-  );
 }
 
 function fillTapes(
@@ -134,20 +101,41 @@ function fillTapes(
   return sources;
 }
 
+/** What is done, and what is told of it, are two things. */
+async function answerCall(
+  remote: Remote,
+  call: RemoteCall,
+  { request, response, troubles }: { request: IncomingMessage; response: ServerResponse; troubles: RemoteTroubles },
+): Promise<void> {
+  const body = JSON.parse(await text(request)) as { id?: string | null; paths: string[] };
+  const fate = troubles.chooseForCall(call);
+  if (fate === 'requests lost') return void response.destroy();
+  if (fate === 'busy') return void response.writeHead(503, { 'retry-after': '1' }).end();
+  if (fate === 'errors') return void response.writeHead(500).end();
+  const lateMs = troubles.random.integer(LATE_MS.low, LATE_MS.high);
+  if (fate === 'requests late') await sleep(lateMs);
+  const sent = JSON.stringify(await makeCall(remote, call, body));
+  if (fate === 'replies lost') return void response.destroy();
+  if (fate === 'replies late') await sleep(lateMs);
+  response.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(sent) });
+  if (fate === 'replies cut') breakOff(response, Buffer.from(sent));
+  else response.end(sent);
+}
+
+/** Whoever it was that called may be dead by now: it is done all the same. */
 async function makeCall(
-  { system, known }: Remote,
-  what: string,
+  { system }: Remote,
+  call: RemoteCall,
   { id = null, paths }: { id?: string | null; paths: string[] },
 ): Promise<Sent> {
   const library = createMemoryStaging(system);
   const { signal } = new AbortController();
   const files = paths.map((path) => ({ path, volume: '', position: null, size: 0n }));
-  if (what !== 'stage' && id !== null) known.add(id);
-  if (what === 'stage') {
+  if (call === 'stage') {
     const staged = await library.stage(files, signal);
     return { id: staged.id, states: staged.known.map(toSent) };
   }
-  if (what === 'poll') return { states: (await library.poll({ id, files }, signal)).map(toSent) };
+  if (call === 'poll') return { states: (await library.poll({ id, files }, signal)).map(toSent) };
   const kept = await library.release({ id, files }, signal);
   return { kept: kept.map(({ path, until }) => ({ path, until: until?.toISOString() ?? null })) };
 }
@@ -162,18 +150,27 @@ function toSent(state: FileState): SentState {
 async function giveBytes(
   { system }: Remote,
   url: URL,
-  { response, fate }: { request: IncomingMessage; response: ServerResponse; fate: ReadFate },
+  { response, fate }: { response: ServerResponse; fate: ReadFate },
 ): Promise<void> {
   const path = url.searchParams.get('path') ?? '';
   const stored = system.tape.get(path);
   if (!stored) return void response.writeHead(404).end();
-  if (fate === 'is gone') system.disk.delete(path);
+  if (fate === 'gone') system.disk.delete(path);
   if (!system.isStaged(path)) return void response.writeHead(409).end();
-  if (fate === 'fails') return void response.writeHead(500).end();
-  const bytes = Buffer.from(stored.subarray(Number(url.searchParams.get('from'))));
-  if (fate === 'has wrong bytes' && bytes.length > 0) bytes[0] = (bytes[0] ?? 0) ^ 1;
+  if (fate === 'errors') return void response.writeHead(500).end();
+  const bytes = changeBytes(Buffer.from(stored.subarray(Number(url.searchParams.get('from')))), fate);
   response.writeHead(200, { 'content-length': bytes.length });
-  if (fate !== 'breaks off') return void response.end(bytes);
+  if (fate === 'broken off') breakOff(response, bytes);
+  else response.end(bytes);
+}
+
+function changeBytes(bytes: Buffer, fate: ReadFate): Buffer {
+  if (fate === 'wrong bytes' && bytes.length > 0) bytes[0] = (bytes[0] ?? 0) ^ 1;
+  if (fate === 'too short') return bytes.subarray(0, bytes.length / 2);
+  return fate === 'too long' ? Buffer.concat([bytes, Buffer.of(1, 2, 3)]) : bytes;
+}
+
+function breakOff(response: ServerResponse, bytes: Buffer): void {
   response.write(bytes.subarray(0, bytes.length / 2));
   setTimeout(() => response.destroy(), 20);
 }

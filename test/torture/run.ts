@@ -4,10 +4,12 @@
  */
 import path from 'node:path';
 import { startDeadline } from '../../src/deadline.js';
+import { makeBulks } from './bulks.js';
 import { showTokens } from './callers.js';
 import { dumpFacts } from './dump.js';
 import { archiveRest } from './late.js';
 import { createRandom } from './random.js';
+import type { RemoteSystems } from './remote.js';
 import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
 import { makeStrangeDeeds } from './strange-deeds.js';
@@ -36,11 +38,14 @@ export interface TortureOptions {
 
 export interface TortureResult extends Verdict {
   counts: Counts;
+  /** How often each kind of trouble has happened at the systems behind staging libraries. */
+  remoteTroubles: RemoteSystems['troubles'];
   /** With the logs, where it was kept. */
   dir: string;
 }
 
 const USERS_AT_ONCE = 5;
+const TOOLS_AT_ONCE = 2;
 const PROGRESS_MS = 30_000;
 
 /** @param tell is given a line for people now and then */
@@ -58,12 +63,13 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     const peace = trouble.signal;
     const signals = { peace, watching: watching.signal };
     const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
+    const bulks = Array.from({ length: TOOLS_AT_ONCE }, () => makeBulks(world, random.fork(), peace));
     const strange = makeStrangeDeeds(world, random.fork(), peace);
     const shown = showTokens(world, random.fork(), peace);
     await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
     done.abort();
     trouble.end();
-    await Promise.all([...traffic, strange, shown]);
+    await Promise.all([...traffic, ...bulks, strange, shown]);
     tell(`${describe(world.counts)}; now waiting for peace`);
     left = '; calming down';
     await calmDown(world);
@@ -77,7 +83,7 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     options.signal.throwIfAborted();
     keepFolder = options.keepFolder && verdict.violations.length > 0;
     if (keepFolder) await dumpFacts(path.join(dir, 'facts.json'), verdict);
-    return { ...verdict, counts: world.counts, dir };
+    return { ...verdict, counts: world.counts, remoteTroubles: world.remotes.troubles, dir };
   } finally {
     clearInterval(progress);
     watching.abort();
@@ -86,6 +92,6 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
 }
 
 function describe(counts: Counts): string {
-  const { kills, stops, databaseRestarts, hangs, moves, strangeDeeds, requests, refusals, unanswered } = counts;
-  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${strangeDeeds} strange deeds, ${requests} requests, ${refusals} refused, ${unanswered} unanswered`;
+  const { kills, stops, databaseRestarts, hangs, moves, strangeDeeds, requests, bulks, refusals, unanswered } = counts;
+  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${strangeDeeds} strange deeds, ${requests} requests, ${bulks} bulks, ${refusals} refused, ${unanswered} unanswered`;
 }

@@ -7,7 +7,6 @@ import { pathToFileURL } from 'node:url';
 import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { archiveTree } from '../../src/engine/archive.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
@@ -18,16 +17,15 @@ import { createCallers } from './callers.js';
 import { MAIL_RATES } from './check-mail.js';
 import { WATCH_CLAIMS } from './drive-claims.js';
 import { type MoodyMail, startMail } from './mail.js';
-import { cliFile, clockFile, engineFile, type Kept, keepRunning } from './processes.js';
+import { cliFile, clockFile, engineFile, type Kept, keepRunning, kindFile } from './processes.js';
 import type { Random } from './random.js';
-import { type RemoteSystems, startRemotes } from './remote.js';
-import { registerTortureKind, TORTURE_KIND } from './remote-kind.js';
+import { addRemotes } from './remote-libraries.js';
 import { scanFolders } from './restore-scan.js';
 import type { TortureOptions } from './run.js';
 import { type Stranger, startStranger } from './stranger.js';
 import { smallDisk, startSweeper } from './sweeping.js';
 import { makeTree, type Source } from './tree.js';
-import { EAST, type LateTree, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
+import { EAST, type LateTree, noCounts, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
 
 const USERS = ['ample', 'enough', 'short', 'tight'];
 /** Of the whole archive, in hundredths, that each may hold. */
@@ -104,22 +102,10 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       remotes,
       engines,
       gateway,
-      counts: {
-        kills: 0,
-        stops: 0,
-        databaseRestarts: 0,
-        hangs: 0,
-        moves: 0,
-        strangeDeeds: 0,
-        tokensShown: 0,
-        requests: 0,
-        refusals: 0,
-        unanswered: 0,
-        answered: 0,
-        silenceMs: 0,
-      },
+      counts: { ...noCounts },
       answeredAt: undefined,
       touched: new Set(),
+      bulks: new Set(),
       acknowledged: new Set(),
       revivals: new Map(),
       asked: new Map(),
@@ -135,29 +121,6 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     await tearDown(false);
     throw error;
   }
-}
-
-/** Two staging libraries, with a quarter as many files as the archive has. */
-async function addRemotes(
-  ctx: Context,
-  random: Random,
-  { sources, files, maxBytes }: { sources: Map<string, Source>; files: number; maxBytes: number },
-): Promise<RemoteSystems> {
-  registerTortureKind();
-  const remotes = await startRemotes(random.fork(), {
-    files: Math.ceil(files / 8),
-    maxBytes: Math.min(maxBytes, 500_000),
-  });
-  for (const { name, url } of remotes.systems) {
-    await addLibrary(ctx, { name, kind: TORTURE_KIND, settings: { url }, drives: 2, depthFiles: 20 });
-    const rows = [...(remotes.sources.get(name) ?? [])].map(([file, { size, sha256 }], index) => {
-      const row = { line: index + 1, path: file, size, stage: 'ONTAPE' as const, verified: ctx.now(), spotName: null };
-      return { ...row, volume: name, library: name, position: null, checksum: `sha256:${sha256}` };
-    });
-    await importRows(ctx, rows);
-    for (const [file, source] of remotes.sources.get(name) ?? []) sources.set(file, source);
-  }
-  return remotes;
 }
 
 /** Before anything is restored; the folders that are there are the site's, and none is Tapegate's. */
@@ -266,7 +229,7 @@ function startProcesses(
     const own = random.fork();
     return keepRunning({
       name: `engine-${index + 1}`,
-      args: ['--import', pathToFileURL(clockFile).href, ...(index === 0 ? [cliFile, 'work'] : [engineFile])],
+      args: [...[clockFile, kindFile].flatMap(load), ...(index === 0 ? [cliFile, 'work'] : [engineFile])],
       env: () => ({
         DATA_DIR: dataDir,
         DRIVES: String(drives),
@@ -282,4 +245,9 @@ function startProcesses(
     });
   });
   return [gateway, ...engines];
+}
+
+/** Before the program, in its child processes as well. */
+function load(file: string): string[] {
+  return ['--import', pathToFileURL(file).href];
 }

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { messageOf } from '../../src/errors.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
+import { pollBulks } from './bulk-polls.js';
 import { check } from './checker.js';
 import { dropBallast, mendDisks } from './disk-trouble.js';
 import { askDoctor } from './doctor.js';
@@ -14,7 +15,7 @@ import { CALM_FILE } from './faults.js';
 import { archiveRest } from './late.js';
 import { resumeAll } from './operators.js';
 import { endsInTime } from './processes.js';
-import { listHeld } from './remote.js';
+import { listLeft, type NotedDemand, READ_DEMANDS } from './remote-left.js';
 import { lookAtStranger } from './stranger-scan.js';
 import type { Violation } from './violations.js';
 import { countWork, describeWork } from './work.js';
@@ -106,20 +107,37 @@ async function readWorld(world: World): Promise<Facts> {
     const query = async <Row extends object>(text: string) => (await client.query<Row>(text)).rows;
     const strange = await lookAtStranger(world.stranger);
     const doubleClaims = (await query<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);
-    const { sources, stuck, callers, mail, touched, acknowledged, revivals, asked, watches, miswritten, versions } =
-      world;
+    const noted = await query<NotedDemand>(READ_DEMANDS);
+    const left = world.remotes.systems.map((remote) => listLeft(remote, noted));
+    world.counts.unnamedDemands = left.reduce((sum, { unnamed }) => sum + unnamed, 0);
+    const {
+      sources,
+      stuck,
+      callers,
+      mail,
+      touched,
+      acknowledged,
+      bulks,
+      revivals,
+      asked,
+      watches,
+      miswritten,
+      versions,
+    } = world;
     return await readFacts(query, {
       sources,
       mails: mail.mails,
       touched,
       acknowledged,
+      bulks,
+      polls: await pollBulks(world.ctx),
       revivals,
       asked,
       watches,
       miswritten,
       versions,
       strange,
-      staged: world.remotes.systems.flatMap(listHeld),
+      staged: left.flatMap(({ files }) => files),
       stuck,
       doubleClaims,
       wrong: callers.wrong,

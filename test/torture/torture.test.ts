@@ -28,5 +28,6 @@ test('nothing is lost, doubled or left behind when everything is killed at any m
   );
   expect(violations).toEqual([]);
   expect(counts.requests).toBeGreaterThan(0);
+  expect(counts.bulks).toBeGreaterThan(0);
   expect(facts.stageEvents.some((event) => event.to === 'RESTORED')).toBe(true);
 });

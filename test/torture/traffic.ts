@@ -5,6 +5,7 @@ import { currentTime } from '../support/clock.js';
 import { pickCaller } from './callers.js';
 import { cancel, changeSomehow, type Known } from './changes.js';
 import { graphql, rest, urlOf } from './gateway.js';
+import { pickFiles } from './picks.js';
 import { pickWeighted, type Random } from './random.js';
 import { watchRequest } from './watchers.js';
 import type { World } from './world.js';
@@ -73,12 +74,6 @@ interface Wish {
   retention: string | undefined;
   first: string | undefined;
   last: string | undefined;
-}
-
-/** Some that are there, some that will be, and now and then one that never is. */
-function pickFiles(world: World, random: Random): string[] {
-  const files = random.sample([...world.sources.keys()], random.integer(1, 12));
-  return random.chance(0.1) ? [...files, `/never/${random.integer(1, 1000)}`] : files;
 }
 
 /** A folder, a number in any folder, a tree that may come later, or everything. */

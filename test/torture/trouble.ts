@@ -8,6 +8,7 @@ import { archiveLate } from './late.js';
 import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain } from './operators.js';
 import { endsInTime, type Kept } from './processes.js';
 import { pickWeighted, type Random } from './random.js';
+import { moveRemote } from './remote-moves.js';
 import { moveFiles } from './renewals.js';
 import type { World } from './world.js';
 
@@ -70,6 +71,7 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [8, (world, random) => archiveLate(world, random)],
   [4, registerCopies],
   [10, moveFiles],
+  [4, moveRemote],
   [4, takeFromDisk],
   [6, renewToken],
   [3, changeMember],

@@ -47,6 +47,12 @@ export interface Counts {
   /** Tokens that were shown to see what becomes of their bearers. */
   tokensShown: number;
   requests: number;
+  /** By the WLCG Tape REST API: many files under one id, and what was cancelled, released or removed of them since. */
+  bulks: number;
+  bulkFiles: number;
+  bulkChanges: number;
+  /** Files that systems behind staging libraries want under names that nobody was told: their lifetimes end that. */
+  unnamedDemands: number;
   refusals: number;
   /** Calls that nobody answered. */
   unanswered: number;
@@ -75,6 +81,8 @@ export interface World {
   answeredAt: number | undefined;
   /** See `Outside` in facts.ts. */
   touched: Set<string>;
+  /** Of bulks that were answered with their ids; those that were asked to go are out of it. */
+  bulks: Set<string>;
   acknowledged: Set<number>;
   revivals: Map<number, number>;
   asked: Map<string, { times: number; confirmed: number }>;
@@ -86,6 +94,25 @@ export interface World {
   stuck: string[];
   callers: Callers;
 }
+
+export const noCounts: Readonly<Counts> = {
+  kills: 0,
+  stops: 0,
+  databaseRestarts: 0,
+  hangs: 0,
+  moves: 0,
+  strangeDeeds: 0,
+  tokensShown: 0,
+  requests: 0,
+  bulks: 0,
+  bulkFiles: 0,
+  bulkChanges: 0,
+  unnamedDemands: 0,
+  refusals: 0,
+  unanswered: 0,
+  answered: 0,
+  silenceMs: 0,
+};
 
 /** The second library. */
 export const EAST = 'east';
