@@ -2,7 +2,7 @@
  * What every staging library keeps to: a system that orders its tapes by itself. It is asked for many files, says which of them are
  * ready, gives their bytes, and is told which are not needed any more.
  */
-import type { TapeError } from '../errors.js';
+import { TapeError } from '../errors.js';
 import { LibraryError } from './backend.js';
 
 /** The library cannot answer now, and has said when to ask again. */
@@ -29,7 +29,7 @@ export interface StagedFile {
 /**
  * What a library says of a file:
  * - `waiting`: it is on its way;
- * - `ready`: it can be read, until `until` (UTC, as a JavaScript Date) where the library says so;
+ * - `ready`: it can be read, until `until` (UTC, as a JavaScript Date) where the library says so, else until it is released, or was found gone;
  * - `failed`: it does not come; the class of the TapeError tells whether asking again can help;
  * - `forgotten`: the library knows nothing of the demand: it is to be asked again.
  */
@@ -46,11 +46,22 @@ export interface Demand {
   files: readonly StagedFile[];
 }
 
-/** What a library keeps after it was told that a file is not needed any more: it leaves by itself. */
+/**
+ * What is on disk at a library, or still comes, after it was told that the file is not needed any more: it leaves by itself.
+ */
 export interface Kept {
   path: string;
-  /** When; null where the library does not say. */
+  /** When; null where the library does not say, or cannot before the file has come. It is told of the file again after a while then. */
   until: Date | null;
+}
+
+/**
+ * Which state of its bytes reads of a file are of that go on from each other. Whoever reads has an empty one for them; the library notes in
+ * it what the system says with the first bytes, where it says anything, and gives no others into it.
+ */
+export interface ReadVersion {
+  /** As the system has it: a strong entity tag. */
+  tag?: string;
 }
 
 /** What it costs to have files staged, where that is charged for. */
@@ -90,19 +101,28 @@ export interface StagingLibrary {
 
   /**
    * The bytes of a file that is ready, in order, from a byte on. A chunk belongs to the reader, who may stop early.
-   * @throws TapeError PERMANENT when there is no such file; NotReadyError when it is not on disk there (any more)
+   * @param version of the reads before that this one goes on from
+   * @throws TapeError PERMANENT when there is no such file; NotReadyError when it is not on disk there (any more); ChangedError when it is
+   *   there in another version. Where the system tells none, only its checksum shows that a file was exchanged between two reads
    */
-  read(file: StagedFile, from: bigint, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
   /**
-   * The files are not needed any more, or not wanted any more before they came: of each demand at most once, but safe to repeat. What the
-   * system does not know is released.
-   * @returns what stays all the same, and until when
+   * The files are not needed any more, or not wanted any more before they came: safe to repeat, as is done for what stays without a word of how
+   * long. What the system does not know is released.
+   * @returns what stays, or comes, all the same, and until when
    */
   release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
 
   /** What it would cost to have files staged; nothing where nobody charges for it. */
   price?(files: { count: number; bytes: bigint }): Price;
+}
+
+/** The file there is another one by now: what was read of it before is worth nothing, and it is to be read from its beginning. */
+export class ChangedError extends TapeError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+  }
 }
 
 /** The file was ready, and is not on disk any more: it is to be staged again, which is no failure of its own. */

@@ -5,6 +5,7 @@ import { StagedSource } from '../../src/engine/staging/source.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
+import { ChangedError, type ReadVersion } from '../../src/tape/staging.js';
 import type { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
@@ -133,6 +134,27 @@ test('bytes that the library calls wrong after the last of them are not taken fo
     for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);
   };
   await expect(read()).rejects.toThrow('their checksum is another one');
+});
+
+test('what was exchanged in the midst of a read is not read on', async () => {
+  const versions: unknown[] = [];
+  const library = {
+    async *read(_file: unknown, from: bigint, _signal: AbortSignal, version: ReadVersion) {
+      versions.push({ ...version });
+      if (version.tag !== undefined) throw new ChangedError('it is another one by now');
+      version.tag = '"one"';
+      yield Buffer.alloc(3);
+      throw new TapeError('TRANSIENT', `it broke off after ${from + 3n}`);
+    },
+  };
+  const place = { id: 1, name: 'silo', library } as never;
+  const source = new StagedSource(app.ctx, place, [{ path: '/exchanged', volume: 'V1', position: null }] as never);
+  const read = async () => {
+    const file = { path: '/exchanged', position: 0n, size: 9n };
+    for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);
+  };
+  await expect(read()).rejects.toThrow('it is another one by now');
+  expect(versions).toEqual([{}, { tag: '"one"' }]);
 });
 
 test('what has left the disk of the system before it was read is staged again, which is no try of it', async () => {

@@ -4,7 +4,7 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/backend.js';
-import { NotReadyError, RetryLaterError } from '../../src/tape/staging.js';
+import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { errorOf, makeReady, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
@@ -77,6 +77,23 @@ test('what is read from a byte on is not held against the digest of the whole', 
     response.writeHead(206, { 'content-range': range, digest: 'adler32=00000001' }).end(bytes.subarray(9));
   };
   expect((await reading(reply, 9n)).equals(BYTES.subarray(9))).toBe(true);
+});
+
+test('a read goes on in the version that it began with, as far as the server tells one from another', async () => {
+  const bench = await withFile('eos');
+  const tags = ['"one"', '"one"', 'W/"two"', undefined, '"two"'];
+  bench.server.onBytes = (_request, response, bytes) => {
+    const etag = tags.shift();
+    response.writeHead(200, etag === undefined ? {} : { etag }).end(bytes);
+    return true;
+  };
+  const version: ReadVersion = {};
+  const read = (from: bigint) => bench.library.read(FILE, from, quiet(), version)[Symbol.asyncIterator]().next();
+  for (const from of [0n, 1n, 2n, 3n]) expect((await read(from)).done).toBe(false);
+  expect(version).toEqual({ tag: '"one"' });
+  const error = await errorOf(read(4n));
+  expect(error).toBeInstanceOf(ChangedError);
+  expect(error).toMatchObject({ message: expect.stringMatching(/it has the tag "two", and had "one"$/) });
 });
 
 test('a server that knows no ranges gives all, and what was read already is passed over', async () => {

@@ -7,7 +7,7 @@ import { TapeError } from '../../errors.js';
 import type { StagingRow } from '../../operations/staging/answers.js';
 import { stageAgain } from '../../operations/staging/letting-go.js';
 import type { FileOnVolume, MountedVolume } from '../../tape/backend.js';
-import { NotReadyError, RetryLaterError } from '../../tape/staging.js';
+import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../tape/staging.js';
 import { within } from './bounded.js';
 import type { StagingPlace } from './place.js';
 
@@ -30,11 +30,12 @@ export class StagedSource implements MountedVolume {
     const row = this.rows.get(path);
     if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${path} no more`);
     const file = { path, size, volume: row.volume, position: row.position };
+    const version: ReadVersion = {};
     let from = 0n;
     for (let breaks = 0; ; ) {
       const begun = from;
       try {
-        for await (const chunk of this.follow(this.place.library.read(file, from, signal), signal)) {
+        for await (const chunk of this.follow(this.place.library.read(file, from, signal, version), signal)) {
           from += BigInt(chunk.length);
           yield chunk;
         }
@@ -80,6 +81,6 @@ export class StagedSource implements MountedVolume {
 
 /** May it be read on from where it broke off? */
 function isBreak(error: unknown): boolean {
-  if (error instanceof NotReadyError || error instanceof RetryLaterError) return false;
+  if (error instanceof NotReadyError || error instanceof RetryLaterError || error instanceof ChangedError) return false;
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';
 }

@@ -1,6 +1,7 @@
 /** A file's bytes over HTTP, from a byte on: what the answer says of them is compared with what comes. */
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { ChangedError, type ReadVersion } from '../staging.js';
 import { readBody } from './body.js';
 import type { Reply, SiteClient } from './client.js';
 import { createDigestCheck, findDigest, WANTED_DIGESTS } from './digests.js';
@@ -20,12 +21,12 @@ export class RefusedError extends Error {
  * The bytes of the file at `url` from `from` on, in order; whoever stops early closes the connection. Where all of them are read in one go, they
  * are compared with the checksum that the server tells.
  * @throws RefusedError when the server answers with an error; TapeError MEDIA when the bytes are not those it told of, or the file ends before
- *   `from`; LibraryError when the server fails; the signal's reason
+ *   `from`; ChangedError when the file is not of the version any more; LibraryError when the server fails; the signal's reason
  */
 export async function* readRange(
   client: SiteClient,
   url: URL,
-  { from, signal }: { from: bigint; signal: AbortSignal },
+  { from, signal, version = {} }: { from: bigint; signal: AbortSignal; version?: ReadVersion },
 ): AsyncGenerator<Uint8Array> {
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-` } : {};
   const reply = await client.send({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
@@ -37,6 +38,7 @@ export async function* readRange(
       throw new RefusedError(await readProblem(reply, signal));
     }
     ({ toSkip, expected } = readExtent(reply, from));
+    checkVersion(reply, version);
   } catch (error) {
     reply.response.destroy();
     throw error;
@@ -61,6 +63,18 @@ export async function* readRange(
     const text = `${reply.name} came with ${told.algorithm} ${found}, and the server says ${told.value}`;
     throw new TapeError('MEDIA', text); // whoever went on from its end would take it for whole
   }
+}
+
+/**
+ * A weak tag says nothing of bytes. The server is not asked for the version: some refuse, or give all of the file, for a tag of their own.
+ * @throws ChangedError
+ */
+function checkVersion({ response, name }: Reply, version: ReadVersion): void {
+  const { etag } = response.headers;
+  if (etag === undefined || !etag.startsWith('"')) return;
+  version.tag ??= etag;
+  if (etag !== version.tag)
+    throw new ChangedError(`${name} was exchanged while it was read: it has the tag ${etag}, and had ${version.tag}`);
 }
 
 /** Whether the file ends where it should be read from. @throws TapeError when it ends before */

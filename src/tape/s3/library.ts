@@ -51,7 +51,8 @@ export function createS3Library(settings: S3Settings, env: CredentialsEnvironmen
       ];
     },
 
-    read: ({ path, size }, from, signal) => readObject(calls, { path, size, from }, settings, signal),
+    read: ({ path, size }, from, signal, version = {}) =>
+      readObject(calls, { path, size, from, version }, settings, signal),
 
     async release(demand, signal) {
       return await findKept(calls, settings, demand, signal);

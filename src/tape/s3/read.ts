@@ -7,6 +7,7 @@ import type { Readable } from 'node:stream';
 import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { ChangedError, type ReadVersion } from '../staging.js';
 import type { S3Calls } from './calls.js';
 import { checksumOf, type Expected, type Running, startChecksum } from './checksums.js';
 import { failureOf, readErrorOf } from './failures.js';
@@ -27,20 +28,22 @@ interface Wanted {
   /** As the catalogue has it; the object may be larger or smaller. */
   size: bigint;
   from: bigint;
+  /** Its tag is the ETag. */
+  version: ReadVersion;
 }
 
 /**
  * One generator for all of it: each that a chunk passes through takes time.
- * @throws TapeError, of which NotReadyError says that there is no copy (any more)
+ * @throws TapeError, of which NotReadyError says that there is no copy (any more), and ChangedError that the object is another one by now
  */
 export async function* readObject(
   calls: S3Calls,
-  { path, size, from }: { path: string; size: bigint; from: bigint },
+  { path, ...rest }: { path: string; size: bigint; from: bigint; version: ReadVersion },
   options: ReadOptions,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
-  const wanted = { key: keyOf(path, options.prefixes), size, from };
+  const wanted = { key: keyOf(path, options.prefixes), ...rest };
   const abort = new AbortController();
   setMaxListeners(options.readParts + 2, abort.signal);
   const reading = new Reading(calls, wanted, options, abort.signal);
@@ -63,7 +66,9 @@ export async function* readObject(
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof TapeError) throw error;
-    throw readErrorOf(failureOf(error, `GetObject of ${calls.nameOf(wanted.key)}`));
+    const failure = failureOf(error, `GetObject of ${calls.nameOf(wanted.key)}`);
+    if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
+    throw readErrorOf(failure);
   } finally {
     signal.removeEventListener('abort', stop);
     abort.abort();
@@ -150,11 +155,12 @@ class Reading {
 
   /** A small object is asked for as it is, since only then its checksum comes with it. */
   private async askFirst(): Promise<{ whole: Whole; part: Part; answer: GetObjectCommandOutput } | undefined> {
-    const { from, size } = this.wanted;
+    const { key, from, size, version } = this.wanted;
     const isWhole = from === 0n && size <= this.options.partBytes;
     const range = isWhole ? {} : { Range: this.rangeFrom(from) };
     try {
-      const answer = await this.calls.get({ Key: this.wanted.key, ...range }, this.signal);
+      const answer = await this.calls.get({ Key: key, ...range, ...conditionOf(version.tag) }, this.signal);
+      if (answer.ETag !== undefined) version.tag ??= answer.ETag;
       const whole = {
         size: isWhole ? BigInt(answer.ContentLength ?? 0) : this.sizeOf(answer, from),
         etag: answer.ETag,
@@ -169,8 +175,8 @@ class Reading {
 
   private askNext(whole: Whole): Promise<Part> {
     const from = this.next;
-    const condition = whole.etag === undefined ? {} : { IfMatch: whole.etag };
-    const asking = this.calls.get({ Key: this.wanted.key, Range: this.rangeFrom(from), ...condition }, this.signal);
+    const range = { Range: this.rangeFrom(from), ...conditionOf(whole.etag) };
+    const asking = this.calls.get({ Key: this.wanted.key, ...range }, this.signal);
     this.next += this.lengthFrom(from, whole);
     const part = asking.then((answer) => {
       this.sizeOf(answer, from);
@@ -219,4 +225,8 @@ class Reading {
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
     return head.ETag === whole.etag ? checksumOf(head) : undefined;
   }
+}
+
+function conditionOf(etag: string | undefined): { IfMatch?: string } {
+  return etag === undefined ? {} : { IfMatch: etag };
 }

@@ -2,7 +2,7 @@
 import { TapeError } from '../../errors.js';
 import { SiteClient } from '../http/client.js';
 import type { Environment } from '../http/token.js';
-import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
+import type { Demand, FileState, Kept, ReadVersion, StagedFile, StagingLibrary } from '../staging.js';
 import { isOnDisk, judge, type StageAnswer } from './answers.js';
 import { attempt, TapeApi } from './api.js';
 import { SeenDemands } from './demands.js';
@@ -104,40 +104,54 @@ class WlcgLibrary implements StagingLibrary {
     return known;
   }
 
-  async *read(file: StagedFile, from: bigint, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  async *read(
+    file: StagedFile,
+    from: bigint,
+    signal: AbortSignal,
+    version: ReadVersion = {},
+  ): AsyncGenerator<Uint8Array> {
     signal.throwIfAborted();
     const remote = toRemotePath(this.settings.prefixes, file.path);
-    yield* readStaged({ client: this.bytes, api: this.api, door: this.settings.url }, { file, remote, from }, signal);
+    const source = { client: this.bytes, api: this.api, door: this.settings.url };
+    yield* readStaged(source, { file, remote, from, version }, signal);
   }
 
   async release({ id, files }: Demand, signal: AbortSignal): Promise<Kept[]> {
     signal.throwIfAborted();
     const { byRemote } = this.sort(files);
     const remotes = [...byRemote.keys()];
-    for (const each of splitIds(id)) await this.letGo(each, remotes, signal);
+    const coming = new Set<string>();
+    for (const each of splitIds(id)) {
+      for (const remote of await this.letGo(each, remotes, signal)) coming.add(remote);
+    }
     if (this.settings.releases) return [];
     const infos = await this.api.findLocalities(remotes, signal);
     const kept = [...byRemote].flatMap(([remote, same]) => {
       const info = infos.get(remote);
-      return info ? same.filter((file) => isOnDisk(info, file)) : [];
+      return coming.has(remote) ? same : same.filter((file) => info && isOnDisk(info, file));
     });
     return kept.map(({ path }) => ({ path, until: null }));
   }
 
-  private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<void> {
+  /** @returns what may come all the same, where a system lets go of nothing */
+  private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     let held = remotes;
+    let coming: string[] = [];
     if (!this.seen.areReady(id, remotes)) {
       const answers = await this.api.poll(id, signal);
-      if (!answers) return; // it is not known there, and holds nothing
+      if (!answers) return []; // it is not known there, and holds nothing
       this.seen.note(id, answers);
       held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
       const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
       if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
+      if (!this.settings.releases) coming = waiting;
     }
     // also what was waiting: it may have come before it was cancelled
     if (this.settings.releases && held.length > 0) await this.api.release(id, held, signal);
+    const over = held.filter((remote) => !coming.includes(remote));
     // a record of nothing, which the system would keep
-    if (this.seen.release(id, held)) await attempt(this.api.delete(id, signal));
+    if (this.seen.release(id, over)) await attempt(this.api.delete(id, signal));
+    return coming;
   }
 
   /** What the parts of a demand say together. */

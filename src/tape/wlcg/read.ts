@@ -5,7 +5,7 @@ import type { SiteClient } from '../http/client.js';
 import { SilentServerError } from '../http/exchange.js';
 import { type Problem, toLibraryError } from '../http/problems.js';
 import { RefusedError, readRange } from '../http/ranges.js';
-import { NotReadyError, type StagedFile } from '../staging.js';
+import { NotReadyError, type ReadVersion, type StagedFile } from '../staging.js';
 import { findFailure, isOnDisk, type Locality } from './answers.js';
 import type { TapeApi } from './api.js';
 import { toUrl } from './paths.js';
@@ -22,12 +22,13 @@ interface Reading {
   /** Its path there. */
   remote: string;
   from: bigint;
+  version: ReadVersion;
 }
 
 export async function* readStaged(source: Source, reading: Reading, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const url = toUrl(source.door, reading.remote);
   try {
-    yield* readRange(source.client, url, { from: reading.from, signal });
+    yield* readRange(source.client, url, { from: reading.from, version: reading.version, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     // a server that waits for a tape before it answers is silent
