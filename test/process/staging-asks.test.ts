@@ -333,6 +333,30 @@ test('what the system keeps after it was released is shown until its time is ove
   await untilStates({});
 });
 
+test('what the system keeps without a word of how long is looked at now and then, until it has left', async () => {
+  system = new MemoryTapeSystem({ releases: false });
+  await put(['/a/0000']);
+  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
+  startAsking();
+  await untilStates({ '/a/0000': 'ASKED' });
+  system.arrive(['/a/0000']);
+  await untilStates({ '/a/0000': 'READY' });
+  await cancelRequest(app.ctx, id);
+  await untilStates({ '/a/0000': 'KEPT' });
+  clock.advance(590);
+  await put(['/b/0000']);
+  await makeRequest(app, { ...alice, patterns: '/b/' });
+  await untilStates({ '/a/0000': 'KEPT', '/b/0000': 'ASKED' });
+  expect(calls('release').length).toBe(1);
+  clock.advance(20);
+  await waitFor('it to be looked at', async () => calls('release').length === 2);
+  expect((await readStates(app.ctx))['/a/0000']).toBe('KEPT');
+  system.evict('/a/0000');
+  clock.advance(590);
+  await untilStates({ '/b/0000': 'ASKED' });
+  expect(calls('release').length).toBe(3);
+});
+
 test('of two engines one asks, and the other one goes on when it stops', async () => {
   await put(paths(2));
   const first = startAsking();

@@ -222,6 +222,19 @@ function describeKept(benchTest: BenchTest, can: StagingTraits): void {
     expect(await bench.isStaged('/suite/a')).toBe(true);
   });
 
+  benchTest('what comes although it was released is told as kept, and is until it has left', async (bench) => {
+    const { demand } = await ask(bench.library, await putFiles(bench, THREE));
+    const release = async () => (await bench.library.release(demand, quiet())).map(({ path }) => path).sort();
+    const told = await release();
+    await bench.arrive(THREE);
+    const there: string[] = [];
+    for (const path of THREE) if (await bench.isStaged(path)) there.push(path);
+    expect(told).toEqual(there);
+    expect(await release()).toEqual(there);
+    for (const path of there) await bench.evict(path);
+    expect(await release()).toEqual([]);
+  });
+
   benchTest('to release what has not come, or what the system does not know, is safe', async (bench) => {
     const { demand } = await ask(bench.library, await putFiles(bench, THREE));
     const files = [...demand.files, staged('/suite/unknown')];

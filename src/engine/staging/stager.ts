@@ -37,7 +37,7 @@ export interface StagerOptions {
  */
 const REST = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** What a system keeps without saying how long is shown for so long. */
+/** What a system keeps without ever saying how long is followed, and shown, for so long. */
 const KEPT_SECONDS = 7 * 86_400;
 
 /** Runs until `stop`. Errors are logged, and the library is turned to again. */

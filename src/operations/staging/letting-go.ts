@@ -35,7 +35,7 @@ export async function stageAgain(ctx: Context, libraryId: number, { fileId, batc
 /**
  * What was ready and has left the disk of the system by its own word is staged again, unless it is being read; what was kept and has left it
  * is forgotten.
- * @param keptSince what is kept without a word of how long is forgotten where it is older
+ * @param keptSince what has been kept for longer without a word of how long is looked at no more
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();
@@ -58,6 +58,10 @@ export interface ToRelease extends StagingRow {
   hasOthers: boolean;
 }
 
+/** The system has it still, and has not said until when: it is told again, and says what has become of it. */
+const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
+
+/** What is to be told to the library and is due. */
 export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
   const { rows } = await ctx.db.pool.query<ToRelease>(
     sql`WITH open AS MATERIALIZED (
@@ -66,20 +70,24 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
         SELECT ${stagingColumns}, ${isStagingWanted} AS "isWanted",
           coalesce(s.remote_id, '') IN (SELECT id FROM open) AS "hasOthers"
         FROM staging s ${stagingFiles}
-        WHERE s.library_id = ${libraryId} AND s.state = 'RELEASING' AND s.due_at <= ${ctx.now()}
-        ORDER BY s.since, s.remote_id, s.file_id LIMIT ${limit}`,
+        WHERE s.library_id = ${libraryId} AND s.due_at <= ${ctx.now()} AND (s.state = 'RELEASING' OR ${isUndated} AND NOT ${isStagingWanted})
+        ORDER BY s.state = 'KEPT', s.since, s.remote_id, s.file_id LIMIT ${limit}`,
   );
   return rows;
 }
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** A file that the system keeps all the same; until then, where it says so. */
+/** Between two looks at what is kept without a word of how long: half of the time since it is. */
+const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
+
+/** A file that the system keeps, or brings, all the same; until then, where it says so. */
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * The library was told. What it keeps is remembered until it is gone. What was not there when somebody came to read it is intended again, after a
- * pause that doubles from the second time on; everything else is forgotten.
+ * The library was told. What it keeps is remembered until it is gone, and looked at after a while where it does not say when that is. What
+ * was not there when somebody came to read it is intended again, after a pause that doubles from the second time on; everything else is
+ * forgotten.
  */
 export async function noteReleased(
   ctx: Context,
@@ -99,12 +107,14 @@ export async function noteReleased(
           RETURNING s.file_id
         ), gone AS (
           DELETE FROM staging s USING unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
-          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING'
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})
             AND s.file_id NOT IN (SELECT file_id FROM again)
         )
-        UPDATE staging s SET state = 'KEPT', since = ${now}, ready_until = n.until
+        UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = n.until,
+          due_at = ${now}::timestamp + CASE s.state WHEN 'KEPT'
+            THEN least(greatest((${now}::timestamp - s.since) / 2, ${KEPT_PAUSE.least}), ${KEPT_PAUSE.most}) ELSE ${KEPT_PAUSE.least} END
         FROM unnest(${keptIds}::bigint[], ${keptBatches}::uuid[], ${kept.map((row) => row.until)}::timestamp[]) AS n (file_id, batch, until)
-        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING'`,
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})`,
   );
 }
 
@@ -119,6 +129,6 @@ export async function putOffReleases(
   await ctx.db.pool.query(
     sql`UPDATE staging s SET attempts = s.attempts + 1, due_at = ${at}
         FROM unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
-        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING'`,
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})`,
   );
 }

@@ -70,9 +70,12 @@ function withId(command: readonly string[], id: string | null): readonly string[
   return id === null ? [...command, '--'] : [...command, '--', id];
 }
 
-/** Where nothing can be let go, what is on disk stays there for its time. */
+/** Where nothing can be let go, what is on disk stays there for its time, and what is on its way comes. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): Kept[] {
-  return states.flatMap((state) => (state.state === 'ready' ? [{ path: state.path, until: state.until }] : []));
+  return states.flatMap((state) => {
+    if (state.state === 'ready') return [{ path: state.path, until: state.until }];
+    return state.state === 'waiting' ? [{ path: state.path, until: null }] : [];
+  });
 }
 
 function readFrom(
