@@ -46,8 +46,12 @@ export function stagingSettings(root: string, environment: readonly string[] = [
 
 export interface CommandBench extends StagingBench {
   root: string;
+  /** Of a library of these scripts. */
+  settings: Record<string, unknown>;
   /** What was asked of the scripts, but for bytes: `stage 1000`. */
   calls(): string[];
+  /** The files of demands, each with a list of paths. */
+  demands(): string[];
 }
 
 /** @param changes of the settings @param environment of the scripts, beside the folder */
@@ -57,14 +61,20 @@ export function createCommandBench(
 ): CommandBench {
   const root = makeTempDir('tapes');
   for (const folder of ['tape', 'disk', 'demands']) mkdirSync(path.join(root, folder));
-  const reopen = () => createStaging({ ...stagingSettings(root, environment), ...changes });
-  const demands = () => readdirSync(path.join(root, 'demands')).map((name) => path.join(root, 'demands', name));
+  const settings = { ...stagingSettings(root, environment), ...changes };
+  const reopen = () => createStaging(settings);
+  const demands = () =>
+    readdirSync(path.join(root, 'demands'))
+      .filter((name) => name.endsWith('.json')) // others are being written
+      .map((name) => path.join(root, 'demands', name));
   const wantedIn = (file: string): string[] => JSON.parse(readFileSync(file, 'utf8'));
   return {
     root,
+    settings,
     library: reopen(),
     reopen,
     calls: () => readLines(path.join(root, 'calls')),
+    demands,
     put: async (file, bytes) => {
       const { [file]: how, ...spoiled } = readSpoiled(root);
       if (how) writeFileSync(path.join(root, 'spoiled.json'), JSON.stringify(spoiled));

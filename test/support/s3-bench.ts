@@ -8,6 +8,9 @@ import type { StagingBench } from './staging-library.js';
 export interface S3Bench extends StagingBench {
   library: S3Library;
   server: S3Server;
+  /** Of a library on it, and the variables that they name. */
+  settings: object;
+  env: Record<string, string>;
   /** On the same system, with other settings. */
   open(settings?: object, env?: Record<string, string>): S3Library;
 }
@@ -23,15 +26,13 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
   const server = await startS3Server();
   const { accessKeyId, secretAccessKey, region } = server.account;
   const known = { S3_KEY: accessKeyId, S3_SECRET: secretAccessKey };
+  const common = {
+    ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
+    ...{ accessKeyIdEnv: 'S3_KEY', secretAccessKeyEnv: 'S3_SECRET' },
+    ...{ prefixes: [`/=${PREFIX}`], partMegabytes: 1, ...given },
+  };
   const open = (settings: object = {}, env: Record<string, string> = known) =>
-    createS3Library(
-      parseS3Settings({
-        ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
-        ...{ accessKeyIdEnv: 'S3_KEY', secretAccessKeyEnv: 'S3_SECRET' },
-        ...{ prefixes: [`/=${PREFIX}`], partMegabytes: 1, ...given, ...settings },
-      }),
-      env,
-    );
+    createS3Library(parseS3Settings({ ...common, ...settings }), env);
   /** Nothing is to be had of these for now. */
   const away = new Set<string>();
   let busySeconds: number | undefined;
@@ -44,6 +45,8 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
   };
   return {
     server,
+    settings: common,
+    env: known,
     open,
     library: open(),
     reopen: () => open(),

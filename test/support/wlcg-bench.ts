@@ -13,6 +13,8 @@ export interface WlcgBench extends StagingBench {
   server: WlcgServer;
   /** Of the server's certificate and of the token. */
   files: { caFile: string; tokenFile: string };
+  /** Of a library before it. */
+  settings: object;
   /** Another library before the same server. */
   open(settings?: object): StagingLibrary;
 }
@@ -52,6 +54,7 @@ export async function createWlcgBench(
   return {
     server,
     files,
+    settings: common,
     open,
     library: open(),
     reopen: () => open(),
