@@ -374,6 +374,16 @@ test('what has ended long ago is forgotten, and what lives is not', async () => 
   await callTape(alice, 'DELETE', `/stage/${live}`);
 });
 
+test('a stage request is there for a day, also while it is made, whatever REQUEST_DAYS says', async () => {
+  const id = await stageFiles(alice, [{ path: '/nowhere/at/all' }]);
+  const config = { ...app.ctx.config, requestDays: 0 };
+  await pruneBulks({ ...app.ctx, config }, new AbortController().signal);
+  expect(statesOf(await poll(alice, id))).toEqual({ '/nowhere/at/all': 'FAILED' });
+  const later = () => addSeconds(app.ctx.db.clock.now(), 86_401);
+  await pruneBulks({ ...app.ctx, config, now: later }, new AbortController().signal);
+  expect((await callTape(alice, 'GET', `/stage/${id}`)).status).toBe(404);
+});
+
 test('files of a part that has ended, and is compact by now, are told as they were', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/k/short', volume: 'K' },
