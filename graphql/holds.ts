@@ -22,7 +22,7 @@ export const ErrorClassType = builder.enumType('ErrorClass', {
     [ErrorClass.TRANSIENT]: { description: 'It may pass by itself.' },
     [ErrorClass.PERMANENT]: { description: 'It will not change by trying.' },
     [ErrorClass.MEDIA]: { description: 'The cartridge.' },
-    [ErrorClass.SPACE]: { description: 'The restore area.' },
+    [ErrorClass.SPACE]: { description: 'No room, in the restore area or at a library.' },
     [ErrorClass.POLICY]: { description: 'A rule of the site.' },
   },
 });

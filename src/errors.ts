@@ -170,7 +170,7 @@ export function quote(value: string): string {
 
 /**
  * The class of a failed recall decides whether and when it is tried again:
- * TRANSIENT may pass by itself, MEDIA is the cartridge, SPACE is the restore area, POLICY is a rule of the site,
+ * TRANSIENT may pass by itself, MEDIA is the cartridge, SPACE is room, in the restore area or at a library, POLICY is a rule of the site,
  * PERMANENT will not change by trying.
  */
 export type ErrorClass = 'TRANSIENT' | 'PERMANENT' | 'MEDIA' | 'SPACE' | 'POLICY';

@@ -66,6 +66,16 @@ test.each<[string, object, string[]]>([
     ['/a MEDIA: "/a" could not be staged: Input/output error'],
   ],
   ['an error of rights', { error: 'Permission denied' }, ['/a POLICY: "/a" could not be staged: Permission denied']],
+  [
+    'a full quota',
+    { error: 'the quota has no room for it' },
+    ['/a SPACE: "/a" could not be staged: the quota has no room for it'],
+  ],
+  [
+    'a full disk',
+    { error: 'No space left on device' },
+    ['/a SPACE: "/a" could not be staged: No space left on device'],
+  ],
 ])('%s of a file that is on tape', async (_what, file, expected) => {
   expect(await judge({ id: 'one', createdAt: 1, files: [{ path: '/a', ...file }] }, at('TAPE'))).toEqual(expected);
 });

@@ -22,7 +22,7 @@ import { type Folder, nameFolder } from '../disk/restore-area.js';
 import { readChecked } from '../tape-copy.js';
 import type { Confirmations } from './confirmations.js';
 import type { HeldLease } from './lease.js';
-import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
+import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, isTry, pauseSeconds } from './retry.js';
 import { standsFor } from './standing.js';
 
 /** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
@@ -206,7 +206,11 @@ export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown):
   ctx.log.warn({ path: recall.path, errorClass, attempts: recall.attempts + 1, pause }, `recall failed: ${error}`);
   return pause === undefined
     ? { fileId: recall.fileId, kind: 'failed', errorClass, error: describeEnd(error, recall.attempts + 1) }
-    : { fileId: recall.fileId, kind: 'retry', errorClass, error, notBefore: addSeconds(ctx.now(), pause) };
+    : {
+        fileId: recall.fileId,
+        kind: isTry(errorClass) ? 'retry' : 'postponed',
+        ...{ errorClass, error, notBefore: addSeconds(ctx.now(), pause) },
+      };
 }
 
 /** How a recall ends that was stopped or not begun. */

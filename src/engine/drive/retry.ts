@@ -9,11 +9,11 @@ interface Rule {
   maxPauseSeconds: number;
 }
 
-/** Only waiting helps where there is no room; a rule of the site and a missing file do not change by trying. */
+/** Only waiting helps where a library has no room; a rule of the site and a missing file do not change by trying. */
 const RULES: Record<ErrorClass, Rule> = {
   TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
   MEDIA: { maxAttempts: 3, firstPauseSeconds: 1, maxPauseSeconds: 60 },
-  SPACE: { maxAttempts: Number.POSITIVE_INFINITY, firstPauseSeconds: 5, maxPauseSeconds: 60 },
+  SPACE: { maxAttempts: Number.POSITIVE_INFINITY, firstPauseSeconds: 30, maxPauseSeconds: 30 },
   POLICY: { maxAttempts: 1, firstPauseSeconds: 0, maxPauseSeconds: 0 },
   PERMANENT: { maxAttempts: 1, firstPauseSeconds: 0, maxPauseSeconds: 0 },
 };
@@ -30,6 +30,9 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   const pause = Math.min(rule.firstPauseSeconds * 4 ** Math.min(attempts, 20), rule.maxPauseSeconds);
   return pause * (0.5 + random / 2);
 }
+
+/** Whether it counts as a try: a file that waits for room has all of its tries when there is some. */
+export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
 /** Seconds until a drive turns to a volume again to which a visit has broken down, after others before it. */
 export function breakdownPauseSeconds(before: number, random: number): number {

@@ -4,7 +4,7 @@ import { askAgain, noteStaged, noteWaiting, type StagingRow } from '../../operat
 import { type FailedStaging, failStaged, readAttempts } from '../../operations/staging/failures.js';
 import type { FileState } from '../../tape/staging.js';
 import { addSeconds, timeFromMicros } from '../../time.js';
-import { classifyError, describeEnd, pauseSeconds } from '../drive/retry.js';
+import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { againSeconds } from './rests.js';
 
@@ -60,7 +60,7 @@ async function writeFailures(
     ctx.log.warn({ path: row.path, library: place.name, errorClass, pause }, `not staged: ${error}`);
     const told = pause === undefined ? describeEnd(error, before + 1) : error;
     const notBefore = pause === undefined ? null : addSeconds(now, pause);
-    return { fileId: row.fileId, batch: row.batch, errorClass, error: told, notBefore };
+    return { fileId: row.fileId, batch: row.batch, errorClass, error: told, isTry: isTry(errorClass), notBefore };
   });
   await failStaged(ctx, place.id, judged);
 }

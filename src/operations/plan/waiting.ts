@@ -134,7 +134,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
               WHEN ${isUnplaced} THEN 'NO_PLACE'
               WHEN sq.quota_id IS NOT NULL THEN 'USER_SUSPENDED'
               WHEN sv.volume_id IS NOT NULL THEN 'VOLUME_SUSPENDED'
-              WHEN ${isPaused} AND c.error_class = 'SPACE' THEN 'SPACE'
+              WHEN ${isPaused} AND ${needsRoom} AND c.error_class = 'SPACE' THEN 'SPACE'
               WHEN ${isPaused} AND c.error IS NOT NULL THEN 'RETRY'
               WHEN ${isAlone} THEN 'RETRY'
               WHEN b.contract = 'STAGING' THEN CASE sg.state

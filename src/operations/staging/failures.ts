@@ -11,6 +11,8 @@ import type { Answered } from './answers.js';
 export interface FailedStaging extends Answered {
   errorClass: ErrorClass;
   error: string;
+  /** It counts as a try. */
+  isTry: boolean;
   /** When it is asked for again; null: it has failed for good. */
   notBefore: string | null;
 }
@@ -24,7 +26,7 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
 }
 
 /**
- * Writes it down, together: each counts as a try of its recall, as far as that one waits for this library still. What the system may
+ * Writes it down, together, as far as their recalls wait for this library still. What the system may
  * keep of it is released before it is asked for again.
  */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
@@ -44,10 +46,10 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
     const isHere = sql`${isWaiting} AND c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
     const again = told.filter(({ notBefore }) => notBefore !== null);
     await tx.query(
-      sql`UPDATE recall c SET attempts = c.attempts + 1, not_before = n.not_before, error_class = n.error_class, error = n.error
+      sql`UPDATE recall c SET attempts = c.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error
           FROM unnest(${again.map((f) => f.fileId)}::bigint[], ${again.map((f) => f.notBefore)}::timestamp[],
-            ${again.map((f) => f.errorClass)}::"ErrorClass"[], ${again.map((f) => f.error)}::text[])
-            AS n (file_id, not_before, error_class, error)
+            ${again.map((f) => f.errorClass)}::"ErrorClass"[], ${again.map((f) => f.error)}::text[], ${again.map((f) => f.isTry)}::bool[])
+            AS n (file_id, not_before, error_class, error, is_try)
           WHERE c.file_id = n.file_id AND ${isHere}`,
     );
     const over = new Map(told.filter(({ notBefore }) => notBefore === null).map((file) => [file.fileId, file]));

@@ -76,7 +76,7 @@ export function readTime(value: unknown): Date | null {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
-const WORDS: [RegExp, 'PERMANENT' | 'POLICY' | 'MEDIA'][] = [
+const WORDS: [RegExp, TapeError['errorClass']][] = [
   [
     /no such (file|entry|path)|(file|path|entry) (was |is )?not found|does not exist|\benoent\b|is a (directory|folder)|not a regular file/i,
     'PERMANENT',
@@ -85,6 +85,7 @@ const WORDS: [RegExp, 'PERMANENT' | 'POLICY' | 'MEDIA'][] = [
     /permission denied|access denied|not (permitted|allowed|authori[sz]ed)|unauthori[sz]ed|forbidden|may not (read|request|stage)/i,
     'POLICY',
   ],
+  [/\bno (room|space)\b|(quota|space|disk) (is |was )?(exceeded|full)|\b(enospc|edquot)\b/i, 'SPACE'],
   [/checksum|media error|(i\/o|input\/output) error|(tape|cartridge)\b.*\b(broken|damaged)/i, 'MEDIA'],
 ];
 
