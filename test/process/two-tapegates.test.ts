@@ -1,0 +1,225 @@
+/**
+ * One Tapegate as the library of another: what is asked for at the near one comes from the tapes of the far one, and whatever goes wrong there is
+ * told here and leaves nothing behind, at either.
+ */
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { checksumOf } from '../support/factories.js';
+import { askData, type Edges } from '../support/graphql.js';
+import { cancel, made } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
+import { makeRequest, readRequest } from '../support/rest.js';
+import { readTries } from '../support/suspend.js';
+import { closeSites, FarSite, NearSite } from '../support/two-tapegates.js';
+import { waitFor } from '../support/wait.js';
+
+/** Of the far catalogue, which calls `/arc` what the near one calls `/there`. */
+const contents = new Map<string, Buffer>(
+  (
+    [
+      ['graphql/a b', 300_000],
+      ['graphql/ü%41', 0],
+      ['rest/a', 1],
+      ['rest/b', 300_000],
+      ['odd/good', 1000],
+      ['odd/folder/file', 1000],
+      ...[1, 2, 3].map((n) => [`full/${n}`, 400_000] as const),
+      ['cancelled/a', 1000],
+      ['cancelled/b', 1000],
+      ['late/a', 1000],
+      ['broken/large', 30_000_000],
+    ] as const
+  ).map(([name, size]) => [`/arc/${name}`, randomBytes(size)]),
+);
+
+const QUOTA = 10n ** 9n;
+let far: FarSite;
+let near: NearSite;
+
+beforeAll(async () => {
+  far = await FarSite.create();
+  await far.archive(contents);
+  await far.startGateway();
+  far.startEngine();
+  const token = await far.addUser('near.example.org', String(QUOTA));
+  near = await NearSite.start();
+  const tokenFile = path.join(near.site.dataDir, 'far.token');
+  writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 });
+  const settings = {
+    url: `${far.url}/webdav`,
+    ...{ tokenFile, caFile: far.caFile, pathPrefix: '/there', remotePathPrefix: '/arc', pollLeastSeconds: 1 },
+  };
+  const set = Object.entries(settings).map(([key, value]) => `${key}=${value}`);
+  await near.site.run(['library', 'add', 'far', '--kind', 'wlcg', '--set', ...set]);
+  await near.site.run(['quota', 'set', 'ann', '--size', '1T']);
+  // of every other one the far one does not tell a checksum
+  const rows = [...contents].map(([file, bytes], n) => rowOf(file, bytes.length, n % 2 === 0 ? checksumOf(bytes) : ''));
+  const known = rows.filter(([file]) => file !== '/there/odd/folder/file');
+  await addRows([...known, rowOf('/arc/odd/none', 7), rowOf('/arc/odd/folder', 1000)]);
+});
+
+afterEach(async () => {
+  // what a file takes is given back once its request is over, here as there
+  for (const { id } of await near.site.query<{ id: number }>('SELECT id FROM request')) await cancel(near, id);
+  await near.site.waitForNothing();
+  await far.site.waitForNothing();
+});
+
+afterAll(async () => {
+  await closeSites(far, near);
+});
+
+const nearPath = (file: string) => file.replace(/^\/arc/, '/there');
+const rowOf = (file: string, size: number, checksum = '') => [nearPath(file), size, 'T', 'far', 'far', checksum];
+
+async function addRows(rows: (string | number)[][]): Promise<void> {
+  const lines = [['path', 'size', 'stage', 'volume', 'library', 'checksum'], ...rows].map((row) => row.join(','));
+  await near.site.run(['import', '-'], lines.join('\n'));
+}
+
+/** The bytes of a file in the near restore area are those of the far tapes, and the catalogue has their checksum. */
+async function expectRestored(file: string): Promise<void> {
+  const bytes = contents.get(file) ?? Buffer.alloc(0);
+  const restored = path.join(near.site.restoreDir, nearPath(file));
+  expect(existsSync(restored) && readFileSync(restored).equals(bytes)).toBe(true);
+  const query = 'query ($path: String!) { tapeFile(path: $path) { stage checksum } }';
+  const { tapeFile } = await askData<{ tapeFile: object }>(near, query, { path: nearPath(file) });
+  expect(tapeFile).toEqual({ stage: 'RESTORED', checksum: checksumOf(bytes) });
+}
+
+const filesOf = (folder: string) => [...contents.keys()].filter((file) => file.startsWith(`/arc/${folder}/`));
+
+const ask = (folder: string) =>
+  made(near, { quota: 'ann', files: filesOf(folder).map(nearPath), retention: '2099-01-01T00:00:00Z' });
+
+/** A file of noughts, that takes a while to read from the far tapes. */
+async function addLong(file: string, size: number): Promise<void> {
+  const place = path.join(far.site.dataDir, 'library/LONG/00000001');
+  mkdirSync(path.dirname(place), { recursive: true });
+  writeFileSync(place, '');
+  truncateSync(place, size);
+  await far.site.run(['import', '-'], JSON.stringify({ path: file, size, stage: 'T', volume: 'LONG', position: 1 }));
+}
+
+/** What operators are told of the far one. */
+async function readProblem(): Promise<string | null> {
+  const query = '{ libraries(first: 10) { edges { node { name staging { problem } } } } }';
+  type Library = { name: string; staging: { problem: string | null } | null };
+  const { libraries } = await askData<{ libraries: Edges<Library> }>(near, query);
+  return libraries.edges.find(({ node }) => node.name === 'far')?.node.staging?.problem ?? null;
+}
+
+const waitForAsked = () =>
+  waitFor('the far one to have been asked', async () => (await far.site.readKept()).recalls > 0);
+
+/** The far one holds nothing any more of what the near one has read, though the near one still has it. */
+async function expectLetGo(): Promise<void> {
+  await far.site.waitForNothing();
+  expect(await near.site.readKept()).toMatchObject({ recalls: 0, staged: 0 });
+}
+
+test('a request by GraphQL is restored with the bytes of the far tapes, which holds them no more then', async () => {
+  const view = await waitForState(near, await ask('graphql'), 'COMPLETED');
+  expect([view.filesTotal, view.filesFailed]).toEqual([2, 0]);
+  for (const file of filesOf('graphql')) await expectRestored(file);
+  await expectLetGo();
+});
+
+test('so is one by REST', async () => {
+  const id = await makeRequest(near, { quota: 'ann', patterns: '/there/rest/' });
+  await waitFor('the last of its files', async () => (await readRequest(near, id)).last_files_on_disk !== undefined);
+  for (const file of filesOf('rest')) await expectRestored(file);
+  await expectLetGo();
+});
+
+test('a path that the far one does not have, and one that is a folder there, have failed with what it says', async () => {
+  const files = ['/there/odd/none', '/there/odd/folder', '/there/odd/good'];
+  const id = await made(near, { quota: 'ann', files });
+  const view = await waitForState(near, id, 'PARTIAL');
+  expect(view.holds.map(({ path: file, state, errorClass, error }) => [file, state, errorClass, error])).toEqual([
+    [files[0], 'FAILED', 'PERMANENT', expect.stringMatching(/no such file/)],
+    [files[1], 'FAILED', 'PERMANENT', expect.stringMatching(/is a folder/)],
+    [files[2], 'ON_DISK', null, null],
+  ]);
+  await expectRestored('/arc/odd/good');
+  await expectLetGo();
+});
+
+test('what the quota at the far one has no room for waits and says so, and comes when there is room', async () => {
+  await far.site.run(['quota', 'set', 'near.example.org', '--size', '300000']);
+  const id = await ask('full');
+  const tries = await waitFor('all to say why they wait', async () => {
+    const found = Object.values(await readTries(near, id));
+    return found.every(({ lastErrorClass }) => lastErrorClass === 'SPACE') && found;
+  });
+  expect(tries).toHaveLength(3);
+  for (const { state, attempts, lastError, nextTry } of tries) {
+    const told = ['WAITING', 0, expect.stringMatching(/the quota has no room for it/), expect.any(String)];
+    expect([state, attempts, lastError, nextTry]).toEqual(told);
+  }
+  await far.site.waitForNothing();
+  await far.site.run(['quota', 'set', 'near.example.org', '--size', String(QUOTA)]);
+  await waitForState(near, id, 'COMPLETED');
+  for (const file of filesOf('full')) await expectRestored(file);
+  await expectLetGo();
+});
+
+test('what is cancelled here before it came is not held there any more', async () => {
+  await far.stopEngine();
+  const id = await ask('cancelled');
+  await waitForAsked();
+  await cancel(near, id);
+  await far.site.waitForNothing();
+  far.startEngine();
+});
+
+test('what is cancelled here while the far gateway is away is let go there when it is back', async () => {
+  await far.stopEngine();
+  const id = await ask('late');
+  await waitForAsked();
+  await far.killGateway();
+  await cancel(near, id);
+  await waitFor('its absence to be told', async () => /cannot be reached/.test((await readProblem()) ?? ''));
+  expect((await far.site.readKept()).holds).toBe(1);
+  await far.startGateway();
+  await far.site.waitForNothing();
+  await waitFor('the problem to be forgotten', async () => (await readProblem()) === null);
+  far.startEngine();
+});
+
+test('a far gateway that is killed in the middle of a file is waited for, and nothing has failed', async () => {
+  const stands = far.relay.standStillAfter(10_000_000);
+  const id = await ask('broken');
+  await stands;
+  await far.killGateway();
+  far.relay.goOn();
+  await waitFor('its absence to be told', async () => /cannot be reached/.test((await readProblem()) ?? ''));
+  expect(await viewRequest(near, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
+  await far.startGateway();
+  await waitForState(near, id, 'COMPLETED');
+  for (const file of filesOf('broken')) await expectRestored(file);
+  await expectLetGo();
+});
+
+test('a far engine that is killed in the middle of a restore is waited for, and the next one ends it', async () => {
+  const size = 200_000_000;
+  await addLong('/arc/long/file', size);
+  await addRows([rowOf('/arc/long/file', size)]);
+  const id = await made(near, { quota: 'ann', files: ['/there/long/file'] });
+  const isRead = async () => (await far.site.query(`SELECT FROM recall WHERE state = 'RUNNING'`)).length === 1;
+  await waitFor('it to be read there', isRead);
+  await far.killEngine();
+  expect(await far.site.query(`SELECT FROM recall WHERE state = 'RUNNING'`)).toHaveLength(1); // it has not come so far
+  expect(await viewRequest(near, id)).toMatchObject({ filesOnDisk: 0, filesFailed: 0 });
+  far.startEngine();
+  await waitForState(near, id, 'COMPLETED');
+  const restored = readFileSync(path.join(near.site.restoreDir, '/there/long/file'));
+  expect(restored.equals(Buffer.alloc(size))).toBe(true);
+  await expectLetGo();
+});
+
+test('neither has a fault afterwards', async () => {
+  for (const site of [far.site, near.site]) expect(await site.run(['doctor'])).toMatch(/: nothing is wrong\n$/);
+});
