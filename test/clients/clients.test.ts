@@ -4,10 +4,11 @@
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { addLibrary } from '../../src/operations/libraries/add.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -21,6 +22,8 @@ const dir = makeTempDir();
 const backend = createMemoryBackend();
 const contents = new Map<string, Buffer>();
 let app: TestApp;
+/** To which `app` is a library. */
+let near: TestApp;
 let env: Record<string, string>;
 
 const adler32 = (bytes: Buffer) => {
@@ -42,11 +45,12 @@ beforeAll(async () => {
   mkdirSync(path.join(dir, 'ca'));
   const hash = execFileSync('openssl', ['x509', '-hash', '-noout', '-in', files.tlsCert], { encoding: 'utf8' }).trim();
   writeFileSync(path.join(dir, 'ca', `${hash}.0`), cert);
-  app = await startApp({ backend, config: { ...files, access: { auth: new Set(['token']) } } });
-  chmodSync(app.dataDir, 0o755);
-  await addQuota(app.ctx, 'alice', 10n ** 12n);
-  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
-  env = { BEARER_TOKEN: secret, CA_PATH: path.join(dir, 'ca'), X509_CERT_DIR: path.join(dir, 'ca') };
+  app = await startApp({ backend, config: config(files) });
+  env = {
+    BEARER_TOKEN: await createUserToken(app, 'alice'),
+    CA_PATH: path.join(dir, 'ca'),
+    X509_CERT_DIR: path.join(dir, 'ca'),
+  };
   const rows = ['large', 'small', 'with space'].map((name, n) => {
     const bytes = Buffer.alloc(n === 0 ? 30_000_001 : 12_345, `${name} `);
     contents.set(name, bytes);
@@ -55,15 +59,41 @@ beforeAll(async () => {
     return { path: `/grid/data/${name}`, size: BigInt(bytes.length), volume: 'V1', position: BigInt(n + 1), checksum };
   });
   await addFiles(app.ctx, rows);
+  near = await startNear(files);
+  await addFiles(
+    near.ctx,
+    rows.map((row) => ({ ...row, volume: 'far', position: null, library: 'far' })),
+  );
 });
 afterAll(async () => {
+  await near?.close();
   await app?.close();
   rmSync(dir, { recursive: true, force: true });
 });
 
+const config = (files: { tlsCert: string; tlsKey: string }) => ({
+  ...files,
+  access: { auth: new Set(['token'] as const) },
+});
+
+async function createUserToken({ ctx }: TestApp, name: string): Promise<string> {
+  await addQuota(ctx, name, 10n ** 12n);
+  return (await createToken(ctx, { name, role: 'USER' })).secret;
+}
+
+async function startNear(files: { tlsCert: string; tlsKey: string }): Promise<TestApp> {
+  const started = await startApp({ backend: createMemoryBackend(), config: config(files) });
+  const tokenFile = path.join(dir, 'token');
+  writeFileSync(tokenFile, await createUserToken(app, 'near'), { mode: 0o600 });
+  const settings = { url: `${app.url}/webdav`, tokenFile, caFile: files.tlsCert, pollLeastSeconds: 1 };
+  await addLibrary(started.ctx, { name: 'far', kind: 'wlcg', settings });
+  return started;
+}
+
 /** @returns what it prints @throws where it fails */
-async function run(program: string, args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await startProcess(program, args, { env }).ended;
+async function run(program: string, args: string[], token = env.BEARER_TOKEN ?? ''): Promise<string> {
+  const options = { env: { ...env, BEARER_TOKEN: token } };
+  const { code, stdout, stderr } = await startProcess(program, args, options).ended;
   if (code !== 0) throw new Error(`${program} ended with ${code}: ${stdout}${stderr}`);
   return stdout;
 }
@@ -73,41 +103,49 @@ const hashOf = (bytes: Buffer | undefined) =>
     .update(bytes ?? '')
     .digest('hex');
 
-test('gfal2 brings files online, polls, tells size and checksum, copies, reads, releases and aborts', async () => {
-  const base = `davs://${new URL(app.url).host}/webdav/grid/data`;
-  const script = path.join(packageRoot, 'test/clients/gfal.py');
-  const output = await run('/usr/bin/python3', [script, base, dir, '//large', '/small', '/none']);
-  const steps = output
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as [string, unknown]);
-  const adler = adler32(contents.get('large') ?? Buffer.alloc(0));
-  expect(steps).toEqual([
-    ['taperestapi.version', 'v1'],
-    ['taperestapi.uri', `${app.url}/tape_rest/v1`],
-    ['taperestapi.sitename', '127.0.0.1'],
-    ['status before', 'NEARLINE'],
-    ['submitted', [[null, null, null], 36]],
-    ['online', [null, null]],
-    ['missing', [expect.stringContaining('there is no such file')]],
-    ['status', 'ONLINE_AND_NEARLINE'],
-    ['size', 30_000_001],
-    ['is folder', true],
-    ['list', ['large', 'small', 'with%20space']],
-    ['adler32', adler],
-    ['copy', 0],
-    ['copy', 0],
-    ['spaced', [null]],
-    ['read', 'small smal'],
-    ['released', [null, null]],
-    ['status after', 'NEARLINE'],
-    ['gone', { code: expect.any(Number), message: expect.stringContaining('409') }],
-    ['archived', [null, null]],
-    ['aborted', [null, null]],
-  ]);
-  expect(hashOf(readFileSync(path.join(dir, '0')))).toBe(hashOf(contents.get('large')));
-  expect(hashOf(readFileSync(path.join(dir, '1')))).toBe(hashOf(contents.get('small')));
-});
+test.each([
+  ['tapes', () => app],
+  ['another Tapegate', () => near],
+])(
+  'gfal2 brings files online from %s, polls, tells size and checksum, copies, reads, releases and aborts',
+  async (_from, find) => {
+    const served = find();
+    const token = served === app ? env.BEARER_TOKEN : await createUserToken(served, 'alice');
+    const base = `davs://${new URL(served.url).host}/webdav/grid/data`;
+    const script = path.join(packageRoot, 'test/clients/gfal.py');
+    const output = await run('/usr/bin/python3', [script, base, dir, '//large', '/small', '/none'], token);
+    const steps = output
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as [string, unknown]);
+    const adler = adler32(contents.get('large') ?? Buffer.alloc(0));
+    expect(steps).toEqual([
+      ['taperestapi.version', 'v1'],
+      ['taperestapi.uri', `${served.url}/tape_rest/v1`],
+      ['taperestapi.sitename', '127.0.0.1'],
+      ['status before', 'NEARLINE'],
+      ['submitted', [[null, null, null], 36]],
+      ['online', [null, null]],
+      ['missing', [expect.stringContaining('there is no such file')]],
+      ['status', 'ONLINE_AND_NEARLINE'],
+      ['size', 30_000_001],
+      ['is folder', true],
+      ['list', ['large', 'small', 'with%20space']],
+      ['adler32', adler],
+      ['copy', 0],
+      ['copy', 0],
+      ['spaced', [null]],
+      ['read', 'small smal'],
+      ['released', [null, null]],
+      ['status after', 'NEARLINE'],
+      ['gone', { code: expect.any(Number), message: expect.stringContaining('409') }],
+      ['archived', [null, null]],
+      ['aborted', [null, null]],
+    ]);
+    expect(hashOf(readFileSync(path.join(dir, '0')))).toBe(hashOf(contents.get('large')));
+    expect(hashOf(readFileSync(path.join(dir, '1')))).toBe(hashOf(contents.get('small')));
+  },
+);
 
 test('davix lists, reads and reads ranges, and curl goes on where it broke off', async () => {
   const { host } = new URL(app.url);
