@@ -174,8 +174,9 @@ function throwUnavailable(error: unknown): never {
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
 /** Of PostgreSQL: it has no room for this now; the statement took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
-/** Of the driver, which has no codes. */
-const AWAY_TEXTS = /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL/;
+/** Of the driver, which has no codes; what still goes on while the process leaves has no pool any more. */
+const AWAY_TEXTS =
+  /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
 const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
 
 /** What the database, or the way to it, is to blame for, as such; anything else as it is. */

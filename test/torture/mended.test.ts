@@ -1,6 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { openDatabase } from '../../src/database/client.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { UnavailableError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.js';
 import { ensureDrives, giveBackDrive, type Lease } from '../../src/operations/recalls/drives.js';
@@ -44,6 +46,12 @@ test('a connection that breaks between two queries fails the next one, and nothi
   await expect(client.query('SELECT 1')).rejects.toThrow('the database does not answer');
   client.release(true);
   expect((await app.ctx.db.pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
+});
+
+test('whoever still asks while the process leaves is told that the database does not answer', async () => {
+  const db = openDatabase(app.ctx.db.config, { log: app.ctx.log });
+  await db.close();
+  await expect(db.pool.query('SELECT 1')).rejects.toThrow(UnavailableError);
 });
 
 test('files do not join a request that is cancelled while they come into the catalogue', async () => {
