@@ -25,8 +25,8 @@ export interface Callers {
   operator: Shown;
   /** With the time by the process's own clock at which it was answered that they are. */
   revoked: { token: Shown; at: number }[];
-  /** What was answered to whom it should not have been: sentences. */
-  wrong: { kind: 'token-revived' | 'token-refused'; text: string }[];
+  /** What should not have been answered, or not to whom it was: sentences. */
+  wrong: { kind: 'token-revived' | 'token-refused' | 'answer-internal'; text: string }[];
 }
 
 export async function createCallers(ctx: Context, users: readonly string[]): Promise<Callers> {

@@ -620,11 +620,11 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       outside.stuck = ['engine-1 has not ended'];
     },
   ],
-  ...(['token-refused', 'token-revived'] as const).map((kind): (typeof faults)[number] => [
+  ...(['token-refused', 'token-revived', 'answer-internal'] as const).map((kind): (typeof faults)[number] => [
     kind,
-    'a token was answered so',
+    'a call was answered so',
     async ({ outside }) => {
-      outside.wrong = [{ kind, text: 'token 7 was answered with another status' }];
+      outside.wrong = [{ kind, text: 'a call was answered with another status' }];
     },
   ]),
   [

@@ -1,8 +1,10 @@
 /** Trouble on the restore disks: no room, and people who change what they were given. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFile, open, rm, unlink, utimes, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { appendFile, lstat, lutimes, open, rm, unlink, writeFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { STRANGER } from '../support/stranger.js';
 import { tellOnTape } from './copies.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
@@ -81,7 +83,7 @@ export async function touchCopy(world: World, random: Random): Promise<void> {
     const copy = random.pick(rows);
     const place = `${copy.mountpoint}${copy.path}`;
     world.touched.add(place);
-    await change(place);
+    if (!(await isStrangers(place))) await change(place);
   }
   if (random.chance(0.3)) await importDoubted(world, random);
 }
@@ -90,13 +92,18 @@ type Change = (place: string) => Promise<void>;
 
 const CHANGES: readonly (readonly [number, Change])[] = [
   [2, overwrite],
-  [1, async (place) => await utimes(place, new Date(), new Date())],
+  [1, async (place) => await lutimes(place, new Date(), new Date())],
   [1, async (place) => await unlink(place)],
 ];
 
+/** The stranger may have exchanged it just now, and what is his is for nobody else to touch. */
+async function isStrangers(place: string): Promise<boolean> {
+  return (await lstat(place).catch(() => undefined))?.uid === STRANGER;
+}
+
 /** Never makes a file: it may just have left. */
 async function overwrite(place: string): Promise<void> {
-  const handle = await open(place, 'r+');
+  const handle = await open(place, constants.O_RDWR | constants.O_NOFOLLOW);
   try {
     await handle.write('changed by hand');
   } finally {
@@ -114,7 +121,8 @@ async function importDoubted(world: World, random: Random): Promise<void> {
   const { path, size } = random.pick(rows);
   for (const { mountpoint } of world.disks) {
     const place = `${mountpoint}${path}`;
-    if (world.touched.has(place) && random.chance(0.5)) await rm(place, { force: true });
+    if (!world.touched.has(place) || !random.chance(0.5) || (await isStrangers(place))) continue;
+    await rm(place, { force: true });
   }
   await tellOnTape(world, [{ path, size }]);
 }

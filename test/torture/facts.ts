@@ -189,7 +189,7 @@ export interface Outside {
   stuck: readonly string[];
   /** Of each claim of a drive that another engine had, a sentence. */
   doubleClaims: readonly string[];
-  /** What was answered to bearers of tokens, and should not have been. */
+  /** What was answered, and should not have been. */
   wrong: Callers['wrong'];
 }
 

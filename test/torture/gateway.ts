@@ -1,6 +1,6 @@
 /** Calls of the gateway over REST and GraphQL, which may be away at any moment. */
 import { sendGraphql } from '../support/graphql.js';
-import { type Gateway, send } from '../support/http.js';
+import { type Answer, type Gateway, send } from '../support/http.js';
 import { call } from '../support/rest.js';
 import { TAPE } from '../support/tape-rest.js';
 import type { World } from './world.js';
@@ -12,6 +12,19 @@ function noteAnswer(world: World): void {
   world.counts.silenceMs = Math.max(world.counts.silenceMs, now - (world.answeredAt ?? now));
   world.answeredAt = now;
   world.counts.answered++;
+}
+
+/** As every protocol says it. */
+const INTERNAL = 'Internal error';
+
+function noteInternal({ callers }: World, what: string): void {
+  callers.wrong.push({ kind: 'answer-internal', text: `${what} was answered with an internal error` });
+}
+
+/** What is no answer: the gateway, or its database, is away. */
+function throwAway(world: World, what: string, { status }: Answer): void {
+  if (status === 500) noteInternal(world, what);
+  if (status >= 500) throw new Error(`answered ${status}`);
 }
 
 /** A token, where one is shown. */
@@ -34,7 +47,7 @@ export async function rest<T>(
 ): Promise<T | undefined> {
   const headers = show(as);
   const answer = await call(gatewayOf(world), method, path, { body, headers, signal: AbortSignal.timeout(ANSWER_MS) });
-  if (answer.status >= 500) throw new Error(`answered ${answer.status}`);
+  throwAway(world, `${method} ${path}`, answer);
   noteAnswer(world);
   return answer.status === 200 ? (answer.body as [T])[0] : undefined;
 }
@@ -49,7 +62,7 @@ export async function tapeRest(
   const headers = { ...show(as), ...(body && { 'Content-Type': 'application/json' }) };
   const signal = AbortSignal.timeout(ANSWER_MS);
   const answer = await send(gatewayOf(world), `${TAPE}${path}`, { method, headers, body, signal });
-  if (answer.status >= 500) throw new Error(`answered ${answer.status}`);
+  throwAway(world, `${method} ${path}`, answer);
   noteAnswer(world);
   return answer.status < 300 ? (answer.body ?? {}) : undefined;
 }
@@ -57,6 +70,8 @@ export async function tapeRest(
 export async function graphql<T>(world: World, query: string, variables: object, as?: string): Promise<T> {
   const signal = AbortSignal.timeout(ANSWER_MS);
   const { body } = await sendGraphql({ ...gatewayOf(world), token: as }, { query, variables }, { signal });
+  const told = body.errors?.find(({ message }) => message === INTERNAL);
+  if (told) noteInternal(world, query);
   if (!body.data) throw new Error('answered with an error');
   noteAnswer(world);
   return (body.data as { result: T }).result;

@@ -38,9 +38,9 @@ export type Trouble =
 
 /** By weight; there are many more polls than other calls. */
 const CALL_FATES: Record<RemoteCall, readonly (readonly [number, CallFate])[]> = {
-  stage: listFates(35),
+  stage: listFates(50),
   poll: listFates(80),
-  release: listFates(35),
+  release: listFates(50),
 };
 
 /** Of a hundred. */

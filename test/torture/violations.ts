@@ -45,6 +45,7 @@ export const violationKinds = {
   'stranger-outside': 'a file was put outside of all restore disks',
   'drive-twice': 'two engines had a drive at the same time',
   'process-stuck': 'a process was asked to end, and did not',
+  'answer-internal': 'a call was answered with an internal error',
   'token-refused': 'a good token was refused',
   'token-revived': 'a token was good more than 5 s after it was answered that it is revoked',
   'recall-running': 'a recall runs',
