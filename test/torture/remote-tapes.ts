@@ -16,7 +16,9 @@ const LAST_LATE_MS = 15_000;
 
 /** Of a look. */
 const ARRIVES = 0.4;
-const FORGETS = 0.005;
+const FORGETS_ONE = 0.03;
+/** Rarely: what engines have lost sight of would be forgotten with the rest. */
+const FORGETS_ALL = 0.0005;
 const FORGETS_DISK = 0.5;
 const GOES_EARLY = 0.03;
 const FAILS = 0.01;
@@ -44,18 +46,13 @@ function endLifetimes(system: MemoryTapeSystem, troubles: RemoteTroubles): void 
 
 function makeTrouble(system: MemoryTapeSystem, troubles: RemoteTroubles): void {
   const { random } = troubles;
-  if (system.ids && random.chance(FORGETS)) {
-    troubles.note('demands forgotten', [...system.demands.values()].filter(({ size }) => size > 0).length);
-    system.forget();
-    if (random.chance(FORGETS_DISK))
-      for (const path of random.sample([...system.disk.keys()], 5)) system.disk.delete(path);
-  }
+  if (system.ids) forgetDemands(system, troubles);
   const wanted = [...system.disk.keys()].filter((path) => system.isWanted(path));
   if (wanted.length > 0 && random.chance(GOES_EARLY)) {
     troubles.note('copies gone early');
     const path = random.pick(wanted);
     // of a system with names the demand may stay, which brings it again
-    if (system.ids && random.chance(0.5)) system.disk.delete(path);
+    if (system.ids && random.chance(0.8)) system.disk.delete(path);
     else system.evict(path);
   }
   if (random.chance(FAILS)) {
@@ -65,4 +62,18 @@ function makeTrouble(system: MemoryTapeSystem, troubles: RemoteTroubles): void {
   }
   const spoiled = [...system.spoiled.keys()];
   if (spoiled.length > 0 && random.chance(MENDS * spoiled.length)) system.spoiled.delete(random.pick(spoiled));
+}
+
+function forgetDemands(system: MemoryTapeSystem, troubles: RemoteTroubles): void {
+  const { random } = troubles;
+  const held = [...system.demands].flatMap(([id, paths]) => (paths.size > 0 ? [id] : []));
+  if (held.length > 0 && random.chance(FORGETS_ONE)) {
+    system.demands.delete(random.pick(held));
+    troubles.note('demands forgotten');
+  }
+  if (!random.chance(FORGETS_ALL)) return;
+  troubles.note('demands forgotten', held.length);
+  system.forget();
+  if (random.chance(FORGETS_DISK))
+    for (const path of random.sample([...system.disk.keys()], 5)) system.disk.delete(path);
 }
