@@ -38,11 +38,12 @@ interface FileNode extends PlacedFile {
   stage: Stage;
   verified: string | null;
   spotName: string | null;
+  checksum: string | null;
 }
 
 const FILES = `query ($match: String, $stages: [Stage!], $first: Int, $after: String) {
   tapeFiles(match: $match, stages: $stages, first: $first, after: $after) {
-    totalCount edges { node { path size stage verified spotName restoredPath } } pageInfo { hasNextPage endCursor }
+    totalCount edges { node { path size stage verified spotName checksum restoredPath } } pageInfo { hasNextPage endCursor }
   }
 }`;
 

@@ -3,8 +3,9 @@ import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
+import { expectSession, readSteps } from '../support/console-session.js';
 import { readFences } from '../support/examples.js';
-import { cleanUp, cliFile, makeDataDir, startProcess, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, startServer, stop } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 
 afterAll(cleanUp);
@@ -15,24 +16,6 @@ const HOME = '/home/ada';
 const document = readFileSync(path.join(packageRoot, 'src/commands/README.md'), 'utf8');
 const section = document.split('### A session with a library of five lines\n')[1]?.split(/^##/m)[0] ?? '';
 
-/** What is typed, and what is printed to it on standard output. */
-function readSession(home: string): { typed: string; printed: string }[] {
-  const fence = [...readFences(section)].find(({ language }) => language === 'console');
-  const steps = (fence?.text ?? '').replaceAll(HOME, home).split(/^\$ /m).slice(1);
-  return steps.map((step) => {
-    const end = /(?<!\\)\n/.exec(step)?.index ?? step.length;
-    return {
-      typed: step.slice(0, end),
-      printed: step
-        .slice(end + 1)
-        .replace(/^[█░].*\n/gm, '')
-        .trim(),
-    };
-  });
-}
-
-const hideTimes = (text: string) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'T').trim();
-
 test.skipIf(!findProgram('bash'))('the session with a library of five lines goes as it is shown', async () => {
   const home = makeDataDir();
   const script = [...readFences(section)].find(({ language }) => language === 'sh')?.text.replaceAll(HOME, home) ?? '';
@@ -42,18 +25,10 @@ test.skipIf(!findProgram('bash'))('the session with a library of five lines goes
   const env = { DATA_DIR: path.join(home, 'tapegate/data'), HOME: home };
   mkdirSync(env.DATA_DIR, { recursive: true });
   const server = await startServer('start', { env });
-  const npx = `npx() { shift; '${process.execPath}' '${cliFile}' "$@"; }`;
-  const steps = readSession(home);
+  const session = [...readFences(section)].find(({ language }) => language === 'console')?.text ?? '';
+  const steps = readSteps(session.replaceAll(HOME, home));
   expect(steps.length).toBeGreaterThanOrEqual(4);
-  for (const { typed, printed } of steps) {
-    const options = { env: { ...env, TAPEGATE_URL: server.url }, cwd: home };
-    const { stdout, stderr } = await startProcess('bash', ['-c', `${npx}\n${typed}`], options).ended;
-    expect({ typed, stdout: hideTimes(stdout), stderr }).toEqual({
-      typed,
-      stdout: hideTimes(printed),
-      stderr: expect.any(String),
-    });
-  }
+  await expectSession(steps, { env: { ...env, TAPEGATE_URL: server.url }, cwd: home });
   for (const name of ['extent_20241.nc', 'extent_20242.nc', 'extent_20243.nc']) {
     const restored = readFileSync(path.join(env.DATA_DIR, 'restore/ice', name));
     expect(restored.equals(readFileSync(path.join(home, 'tapes/A00001/ice', name)))).toBe(true);

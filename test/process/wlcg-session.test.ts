@@ -1,0 +1,55 @@
+/** What the page for `wlcg` says of another Tapegate, done by its operator and by that of this one, as it stands there. */
+import { randomBytes } from 'node:crypto';
+import { copyFileSync, mkdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+import { expectSession, readSteps } from '../support/console-session.js';
+import { readFences } from '../support/examples.js';
+import { makeDataDir } from '../support/process.js';
+import { findProgram } from '../support/run-example.js';
+import { closeSites, FarSite, NearSite } from '../support/two-tapegates.js';
+
+let far: FarSite | undefined;
+let near: NearSite | undefined;
+
+afterAll(() => closeSites(far, near));
+
+const document = readFileSync(path.join(packageRoot, 'src/tape/wlcg/README.md'), 'utf8');
+const section = document.split('## Another Tapegate\n')[1]?.split(/^##/m)[0] ?? '';
+
+const programs = ['bash', 'curl', 'jq'];
+
+test.skipIf(programs.some((name) => !findProgram(name)))(
+  'another Tapegate is set up as a library, and read, as the page shows it',
+  async () => {
+    far = await FarSite.create();
+    const contents = [1, 2, 3].map((n) => [`/raw/2024/${n}.dat`, randomBytes(1_500_000)] as const);
+    await far.archive(new Map(contents));
+    await far.startGateway();
+    far.startEngine();
+    near = await NearSite.start();
+    await near.site.run(['quota', 'set', 'alice', '--size', '1T']);
+    const home = makeDataDir();
+    mkdirSync(path.join(home, 'etc'));
+    copyFileSync(far.caFile, path.join(home, 'etc/tapes.pem'));
+    const { host } = new URL(far.url);
+    const asHere = (text: string) =>
+      text
+        .replaceAll('tapes.example.org:8443', host)
+        .replaceAll('tapes.example.org', '127.0.0.1')
+        .replaceAll('/etc/tapegate', path.join(home, 'etc'))
+        .replaceAll('/home/ada/tapegate/data', near?.site.dataDir ?? '');
+    const sessions = [...readFences(section)].filter(({ language }) => language === 'console');
+    const [there = [], here = [], ...others] = sessions.map(({ text }) => readSteps(asHere(text)));
+    expect([there.length, here.length, others]).toEqual([2, 5, []]);
+    await expectSession(there, { env: { ...far.site.env, TAPEGATE_URL: far.gateway?.url ?? '' }, cwd: home });
+    copyFileSync(path.join(home, 'example.net.token'), path.join(home, 'etc/tapes.token'));
+    await expectSession(here, { env: { ...near.site.env, TAPEGATE_URL: near.url }, cwd: home });
+    for (const [file, bytes] of contents) {
+      const restored = readFileSync(path.join(near.site.restoreDir, 'tapes', file));
+      expect(restored.equals(bytes)).toBe(true);
+    }
+    await far.site.waitForNothing();
+  },
+);
