@@ -43,30 +43,43 @@ const ADD = `mutation ($input: AddLibraryInput!) {
 }`;
 const KEPT = `{ libraries { edges { node { name staging { nextKept { path until } } } } } }`;
 
+/** Adds a library before the system, as an operator does. */
+export async function addKind(app: TestApp, name: string, kind: RealKind, drives = 2): Promise<void> {
+  const input = { name, kind: kind.kind, settings: JSON.stringify(kind.settings), drives };
+  const { result } = await askData<{ result: { __typename: string } }>(app, ADD, { input });
+  if (result.__typename !== 'Library') throw new Error(`the library is not added: ${JSON.stringify(result)}`);
+}
+
+/** Puts files on the tapes of a library's system and into the catalogue. @returns their bytes, by path */
+export async function putFiles(
+  app: TestApp,
+  library: string,
+  { bench }: RealKind,
+  files: readonly SitedFile[],
+): Promise<Map<string, Buffer>> {
+  const contents = new Map(files.map(({ path, size = 1000 }) => [path, randomBytes(size)]));
+  for (const [path, bytes] of contents) await bench.put(path, bytes);
+  const rows = files.map(({ path, isSummed = true }) => {
+    const bytes = contents.get(path) ?? Buffer.alloc(0);
+    const checksum = isSummed ? checksumOf(bytes) : null;
+    return { path, size: BigInt(bytes.length), checksum, volume: library, library, position: null };
+  });
+  await addFiles(app.ctx, rows);
+  return contents;
+}
+
 /** @param drives readers of the library */
 export async function openSite(kind: RealKind, { drives = 2, clock = createClock() } = {}): Promise<Site> {
-  const { bench, settings, env } = kind;
+  const { bench, env } = kind;
   const engine = { idleMs: 50, env };
   const app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine, config: { drives: 1 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
-  const input = { name: LIBRARY, kind: kind.kind, settings: JSON.stringify(settings), drives };
-  const { result } = await askData<{ result: { __typename: string } }>(app, ADD, { input });
-  if (result.__typename !== 'Library') throw new Error(`the library is not added: ${JSON.stringify(result)}`);
+  await addKind(app, LIBRARY, kind, drives);
   return {
     app,
     kind,
     clock,
-    put: async (files) => {
-      const contents = new Map(files.map(({ path, size = 1000 }) => [path, randomBytes(size)]));
-      for (const [path, bytes] of contents) await bench.put(path, bytes);
-      const rows = files.map(({ path, isSummed = true }) => {
-        const bytes = contents.get(path) ?? Buffer.alloc(0);
-        const checksum = isSummed ? checksumOf(bytes) : null;
-        return { path, size: BigInt(bytes.length), checksum, volume: LIBRARY, library: LIBRARY, position: null };
-      });
-      await addFiles(app.ctx, rows);
-      return contents;
-    },
+    put: (files) => putFiles(app, LIBRARY, kind, files),
     request: (pattern) => makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: pattern }),
     bring: (id, state, paths) =>
       waitFor(`request ${id} to be ${state}`, async () => {

@@ -1,0 +1,62 @@
+/** What ten thousand files cost the systems behind: each call to them counts, but for the bytes. */
+import { expect, test } from 'vitest';
+import { askData } from '../support/graphql.js';
+import { openCommand, openWlcg, type RealKind } from '../support/real-kinds.js';
+import { openSite, type Site } from '../support/restores.js';
+import { waitFor } from '../support/wait.js';
+
+const FILES = 10_000;
+
+/** A script is started for the bytes of each file: beside much other work that takes minutes. */
+const LIMIT_MS = 600_000;
+
+const kinds: [string, () => Promise<RealKind>][] = [
+  ['a storage element', () => openWlcg('dcache')],
+  ['scripts', async () => openCommand()],
+];
+
+test.each(kinds)(
+  `${FILES} files through %s take a call for each hundred of them at most`,
+  { timeout: LIMIT_MS },
+  async (_name, open) => {
+    const site = await openSite(await open());
+    const { kind, clock } = site;
+    const paths = Array.from({ length: FILES }, (_, n) => `/many/${n % 100}/file ${n}.nc`);
+    await site.put(paths.map((path) => ({ path, size: 100 })));
+    clock.freeze(); // no tape comes before all of them are asked for
+    const id = await site.request('/many/');
+    await waitFor('all to be asked for', async () => (await countStates(site)).ASKED === FILES);
+    await kind.bench.arrive(paths);
+    clock.goOn();
+    clock.advance(60);
+    const { filesOnDisk } = await untilEnded(site, id);
+    expect(filesOnDisk).toBe(FILES);
+    await waitFor('them to be let go', async () => {
+      clock.advance(1);
+      return Object.keys(await countStates(site)).length === 0;
+    });
+    expect(kind.calls().length).toBeLessThanOrEqual(FILES / 100);
+    expect(kind.countDemands()).toBe(0);
+    expect(await kind.bench.isStaged(paths[7] ?? '')).toBe(false);
+    await site.close();
+  },
+);
+
+async function countStates({ app }: Site): Promise<Record<string, number>> {
+  const { rows } = await app.ctx.db.pool.query<{ state: string; files: number }>(
+    'SELECT state, count(*)::int AS files FROM staging GROUP BY state',
+  );
+  return Object.fromEntries(rows.map(({ state, files }) => [state, files]));
+}
+
+async function untilEnded({ app }: Site, id: number): Promise<{ filesOnDisk: number }> {
+  const query = 'query ($id: Int!) { request(id: $id) { state filesOnDisk } }';
+  return await waitFor(
+    'the request to be complete',
+    async () => {
+      const { request } = await askData<{ request: { state: string; filesOnDisk: number } }>(app, query, { id });
+      return request.state === 'COMPLETED' && request;
+    },
+    LIMIT_MS,
+  );
+}
