@@ -58,9 +58,20 @@ test('the checksums of S3 that Node.js does not have are those of their definiti
     const pieces = [0, 1, 8, 15, 16, 17, 4096].map((start, index, starts) => bytes.subarray(start, starts[index + 1]));
     expect(crcOf(form, ...pieces)).toEqual(slowCrc(form, bytes));
   }
+  const long = randomBytes(90_007); // more than a multiple of either spans
+  for (const form of [CRC64NVME, CRC32C]) expect(crcOf(form, long)).toEqual(slowCrc(form, long));
   const large = randomBytes(3 * MB + 5);
   const pieces = [large.subarray(0, 5), large.subarray(5, 2 * MB), large.subarray(2 * MB)];
   expect(crcOf(CRC64NVME, large)).toEqual(crcOf(CRC64NVME, ...pieces));
+});
+
+test('checksums of several objects that come at the same time are each their own', () => {
+  const objects = [randomBytes(300_000), randomBytes(200_001)];
+  const sums = objects.map(() => new Crc(CRC64NVME));
+  for (let at = 0; at < 300_000; at += 7001) {
+    for (const [index, bytes] of objects.entries()) sums[index]?.update(bytes.subarray(at, at + 7001));
+  }
+  expect(sums.map((sum) => sum.digest())).toEqual(objects.map((bytes) => crcOf(CRC64NVME, bytes)));
 });
 
 benchTest('a large object is read in parts, several at once, of one and the same version of it', async (bench) => {
