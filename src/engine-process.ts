@@ -62,6 +62,7 @@ async function begin({ connection, engineId, libraryId }: Extract<EngineOrder, {
       part,
       library,
       engineId,
+      env: environment,
       onHang: () => void leave('hung'),
     });
     tell('ready');
