@@ -1,18 +1,23 @@
 /**
- * A restore through a staging library: COUNT files (8) of SIZE bytes (256 MB) by one request, from a stand-in for a storage element in another process, by
- * an engine as `work` starts it, with two drives that read. All of them are on disk there: what is measured are asking, reading, comparing and putting in
- * place, and no tape. Beside it `curl` of the same bytes from the same stand-in, two files at a time, into the same folder, which compares and syncs nothing.
- * ROUNDS times (5) in turn, over HTTPS.
+ * Restores through each kind of staging library (KIND, all unless told), from a stand-in in another process, by an engine as `work` starts it, with two drives
+ * that read. All files are on disk there: what is measured are asking, reading, comparing and putting in place, and no tape. SHAPES has the sets of files,
+ * each as their number and their size in MiB (`1x1024,8x256,64x16`); each set is restored by one request.
+ *
+ * Beside it is `curl --parallel --parallel-max 2`, one process, of the same bytes from the same stand-in, into files on the same disk: it compares and syncs
+ * nothing, and leaves them to the page cache. That is the reference. What it would take to have of curl what a restore gives is told as well: after each
+ * run of curl its files are synced, and then read for their checksums.
+ *
+ * The catalogue has an Adler-32 of each file, as those of the field have, which the restore compares; CHECKSUM=none is for a catalogue without any, where the
+ * restore takes a SHA-256. ROUNDS (5) in turns of alternating order, medians. The processor time is that of curl, and that of all processes of the engine
+ * with the scripts that they start; not that of the stand-in and of PostgreSQL.
  *
  *   npm run build && node dist/bench/staged-bytes.js
  */
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { readdirSync, rmSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { addAdler32, EMPTY_ADLER32 } from '../src/adler32.js';
 import type { Context } from '../src/context.js';
 import { importRows } from '../src/operations/catalogue/import.js';
 import { addLibrary } from '../src/operations/libraries/add.js';
@@ -20,106 +25,173 @@ import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';
 import { inTurns, tellFigure } from './figures.js';
-import { seconds, touchMemory, untilFinished, untilRemoved, withBench, writeFiles } from './kit.js';
+import { median, seconds, touchMemory, untilFinished, untilRemoved, withBench, writeFiles } from './kit.js';
+import { childrenSeconds, endedChildrenSeconds } from './processor-time.js';
+import { type StandIn, stagedKinds } from './staged-kinds.js';
 
-const count = Number(process.env.COUNT ?? 8);
-const size = Number(process.env.SIZE ?? 256 * 1024 * 1024);
+const MIB = 1024 * 1024;
+const kinds = (process.env.KIND ?? Object.keys(stagedKinds).join(',')).split(',');
+const shapes = (process.env.SHAPES ?? '1x1024,8x256,64x16').split(',').map(readShape);
 const rounds = Number(process.env.ROUNDS ?? 5);
+const isCatalogued = process.env.CHECKSUM !== 'none';
 const run = promisify(execFile);
 
-await withBench(async (ctx, dir, startEngine) => {
-  const source = path.join(dir, 'source', 'bench');
-  const caFile = path.join(dir, 'ca.pem');
-  await writeFiles(source, count, size);
-  const script = fileURLToPath(new URL('wlcg-stand-in.js', import.meta.url));
-  const env = { ...process.env, STAGED: 'on', TLS: caFile };
-  const standIn = spawn(process.execPath, [script, path.dirname(source)], {
-    env,
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  try {
-    const [line] = (await once(createInterface(standIn.stdout), 'line')) as [string];
-    const settings = JSON.parse(line) as { url: string };
-    const paths = filesIn(source).map((name) => `/bench/${name}`);
-    await addLibrary(ctx, { name: 'element', kind: 'wlcg', settings, drives: 2 });
-    await addFiles(ctx, paths);
-    await setQuota(ctx, { user: 'bench', size: 10n ** 15n });
-    const stopEngine = await startEngine();
-    const urls = paths.map((name) => `${settings.url}${name}`);
-    const ways = { tapegate: () => restore(ctx), curl: () => fetchAll(dir, caFile, urls) };
-    await restore(ctx); // the stand-in works out the checksums once
-    const times = await inTurns(ways, rounds);
-    await stopEngine();
-    for (const [name, { all }] of Object.entries(times)) {
-      console.log(`${name.padEnd(8)} ${all.map((each) => each.toFixed(2)).join(', ')} s`);
-    }
-    const rate = ({ median }: { median: number }) => (count * size) / 1e6 / median;
-    const work = `restore of ${count} files of ${size / 1e6} MB from a storage element`;
-    tellFigure({
-      work,
-      unit: 'MB/s',
-      ours: rate(times.tapegate),
-      beside: 'curl',
-      reference: rate(times.curl),
-      bound: 0.8,
-    });
-  } finally {
-    standIn.kill();
-  }
-});
+/** Files that are restored together. */
+interface Shape {
+  count: number;
+  /** Bytes of each. */
+  size: number;
+  name: string;
+}
 
-function filesIn(folder: string): string[] {
-  const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-  return entries.map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)));
+/** What one turn took, in seconds. */
+interface Spent {
+  processor: number;
+  /** Of curl alone. */
+  sync?: number;
+  checksums?: number;
+}
+
+function readShape(text: string): Shape {
+  const [count = 0, mebibytes = 0] = text.split('x').map(Number);
+  return { count, size: mebibytes * MIB, name: text };
+}
+
+for (const kind of kinds) {
+  const start = stagedKinds[kind];
+  if (!start) throw new Error(`KIND must be of ${Object.keys(stagedKinds).join(', ')}, not ${kind}`);
+  await withBench(async (ctx, dir, startEngine) => {
+    const source = path.join(dir, 'source');
+    const files = new Map<string, CatalogueFile[]>();
+    for (const { name, count, size } of shapes) {
+      await writeFiles(path.join(source, name), count, size);
+      files.set(name, listFiles(source, name));
+    }
+    const standIn = await start(dir, source);
+    rmSync(source, { recursive: true }); // it has them in memory
+    try {
+      const { settings } = standIn;
+      await addLibrary(ctx, { name: 'element', kind, settings, drives: 2 });
+      await addFiles(ctx, [...files.values()].flat());
+      await setQuota(ctx, { user: 'bench', size: 10n ** 15n });
+      const stopEngine = await startEngine();
+      for (const shape of shapes) await measure(ctx, dir, { kind, shape, standIn, files: files.get(shape.name) ?? [] });
+      await stopEngine();
+    } finally {
+      standIn.process.kill();
+    }
+  });
+}
+
+interface CatalogueFile {
+  /** Logical path. */
+  path: string;
+  size: number;
+  checksum: string | null;
+}
+
+function listFiles(source: string, name: string): CatalogueFile[] {
+  const entries = readdirSync(path.join(source, name), { recursive: true, withFileTypes: true });
+  return entries.flatMap((entry) => {
+    if (!entry.isFile()) return [];
+    const file = path.join(entry.parentPath, entry.name);
+    const bytes = readFileSync(file);
+    const sum = addAdler32(EMPTY_ADLER32, bytes).toString(16).padStart(8, '0');
+    const checksum = isCatalogued ? `adler32:${sum}` : null;
+    return [{ path: `/${path.relative(source, file)}`, size: bytes.length, checksum }];
+  });
+}
+
+interface Work {
+  kind: string;
+  shape: Shape;
+  standIn: StandIn;
+  files: readonly CatalogueFile[];
+}
+
+async function measure(ctx: Context, dir: string, work: Work): Promise<void> {
+  const { kind, shape } = work;
+  const spent: Record<'tapegate' | 'curl', Spent[]> = { tapegate: [], curl: [] };
+  const bytes = shape.count * shape.size;
+  const ways = {
+    tapegate: () => restore(ctx, work, spent.tapegate),
+    curl: () => fetchAll(dir, work, spent.curl),
+  };
+  await inTurns(ways, 1); // the stand-in works out checksums once, and processes compile
+  spent.tapegate.length = 0;
+  spent.curl.length = 0;
+  const times = await inTurns(ways, rounds);
+  const megabytes = (all: readonly number[]) => bytes / 1e6 / median(all);
+  for (const [name, { all }] of Object.entries(times)) {
+    const processor = megabytes(spent[name as keyof typeof spent].map((each) => each.processor));
+    const turns = all.map((each) => each.toFixed(2)).join(', ');
+    console.log(`${name.padEnd(8)} ${turns} s; ${processor.toFixed(0)} MB in a second of processor time`);
+  }
+  const after = (...names: ('sync' | 'checksums')[]) =>
+    megabytes(times.curl.all.map((each, n) => names.reduce((sum, name) => sum + (spent.curl[n]?.[name] ?? 0), each)));
+  const figure = {
+    work: `restore of ${shape.count === 1 ? 'a file' : `${shape.count} files`} of ${shape.size / MIB} MiB through ${kind}`,
+    unit: 'MB/s',
+    ours: megabytes(times.tapegate.all),
+  };
+  tellFigure({ ...figure, beside: 'curl', reference: megabytes(times.curl.all), bound: 0.8 });
+  tellFigure({ ...figure, beside: 'curl, sync', reference: after('sync') });
+  tellFigure({ ...figure, beside: 'curl, sync, checksum', reference: after('sync', 'checksums') });
 }
 
 /** Seconds from the request to its end; its copies are removed afterwards. */
-async function restore(ctx: Context): Promise<number> {
+async function restore(ctx: Context, { shape, standIn }: Work, spent: Spent[]): Promise<number> {
   let id = 0;
-  touchMemory(count * size);
-  const spent = await seconds(async () => {
-    id = await createRequest(ctx, { quota: 'bench', pattern: '/bench/' });
+  touchMemory(shape.count * shape.size);
+  const processor = () => childrenSeconds([standIn.process.pid]);
+  const before = processor();
+  const elapsed = await seconds(async () => {
+    id = await createRequest(ctx, { quota: 'bench', pattern: `/${shape.name}/` });
     const state = await untilFinished(ctx, id);
     if (state !== 'COMPLETED') throw new Error(`the request is ${state}, not COMPLETED`);
   });
+  spent.push({ processor: processor() - before });
   await cancelRequest(ctx, id);
   await untilRemoved(ctx);
-  return spent;
+  return elapsed;
 }
 
-async function fetchAll(dir: string, caFile: string, urls: readonly string[]): Promise<number> {
+/** Seconds of curl alone; its files are synced, read and removed afterwards. */
+async function fetchAll(dir: string, { shape, standIn, files }: Work, spent: Spent[]): Promise<number> {
   const copies = path.join(dir, 'copies');
-  touchMemory(count * size);
-  const outputs = urls.flatMap((url, index) => ['--output', path.join(copies, String(index)), url]);
-  const given = [
-    '--silent',
-    '--fail',
-    '--create-dirs',
-    '--cacert',
-    caFile,
-    '--parallel',
-    '--parallel-max',
-    '2',
-    ...outputs,
-  ];
-  const spent = await seconds(() => run('curl', given));
+  mkdirSync(copies);
+  touchMemory(shape.count * shape.size);
+  const targets = files.map((_, index) => path.join(copies, String(index)));
+  const outputs = files.flatMap((file, index) => ['--output', targets[index] ?? '', standIn.urlOf(file.path)]);
+  const options = ['--silent', '--fail', ...standIn.curlOptions, '--parallel', '--parallel-max', '2'];
+  const before = endedChildrenSeconds();
+  const elapsed = await seconds(() => run('curl', [...options, ...outputs]));
+  const processor = endedChildrenSeconds() - before;
+  const sync = await seconds(() => run('sync', [...targets, copies]));
+  const checksums = await seconds(async () => (isCatalogued ? takeAdler32(targets) : await run('sha256sum', targets)));
+  spent.push({ processor, sync, checksums });
   rmSync(copies, { recursive: true });
-  return spent;
+  return elapsed;
 }
 
-async function addFiles(ctx: Context, paths: readonly string[]): Promise<void> {
+/** There is no program of it that everybody has. */
+function takeAdler32(files: readonly string[]): void {
+  for (const file of files) addAdler32(EMPTY_ADLER32, readFileSync(file));
+}
+
+async function addFiles(ctx: Context, files: readonly CatalogueFile[]): Promise<void> {
   await importRows(
     ctx,
-    paths.map((name, index) => ({
+    files.map((file, index) => ({
       line: index + 1,
-      path: name,
-      size: BigInt(size),
+      path: file.path,
+      size: BigInt(file.size),
       stage: 'ONTAPE' as const,
       verified: '2026-01-02T03:04:05',
       spotName: null,
       volume: 'ELEMENT',
       position: null,
-      checksum: null,
+      checksum: file.checksum,
       library: 'element',
     })),
   );
