@@ -1,4 +1,5 @@
 /** Tape copies, read once and compared with what the catalogue says of them. */
+import { giveBack } from '../blocks.js';
 import { TapeError } from '../errors.js';
 import type { FileOnVolume, MountedVolume } from '../tape/backend.js';
 import { createChecksum } from './checksum.js';
@@ -18,7 +19,7 @@ export interface Mismatch {
 
 /**
  * Reads one file of a mounted volume.
- * @param how.sink is given the chunks and may wait, which holds up the reading; it never gets more bytes than expected.
+ * @param how.sink is given the chunks, for good, and may wait, which holds up the reading; it never gets more bytes than expected.
  *   Without one a copy that is too long is read to its end, so that its size can be told
  * @param how.tell makes the text of the error of a copy that differs; users see it
  * @returns the checksum, of the algorithm expected
@@ -39,11 +40,10 @@ export async function readChecked(
   for await (const chunk of volume.read(expected, signal)) {
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
-    if (sink) {
-      if (bytes > expected.size) break;
-      await sink(chunk);
-    }
-    checksum.update(chunk); // while the sink's disk writes
+    if (sink && bytes > expected.size) break;
+    checksum.update(chunk); // while the sink's disk writes those before
+    if (sink) await sink(chunk);
+    else giveBack(chunk);
   }
   if (bytes !== expected.size) {
     const found = sink && bytes > expected.size ? 'more' : `${bytes}`;

@@ -17,6 +17,8 @@ export interface FileOnVolume {
   position: bigint;
   /** Bytes; what is read may have more or fewer, which is for the reader to find out. */
   size: bigint;
+  /** Where whoever reads it compares what it reads with one: `adler32:…`. */
+  checksum?: string | null | undefined;
 }
 
 /**

@@ -1,10 +1,8 @@
 /** Files of a library that can be opened: read in chunks, with the errors of their file system in the classes of a tape. */
 import fs, { constants } from 'node:fs';
 import { promisify } from 'node:util';
+import { BLOCK_BYTES, cutChunk, takeBlock } from '../blocks.js';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
-
-/** Chunks that fit the caches of a processor are read, checksummed and written a fifth faster than those of 1 MiB. */
-const CHUNK_BYTES = 128 * 1024;
 
 /** With plain descriptors a small file takes half the processor time that it takes with a FileHandle. */
 const openFd = promisify(fs.open);
@@ -51,8 +49,9 @@ export async function* readFileChunks(
 
 /** The next bytes, where there are some; told when they are awaited, which may be never. */
 function readChunk(fd: number, left: number): Promise<Buffer> {
-  const buffer = Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES));
-  const chunk = readFd(fd, buffer, 0, buffer.length, null).then(({ bytesRead }) => buffer.subarray(0, bytesRead));
+  const block = takeBlock();
+  const read = readFd(fd, block, 0, Math.min(left, BLOCK_BYTES), null);
+  const chunk = read.then(({ bytesRead }) => cutChunk(block, 0, bytesRead));
   chunk.catch(() => {});
   return chunk;
 }

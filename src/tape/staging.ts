@@ -24,6 +24,8 @@ export interface StagedFile {
   position: bigint | null;
   /** Bytes. */
   size: bigint;
+  /** Where whoever reads it compares what it reads with one, which need not be done twice: `adler32:…`. */
+  checksum?: string | null | undefined;
 }
 
 /**

@@ -44,6 +44,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
   {
     part: [
       'src/adler32',
+      'src/blocks',
       'src/bytes',
       'src/caller',
       'src/config-limits',
@@ -85,7 +86,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
   { part: ['src/stages'], from: [...database, 'src/events'] },
   { part: ['src/audit', 'src/refusals'], from: [...database, 'src/audit', 'src/caller', 'src/errors'] },
   { part: ['src/context'], from: ['src/caller', 'src/database/', 'src/config', 'src/events', 'src/refusals'] },
-  { part: ['src/tape/'], from: ['src/adler32', 'src/errors'] },
+  { part: ['src/tape/'], from: ['src/adler32', 'src/blocks', 'src/errors'] },
   { part: ['src/planner/'], from: ['src/time'] },
   {
     part: ['src/operations/'],
@@ -109,6 +110,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/tape/',
       'src/adler32',
       'src/audit',
+      'src/blocks',
       'src/context',
       'src/deadline',
       'src/errors',

@@ -5,6 +5,7 @@
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
+import { giveBack } from '../../blocks.js';
 import { codeOf, TapeError } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf, isSame } from './copy.js';
@@ -119,7 +120,7 @@ export class Budget {
  * Bytes that are written before they are synced, while writing goes on: what is left to be synced at the end is one call, which has
  * to end in time, and a host with much memory would keep most of a large file until then.
  */
-const SYNC_BYTES = 256 * 1024 * 1024;
+const SYNC_BYTES = 64 * 1024 * 1024;
 
 /** The file is made at once; whoever makes it ends it with `finish` or `discard`. */
 export class PartialFile {
@@ -149,7 +150,7 @@ export class PartialFile {
     this.noteFailure();
   }
 
-  /** Resolves when there is room for more, not when the chunk is written. @throws what a write before it threw */
+  /** Resolves when there is room for more, not when the chunk is written; it is not to be used any more. @throws what a write before it threw */
   async write(chunk: Uint8Array): Promise<void> {
     await this.budget.take(chunk.length);
     this.written = this.written
@@ -157,7 +158,10 @@ export class PartialFile {
         await writeAll(await this.opening, chunk);
         await this.syncAhead(chunk.length);
       })
-      .finally(() => this.budget.give(chunk.length));
+      .finally(() => {
+        this.budget.give(chunk.length);
+        giveBack(chunk);
+      });
     this.noteFailure();
     if (this.failure !== undefined) throw this.failure;
   }

@@ -26,10 +26,10 @@ export class StagedSource implements MountedVolume {
     this.rows = new Map(rows.map((row) => [row.path, row]));
   }
 
-  async *read({ path, size }: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  async *read({ path, size, checksum }: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(path);
     if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${path} no more`);
-    const file = { path, size, volume: row.volume, position: row.position };
+    const file = { path, size, checksum, volume: row.volume, position: row.position };
     const version: ReadVersion = {};
     let from = 0n;
     for (let breaks = 0; ; ) {

@@ -21,7 +21,8 @@ export interface Call {
 /** What is over for a script, and then nothing is left of it. */
 async function withScript<T>(run: ScriptRun, signal: AbortSignal, work: (script: Script) => Promise<T>): Promise<T> {
   signal.throwIfAborted();
-  const script = startScript(run);
+  const script = await startScript(run);
+  if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
   signal.addEventListener('abort', onAbort);
   try {
@@ -100,7 +101,8 @@ export async function* streamScript(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
-  const script = startScript({ command, environment, killMs, isRead: true });
+  const script = await startScript({ command, environment, killMs, isRead: true });
+  if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
   signal.addEventListener('abort', onAbort);
   const silence = new TapeError('TRANSIENT', `${what}: no byte came for ${silenceSeconds} s`);

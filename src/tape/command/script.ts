@@ -5,6 +5,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { type BlockSocket, ClosedError } from '../http/block-socket.js';
+import { type Output, openOutput } from './output.js';
 
 export interface ScriptRun {
   /** Program and arguments, as the program gets them. */
@@ -37,18 +39,23 @@ const TAIL_MS = 1000;
 const GIVE_UP_MS = 2000;
 
 /** @throws LibraryError when it cannot be started */
-export function startScript(run: ScriptRun): Script {
+export async function startScript(run: ScriptRun): Promise<Script> {
   const [program = '', ...args] = run.command;
+  let output: Output | undefined;
   try {
+    output = run.isRead ? await openOutput() : undefined;
     const child = spawn(program, args, {
       cwd: '/', // the folder in which Tapegate was started may be on a disk that is to be unmounted
       env: { ...run.environment },
       detached: true, // a group of its own
-      stdio: [run.input === undefined ? 'ignore' : 'pipe', run.isRead ? 'pipe' : 'ignore', 'pipe'],
+      stdio: [run.input === undefined ? 'ignore' : 'pipe', output?.end ?? 'ignore', 'pipe'],
     });
-    return new Script(child, run);
+    return new Script(child, run, output?.reader);
   } catch (error) {
+    output?.reader.destroy();
     throw notStarted(program, error);
+  } finally {
+    output?.end.destroy();
   }
 }
 
@@ -58,6 +65,8 @@ function notStarted(program: string, cause: unknown): LibraryError {
 
 export class Script {
   private readonly child: ChildProcess;
+  /** Of its standard output. */
+  private readonly reader: BlockSocket | undefined;
   private readonly killMs: number;
   private readonly ended: Promise<ScriptEnd>;
   private readonly timers: NodeJS.Timeout[] = [];
@@ -66,8 +75,9 @@ export class Script {
   private stopped: { reason: unknown } | undefined;
   private giveUp: () => void = () => {};
 
-  constructor(child: ChildProcess, { command, input, killMs }: ScriptRun) {
+  constructor(child: ChildProcess, { command, input, killMs }: ScriptRun, reader: BlockSocket | undefined) {
     this.child = child;
+    this.reader = reader;
     this.killMs = killMs;
     this.ended = this.watch(command[0] ?? '');
     this.ended.catch(() => {}); // told by `finish`
@@ -81,9 +91,13 @@ export class Script {
   /** Its standard output; ends when that does, and when the script is stopped. The script waits while nobody reads. */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
-      if (this.child.stdout) yield* this.child.stdout as AsyncIterable<Uint8Array>;
+      for (;;) {
+        const chunk = await this.reader?.nextChunk(() => {});
+        if (!chunk || this.stopped) return;
+        yield chunk;
+      }
     } catch (error) {
-      if (!this.stopped) throw error;
+      if (!this.stopped && !(error instanceof ClosedError)) throw error;
     }
   }
 
@@ -91,7 +105,7 @@ export class Script {
   stop(reason: unknown): void {
     if (this.stopped) return;
     this.stopped = { reason };
-    this.child.stdout?.destroy();
+    this.reader?.destroy();
     if (this.isOver) return;
     this.kill('SIGTERM');
     this.timers.push(setTimeout(() => this.kill('SIGKILL'), this.killMs));

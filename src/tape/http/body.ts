@@ -1,12 +1,32 @@
 /** The body of an answer, in chunks: never more of it in memory than its stream holds. */
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { SilentServerError } from './exchange.js';
 
+/** What an answer begins with. */
+export interface ResponseHead {
+  readonly statusCode?: number | undefined;
+  readonly statusMessage?: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+  /** Closes the connection: the body is not read. */
+  destroy(): unknown;
+}
+
 /** An answer whose body is the reader's. */
 export interface Answer {
+  response: ResponseHead;
+  /** For errors. */
+  name: string;
+  /**
+   * The body, once; whoever stops early closes the connection.
+   * @throws LibraryError when it breaks off, SilentServerError when nothing comes, the signal's reason
+   */
+  read(signal: AbortSignal): AsyncGenerator<Buffer>;
+}
+
+interface Body {
   response: IncomingMessage;
   /** For errors. */
   name: string;
@@ -18,7 +38,7 @@ export interface Answer {
  * Whoever stops early closes the connection.
  * @throws LibraryError when the body breaks off, SilentServerError when nothing comes, the signal's reason
  */
-export async function* readBody({ response, name, silenceMs }: Answer, signal: AbortSignal): AsyncGenerator<Buffer> {
+export async function* readBody({ response, name, silenceMs }: Body, signal: AbortSignal): AsyncGenerator<Buffer> {
   let failure: unknown;
   let wake = () => {};
   const rouse = () => wake();
@@ -93,7 +113,7 @@ export async function readText(
 ): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of readBody(answer, signal)) {
+  for await (const chunk of answer.read(signal)) {
     bytes += chunk.length;
     if (bytes > maxBytes)
       throw new LibraryError('TRANSIENT', `${answer.name} answers with more than ${maxBytes} bytes`);

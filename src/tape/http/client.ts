@@ -1,9 +1,11 @@
 /** A client of one site: bounded connections that are kept open, its token for its own servers alone, and redirections within bounds. */
 import http from 'node:http';
 import https from 'node:https';
+import type { SecureContextOptions } from 'node:tls';
 import { quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { type Answer, discard } from './body.js';
+import { BlockCalls } from './blocks.js';
+import { type Answer, discard, type ResponseHead, readBody } from './body.js';
 import { type Exchange, exchange, nameOf, type TimeLimits } from './exchange.js';
 import { Identity, type IdentityFiles } from './identity.js';
 import { type Environment, readToken, type TokenPlace } from './token.js';
@@ -29,7 +31,7 @@ export interface Call {
 
 export interface Reply extends Answer {
   /** The answers that redirected to it, in order. */
-  ways: readonly http.IncomingMessage[];
+  ways: readonly ResponseHead[];
 }
 
 const MAX_REDIRECTS = 5;
@@ -41,17 +43,29 @@ const REST_MS = 4000;
 /** What arrives while a reader is busy: large enough to join pieces, small enough for the caches of a processor. */
 const BUFFER_BYTES = 256 * 1024;
 
+/** By whether a server is given the client's certificate. */
 interface Agents {
   options: object;
-  trusted: http.Agent;
-  others: http.Agent;
+  trusted: { options: SecureContextOptions; agent: http.Agent };
+  others: { options: SecureContextOptions; agent: http.Agent };
 }
+
+/** A call on its way to one server. */
+interface Sent extends Call {
+  method: Exchange['method'];
+  headers: Readonly<Record<string, string>>;
+  isTrusted: boolean;
+}
+
+/** Without TLS there are no certificates. */
+const NOTHING = {};
 
 export class SiteClient {
   readonly limits: TimeLimits;
   private readonly options: ClientOptions;
   private readonly identity: Identity;
   private readonly plain: http.Agent;
+  private readonly blocks: BlockCalls;
   private agents: Agents | undefined;
 
   constructor(options: ClientOptions) {
@@ -59,6 +73,7 @@ export class SiteClient {
     this.limits = options.limits;
     this.identity = new Identity(options.identity);
     this.plain = new http.Agent(this.agentOptions());
+    this.blocks = new BlockCalls({ limits: options.limits, sockets: options.sockets, restMs: REST_MS });
   }
 
   /**
@@ -66,38 +81,62 @@ export class SiteClient {
    * @returns whatever the server answered in the end: statuses are the caller's
    * @throws LibraryError when no answer came, or it leads where none is taken from; the signal's reason
    */
-  async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
-    const ways: http.IncomingMessage[] = [];
+  async send(call: Call): Promise<Reply> {
+    return await this.follow(call, (sent) => this.ask(sent));
+  }
+
+  /** As `send`, for a GET of a file's bytes: they come in blocks (src/blocks.ts) where the server tells their number. */
+  async open(call: Pick<Call, 'url' | 'headers' | 'signal'>): Promise<Reply> {
+    return await this.follow(call, async (sent) => (await this.askForBlocks(sent)) ?? (await this.ask(sent)));
+  }
+
+  private async follow(call: Call, ask: (sent: Sent) => Promise<Answer>): Promise<Reply> {
+    const { method = 'GET', url, headers = {}, signal } = call;
+    const ways: ResponseHead[] = [];
     for (let at = url; ; ) {
       const isTrusted = this.options.trusted.has(at.origin);
-      const agent = await this.findAgent(at, isTrusted);
       const sent: Record<string, string> = { ...headers, 'user-agent': 'tapegate', 'accept-encoding': 'identity' };
       if (isTrusted && this.options.token)
         sent.authorization = `Bearer ${await readToken(this.options.token, this.options.env)}`;
-      const { limits } = this;
-      const rest = { method, headers: sent, agent, limits, signal };
-      const response = await exchange(body === undefined ? { ...rest, url: at } : { ...rest, url: at, body });
-      const reply: Reply = { response, name: nameOf(at), silenceMs: limits.silenceMs, ways };
-      if (!REDIRECTS.includes(response.statusCode ?? 0)) return reply;
-      const next = follow(at, response.headers.location, { method, count: ways.push(response) });
-      await discard(reply, signal);
+      const answer = await ask({ ...call, method, url: at, headers: sent, isTrusted });
+      if (!REDIRECTS.includes(answer.response.statusCode ?? 0)) return { ...answer, ways };
+      const next = follow(at, answer.response.headers.location, { method, count: ways.push(answer.response) });
+      await discard(answer, signal);
       at = next;
     }
   }
 
+  private async ask({ url, method, headers, body, isTrusted, signal }: Sent): Promise<Answer> {
+    const { limits } = this;
+    const rest = { url, method, headers, agent: await this.findAgent(url, isTrusted), limits, signal };
+    const response = await exchange(body === undefined ? rest : { ...rest, body });
+    const [name, { silenceMs }] = [nameOf(url), limits];
+    return { response, name, read: (each) => readBody({ response, name, silenceMs }, each) };
+  }
+
+  private async askForBlocks({ url, headers, isTrusted, signal }: Sent): Promise<Answer | undefined> {
+    const isPlain = url.protocol === 'http:';
+    const secure = isPlain ? NOTHING : (await this.findAgents())[isTrusted ? 'trusted' : 'others'].options;
+    return await this.blocks.get({ url, headers, secure, signal });
+  }
+
   private async findAgent({ protocol }: URL, isTrusted: boolean): Promise<http.Agent> {
     if (protocol === 'http:') return this.plain;
+    return (await this.findAgents())[isTrusted ? 'trusted' : 'others'].agent;
+  }
+
+  private async findAgents(): Promise<Agents> {
     const options = await this.identity.read();
     if (this.agents?.options !== options) {
       const { ca } = options;
       // connections of the former certificates end by their rest
-      this.agents = {
-        options,
-        trusted: new https.Agent({ ...this.agentOptions(), ...options }),
-        others: new https.Agent({ ...this.agentOptions(), ...(ca ? { ca } : {}) }),
-      };
+      const agentOf = (secure: SecureContextOptions) => ({
+        options: secure,
+        agent: new https.Agent({ ...this.agentOptions(), ...secure }),
+      });
+      this.agents = { options, trusted: agentOf(options), others: agentOf(ca ? { ca } : {}) };
     }
-    return isTrusted ? this.agents.trusted : this.agents.others;
+    return this.agents;
   }
 
   private agentOptions(): https.AgentOptions {

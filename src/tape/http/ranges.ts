@@ -2,7 +2,6 @@
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
-import { readBody } from './body.js';
 import type { Reply, SiteClient } from './client.js';
 import { createDigestCheck, findDigest, WANTED_DIGESTS } from './digests.js';
 import { type Problem, readProblem } from './problems.js';
@@ -17,6 +16,14 @@ export class RefusedError extends Error {
   }
 }
 
+interface ReadOptions {
+  from: bigint;
+  signal: AbortSignal;
+  version?: ReadVersion;
+  /** With which the reader compares what comes, as the catalogue writes it. */
+  checksum?: string | null | undefined;
+}
+
 /**
  * The bytes of the file at `url` from `from` on, in order; whoever stops early closes the connection. Where all of them are read in one go, they
  * are compared with the checksum that the server tells.
@@ -26,10 +33,10 @@ export class RefusedError extends Error {
 export async function* readRange(
   client: SiteClient,
   url: URL,
-  { from, signal, version = {} }: { from: bigint; signal: AbortSignal; version?: ReadVersion },
+  { from, signal, version = {}, checksum }: ReadOptions,
 ): AsyncGenerator<Uint8Array> {
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-` } : {};
-  const reply = await client.send({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
+  const reply = await client.open({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
   let toSkip: bigint;
   let expected: bigint | undefined;
   try {
@@ -44,10 +51,11 @@ export async function* readRange(
     throw error;
   }
   const digest = from === 0n ? reply.ways.concat(reply.response).map(({ headers }) => findDigest(headers)) : [];
-  const told = digest.findLast((each) => each !== undefined);
+  const last = digest.findLast((each) => each !== undefined);
+  const told = last && `${last.algorithm.replace('-', '')}:${last.value}` === checksum ? undefined : last;
   const check = told && createDigestCheck(told.algorithm);
   let bytes = 0n;
-  for await (const chunk of readBody(reply, signal)) {
+  for await (const chunk of reply.read(signal)) {
     bytes += BigInt(chunk.length);
     check?.update(chunk);
     const rest = toSkip > 0n ? chunk.subarray(Number(toSkip < chunk.length ? toSkip : chunk.length)) : chunk;

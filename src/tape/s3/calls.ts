@@ -13,11 +13,26 @@ import type {
   RestoreObjectCommandOutput,
   S3Client,
 } from '@aws-sdk/client-s3';
+import { BlockCalls } from '../http/blocks.js';
+import { BlockBody } from './body.js';
 import { type CredentialsEnvironment, createCredentials } from './credentials.js';
 import { isBrokenConnection } from './failures.js';
 import type { S3Settings } from './settings.js';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
+
+/** What is used of a request as the client has made and signed it. */
+interface SignedRequest {
+  protocol: string;
+  hostname: string;
+  port?: number;
+  path: string;
+  query?: Record<string, string>;
+  headers: Record<string, string>;
+}
+
+/** The authorities that the system trusts, and no certificate of one's own. */
+const SYSTEM = {};
 
 /** What a library has asked for, since this process opened it: what a bill is made of. */
 export interface S3Usage {
@@ -33,6 +48,9 @@ const CONNECT_MS = 10_000;
 /** A connection that breaks before its answer is tried once again, at once: idle ones are closed from afar at any moment. */
 const ATTEMPTS = 2;
 
+/** Less than a provider keeps a connection that rests. */
+const REST_MS = 4000;
+
 /** Readers of one process for which there are connections; more wait for one another. */
 const READERS = 16;
 
@@ -43,11 +61,15 @@ export class S3Calls {
   readonly usage: S3Usage = { requests: {}, bytesRead: 0n };
   private readonly settings: S3Settings;
   private readonly env: CredentialsEnvironment;
+  private readonly blocks: BlockCalls;
   private opened: Promise<{ sdk: Sdk; client: S3Client }> | undefined;
 
   constructor(settings: S3Settings, env: CredentialsEnvironment) {
     this.settings = settings;
     this.env = env;
+    const ms = settings.timeoutSeconds * 1000;
+    const limits = { connectMs: Math.min(CONNECT_MS, ms), answerMs: ms, silenceMs: ms };
+    this.blocks = new BlockCalls({ limits, sockets: settings.readParts * READERS, restMs: REST_MS });
   }
 
   /** For people. */
@@ -83,7 +105,24 @@ export class S3Calls {
   async get(input: Omit<GetObjectCommandInput, 'Bucket'>, signal: AbortSignal): Promise<GetObjectCommandOutput> {
     const { sdk, client } = await this.open();
     const command = new sdk.GetObjectCommand({ ...input, Bucket: this.settings.bucket });
+    command.middlewareStack.add(
+      (next) => async (args) => {
+        const response = await this.askForBlocks(args.request as SignedRequest, signal);
+        return response ? ({ response } as Awaited<ReturnType<typeof next>>) : await next(args);
+      },
+      { step: 'deserialize', priority: 'low', name: 'tapegateBlocks' }, // in the place of the client's own connections
+    );
     return await client.send(command, { abortSignal: signal });
+  }
+
+  private async askForBlocks({ protocol, hostname, port, path, query, headers }: SignedRequest, signal: AbortSignal) {
+    const url = new URL(`${protocol}//${hostname}${port === undefined ? '' : `:${port}`}${path}`);
+    const entries = Object.entries(query ?? {}).map(([name, value]) => `${escapeUri(name)}=${escapeUri(value)}`);
+    const target = entries.length === 0 ? path : `${path}?${entries.join('&')}`;
+    const answer = await this.blocks.get({ url, target, headers, secure: SYSTEM, signal });
+    if (!answer) return undefined;
+    const { statusCode, statusMessage: reason, headers: told } = answer.response;
+    return { statusCode, reason, headers: told, body: new BlockBody(answer, signal) };
   }
 
   private async open(): Promise<{ sdk: Sdk; client: S3Client }> {
@@ -154,6 +193,11 @@ export class S3Calls {
     );
     return client;
   }
+}
+
+/** As signatures have it. */
+function escapeUri(text: string): string {
+  return encodeURIComponent(text).replace(/[!'()*]/g, (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`);
 }
 
 function setHeader(request: unknown, name: string, value: string): void {

@@ -1,5 +1,6 @@
 /** A part of an object, which is taken into memory as fast as it comes, and given out in order. */
 import type { Readable } from 'node:stream';
+import { piecesOf } from './body.js';
 
 export class Part {
   /** What has come, and nobody has taken. */
@@ -17,17 +18,10 @@ export class Part {
   constructor(body: Readable, length: number, count: (bytes: number) => void) {
     this.body = body;
     this.left = length;
-    body.on('data', (chunk: Uint8Array) => {
-      count(chunk.length);
-      const wanted = chunk.length > this.left ? chunk.subarray(0, this.left) : chunk;
-      this.left -= wanted.length;
-      this.chunks.push(wanted);
-      if (wanted.length < chunk.length) this.end();
-      this.wake();
-    });
-    body.on('end', () => this.end());
-    body.on('error', (error) => this.end(error));
-    body.on('close', () => this.end());
+    this.takeAll(count).then(
+      () => this.end(),
+      (error: unknown) => this.end(error),
+    );
   }
 
   /** Whatever is on its way is not wanted any more. */
@@ -58,11 +52,23 @@ export class Part {
     return false;
   }
 
+  private async takeAll(count: (bytes: number) => void): Promise<void> {
+    for await (const chunk of piecesOf(this.body)) {
+      count(chunk.length);
+      if (this.isOver) return;
+      const wanted = chunk.length > this.left ? chunk.subarray(0, this.left) : chunk;
+      this.left -= wanted.length;
+      if (wanted.length > 0) this.chunks.push(wanted);
+      if (wanted.length < chunk.length) return;
+      this.wake();
+    }
+  }
+
   private end(error?: unknown): void {
     if (this.isOver) return;
     this.isOver = true;
     if (this.left > 0) this.error = error;
-    if (!this.body.readableEnded) this.body.destroy();
+    this.body.destroy(); // where all of it was read its connection is somebody else's by now
     this.wake();
   }
 }

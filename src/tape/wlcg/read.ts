@@ -28,7 +28,8 @@ interface Reading {
 export async function* readStaged(source: Source, reading: Reading, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const url = toUrl(source.door, reading.remote);
   try {
-    yield* readRange(source.client, url, { from: reading.from, version: reading.version, signal });
+    const { file, from, version } = reading;
+    yield* readRange(source.client, url, { from, version, checksum: file.checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     // a server that waits for a tape before it answers is silent

@@ -1,0 +1,161 @@
+/** Answers whose bodies come in blocks, of servers that are as HTTP lets them be, and of those that are not. */
+import net from 'node:net';
+import { afterAll, expect, test } from 'vitest';
+import { LibraryError } from '../../src/tape/backend.js';
+import { BlockCalls } from '../../src/tape/http/blocks.js';
+import { quiet } from '../support/tape-backend.js';
+import { waitFor } from '../support/wait.js';
+
+const limits = { connectMs: 5000, answerMs: 5000, silenceMs: 5000 };
+const SECURE = {};
+const servers: net.Server[] = [];
+afterAll(() => {
+  for (const server of servers) server.close();
+});
+
+/** @param answer is told how many were asked before at this connection, and of which one it is */
+async function serve(answer: (socket: net.Socket, asked: number, connection: number) => void) {
+  let connections = 0;
+  const requests: string[] = [];
+  const server = net.createServer((socket) => {
+    const connection = connections++;
+    let asked = 0;
+    let text = '';
+    socket.on('error', () => {});
+    socket.on('data', (data) => {
+      text += data;
+      if (!text.endsWith('\r\n\r\n')) return;
+      requests.push(text);
+      text = '';
+      answer(socket, asked++, connection);
+    });
+  });
+  servers.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as net.AddressInfo;
+  return { url: new URL(`http://127.0.0.1:${port}/a?b=c`), requests, connections: () => connections };
+}
+
+const createCalls = (sockets = 4) => new BlockCalls({ limits, sockets, restMs: 5000 });
+
+async function get(calls: BlockCalls, url: URL, signal = quiet()) {
+  const answer = await calls.get({ url, headers: { 'x-from': 'tests' }, secure: SECURE, signal });
+  if (!answer) return undefined;
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer.read(signal)) chunks.push(chunk);
+  const { statusCode, statusMessage, headers } = answer.response;
+  return { statusCode, statusMessage, headers, body: Buffer.concat(chunks).toString('latin1') };
+}
+
+test('an answer is read as it was sent, in whatever pieces it comes', async () => {
+  const text = 'HTTP/1.1 206 Some of it\r\nX-One: 1\r\nx-one:2 \r\nContent-Length: 10\r\nETag: "x"\r\n\r\n0123456789';
+  const { url, requests } = await serve(async (socket) => {
+    for (const byte of text) {
+      await new Promise((resolve) => setImmediate(resolve));
+      socket.write(byte);
+    }
+  });
+  const headers = { 'x-one': '1, 2', 'content-length': '10', etag: '"x"' };
+  const expected = { statusCode: 206, statusMessage: 'Some of it', headers, body: '0123456789' };
+  expect(await get(createCalls(), url)).toEqual(expected);
+  expect(requests).toEqual([`GET /a?b=c HTTP/1.1\r\nhost: ${url.host}\r\nx-from: tests\r\n\r\n`]);
+});
+
+test('bodies of any length come whole, one after the other over one connection', async () => {
+  const lengths = [0, 1, 65_535, 65_536, 262_143, 262_144, 262_145, 3_000_000, 7];
+  const bodyOf = (length: number) => Buffer.from(Array.from({ length }, (_, index) => (index * 7 + length) & 255));
+  const { url, connections } = await serve((socket, asked) => {
+    const body = bodyOf(lengths[asked] ?? 0);
+    const head = Buffer.from(`HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\n\r\n`);
+    socket.write(Buffer.concat([head, body]));
+  });
+  const calls = createCalls();
+  for (const length of lengths) {
+    const found = await get(calls, url);
+    expect([length, found?.body === bodyOf(length).toString('latin1')]).toEqual([length, true]);
+  }
+  expect(connections()).toBe(1);
+});
+
+test('what a server says before its answer is passed over, unless it never ends', async () => {
+  const early = 'HTTP/1.1 103 Early Hints\r\nlink: </b>\r\n\r\n';
+  const { url } = await serve((socket, asked) => {
+    const heads = early.repeat(asked === 0 ? 2 : 20);
+    socket.write(`${heads}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok`);
+  });
+  const calls = createCalls();
+  expect(await get(calls, url)).toMatchObject({ statusCode: 200, body: 'ok' });
+  await expect(get(calls, url)).rejects.toThrow(/it says more than 10 times that it will answer$/);
+});
+
+test('a connection that was closed, or said more than it was asked, is not used again', async () => {
+  const { url, connections } = await serve((socket, _asked, connection) => {
+    const rest = ['close', 'more', 'kept', ''][connection];
+    const kept = rest === 'close' ? 'connection: close\r\n' : '';
+    socket.write(`HTTP/1.1 200 OK\r\n${kept}content-length: 2\r\n\r\nok${rest === 'more' ? 'more' : ''}`);
+  });
+  const calls = createCalls();
+  for (let n = 0; n < 5; n++) expect(await get(calls, url)).toMatchObject({ body: 'ok' });
+  expect(connections()).toBe(3);
+});
+
+test('a connection that rested and is closed from afar is asked for by a new one', async () => {
+  const { url, connections } = await serve((socket, asked, connection) => {
+    if (connection === 0 && asked === 1) socket.destroy();
+    else socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
+  });
+  const calls = createCalls();
+  await get(calls, url);
+  expect(await get(calls, url)).toMatchObject({ body: 'ok' });
+  expect(connections()).toBe(2);
+});
+
+test('a server that does not say how long its answers are is asked in another way, and not here again', async () => {
+  const { url, requests } = await serve((socket) =>
+    socket.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n'),
+  );
+  const calls = createCalls();
+  expect(await get(calls, url)).toBeUndefined();
+  expect(await get(calls, url)).toBeUndefined();
+  expect(requests.length).toBe(1);
+});
+
+test('nothing is sent that has an end of line in it', async () => {
+  const { url, requests } = await serve(() => {});
+  const headers = { authorization: 'Bearer a\r\nx-other: b' };
+  const sent = createCalls().get({ url, headers, secure: SECURE, signal: quiet() });
+  await expect(sent).rejects.toThrow(/what is to be sent has an end of line in it$/);
+  expect(requests).toEqual([]);
+});
+
+test.each([
+  ['is none of HTTP', 'SSH-2.0-x\r\n\r\n', /which is not HTTP/],
+  ['has a line that is no header', 'HTTP/1.1 200 OK\r\nno header\r\n\r\n', /which is none/],
+  ['has two lengths', 'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n', /two lengths, 1 and 2/],
+  ['has no end', `HTTP/1.1 200 OK\r\nx: ${'y'.repeat(70_000)}`, /longer than 65536 bytes/],
+])('a head that %s is what fails', async (_what, text, message) => {
+  const { url } = await serve((socket) => socket.write(text));
+  const error = await get(createCalls(), url).catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(LibraryError);
+  expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringMatching(message) });
+});
+
+test('who comes while all connections are taken waits for one, or until it is not wanted any more', async () => {
+  const asked: net.Socket[] = [];
+  const { url, connections } = await serve((socket) => asked.push(socket));
+  const calls = createCalls(1);
+  const first = get(calls, url);
+  await waitFor('the first to be asked for', async () => asked.length === 1);
+  const abort = new AbortController();
+  const second = get(calls, url, abort.signal);
+  const third = get(calls, url);
+  const reason = new Error('not wanted');
+  abort.abort(reason);
+  await expect(second).rejects.toBe(reason);
+  asked[0]?.write('HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n1');
+  await first;
+  await waitFor('the third to be asked for', async () => asked.length === 2);
+  asked[1]?.write('HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n3');
+  expect(await third).toMatchObject({ body: '3' });
+  expect(connections()).toBe(1);
+});
