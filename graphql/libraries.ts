@@ -5,6 +5,7 @@ import { parseJson } from '../src/json.js';
 import { addLibrary } from '../src/operations/libraries/add.js';
 import { getLibrary, listLibraries, readSettings } from '../src/operations/libraries/libraries.js';
 import { type RemovedLibrary, removeLibrary } from '../src/operations/libraries/remove.js';
+import { setLibrary } from '../src/operations/libraries/set.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
@@ -40,7 +41,8 @@ builder.prismaNode('Library', {
     contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
     settings: t.string({
       authScopes: { operation: 'readSettings' },
-      description: 'What it was added with, as a JSON object; no secrets are among it. For viewers and operators.',
+      description:
+        'What it was added with or set to, as a JSON object; no secrets are among it. For viewers and operators.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
     }),
@@ -91,6 +93,24 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
   }),
 });
 
+const SetLibraryInput = builder.inputType('SetLibraryInput', {
+  description: 'What a library is to be from now on. What is not given stays as it is.',
+  fields: (t) => ({
+    name: t.string({ required: true, description: 'What it is called, which stays.' }),
+    kind: t.string({ description: 'Must be what it is: another kind could not read its volumes.' }),
+    settings: t.string({
+      description: 'Those that are to be others: a JSON object. One that is null or empty is taken away.',
+    }),
+    drives: t.int({
+      description: 'How many it has; of one that stages files, what may read from it at the same time. Null: as it is.',
+    }),
+    depthFiles: t.int({
+      description: 'Only of one that stages: files that may be asked for at the same time. Null: as the engine has it.',
+    }),
+    depthBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
+  }),
+});
+
 const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').implement({
   description: 'A library that is no more. Nothing is done to the tape system itself.',
   fields: (t) => ({
@@ -110,6 +130,18 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: AddLibraryInput, required: true, description: 'What it is.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
+      return await readBack(getLibrary(ctx, id, query));
+    },
+  }),
+  setLibrary: t.prismaField({
+    authScopes: { operation: 'setLibrary' },
+    type: 'Library',
+    description:
+      'Changes a tape system, which engines follow without a restart: what they read from it just now they may give up, and read again.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetLibraryResult' } },
+    args: { input: t.arg({ type: SetLibraryInput, required: true, description: 'What it is to be.' }) },
+    resolve: async (query, _root, { input }, ctx) => {
+      const { id } = await setLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
       return await readBack(getLibrary(ctx, id, query));
     },
   }),

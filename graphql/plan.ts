@@ -1,33 +1,30 @@
-/** The plan: drives, the queue by volume, where a request stands in it, and what one would take. */
+/** The plan: drives, the queue by volume, and where a request stands in it. */
 import { cancellable } from '../src/cancellable.js';
-import { ForbiddenError, InvalidInputError, UnknownUserError } from '../src/errors.js';
 import type { EndRange } from '../src/operations/plan/end-of-parts.js';
 import { type RequestEnd, watchEnd } from '../src/operations/plan/ends.js';
-import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
 import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, showPlan } from '../src/operations/plan/plan.js';
 import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { pageOf } from './made-pages.js';
-import { CreateRequestInput } from './requests.js';
 
 /** Reading the plan looks at the whole queue. */
-const PLAN_COMPLEXITY = 500;
+export const PLAN_COMPLEXITY = 500;
 
 const timeOrNull = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
-const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
+export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description: 'When it may be done. The cost model knows neither what breaks nor who comes next.',
   fields: (t) => ({
     earliest: t.field({
       type: 'DateTime',
-      description: 'If the drives did nothing else.',
+      description: 'If the drives did nothing else, and libraries that stage files were as quick as they can be.',
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
       type: 'DateTime',
-      description: 'By the plan, with the queue as it is.',
+      description: 'By the plan, with the queue as it is, and what files have taken at libraries that stage them.',
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
@@ -37,6 +34,9 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
     }),
   }),
 });
+
+export const END_UNKNOWN =
+  'Why no end can be told, for people, where that is because of a library that stages files; null: for another reason, or it is told.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'What a drive does just now.',
@@ -183,9 +183,10 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, or one has yet to look whether a changed copy is there.',
+        'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, one has yet to look whether a changed copy is there, or nobody knows how long a library takes that stages files.',
       resolve: (waiting) => waiting.end ?? null,
     }),
+    endUnknown: t.exposeString('endUnknown', { nullable: true, description: END_UNKNOWN }),
   }),
 });
 
@@ -202,56 +203,6 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
   }),
 );
 
-const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
-  description: 'What a request would take.',
-  fields: (t) => ({
-    files: t.exposeInt('files', { description: 'Files that the catalogue knows.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
-    filesUnknown: t.exposeInt('filesUnknown', { description: 'Paths that the catalogue does not know (yet).' }),
-    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of these.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there already.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of these.' }),
-    filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
-      description: 'Of the files on disk, the ones at their primary place: no restore disk has them.',
-    }),
-    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', { type: 'BigInt', description: 'Bytes of these.' }),
-    filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Files that others have asked for already.' }),
-    filesToRecall: t.exposeInt('filesToRecall', {
-      description: 'Files to come from tape, those on their way included.',
-    }),
-    bytesToRecall: t.expose('bytesToRecall', { type: 'BigInt', description: 'Bytes of these.' }),
-    filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
-      description: 'Files on no volume that is known: they would fail.',
-    }),
-    volumes: t.exposeInt('volumes', { description: 'Volumes that hold the files to be recalled.' }),
-    mounts: t.exposeInt('mounts', { description: 'Of these, the ones that no drive has mounted.' }),
-    volumesSuspended: t.exposeInt('volumesSuspended', { description: 'Of these, the ones out of service.' }),
-    user: t.string({ description: 'Whose quota would be charged.', resolve: ({ quota }) => quota.user }),
-    quotaSize: t.field({ type: 'BigInt', description: 'Bytes of the quota.', resolve: ({ quota }) => quota.size }),
-    quotaUsed: t.field({
-      type: 'BigInt',
-      description: 'Bytes in use before the request.',
-      resolve: ({ quota }) => quota.used,
-    }),
-    quotaUsedAfter: t.field({
-      type: 'BigInt',
-      description: 'Bytes in use after it, were it made.',
-      resolve: ({ quota }) => quota.usedAfter,
-    }),
-    isEnough: t.exposeBoolean('isEnough', { description: 'The files fit into the quota.' }),
-    hasRoom: t.exposeBoolean('hasRoom', {
-      description: 'The allocations of the restore disks in service have room for what is to be recalled.',
-    }),
-    end: t.field({
-      type: EndRangeType,
-      nullable: true,
-      description:
-        'Null when it cannot be told: something is out of service, no restore disk has room, or no engine works.',
-      resolve: (estimate) => estimate.end ?? null,
-    }),
-  }),
-});
-
 builder.queryFields((t) => ({
   plan: t.field({
     authScopes: { operation: 'showPlan' },
@@ -259,15 +210,6 @@ builder.queryFields((t) => ({
     description: 'The plan as it is now.',
     complexity: PLAN_COMPLEXITY,
     resolve: (_root, _args, ctx) => showPlan(ctx),
-  }),
-  estimateRequest: t.field({
-    authScopes: { operation: 'estimateRequest' },
-    type: EstimateType,
-    description: 'What `createRequest` would take with the same input; nothing is stored.',
-    complexity: PLAN_COMPLEXITY,
-    errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError], union: { name: 'EstimateRequestResult' } },
-    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
-    resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, ctx.reader),
   }),
 }));
 

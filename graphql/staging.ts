@@ -1,4 +1,5 @@
-/** What is at staging libraries for Tapegate. */
+/** What is at staging libraries for Tapegate, and what they were sent. */
+import { type RequestUsage, readUsage } from '../src/operations/libraries/usage.js';
 import { type KeptCopy, readStagingFigures, type StagingFigures } from '../src/operations/staging/shown.js';
 import { createBatch } from './batch.js';
 import { builder } from './builder.js';
@@ -48,5 +49,27 @@ builder.prismaObjectField('Library', 'staging', (t) =>
     description: 'Of one that stages files: what is there for Tapegate. For viewers and operators.',
     select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await figures(ctx, id)) ?? null,
+  }),
+);
+
+const UsageType = builder.objectRef<RequestUsage>('LibraryUsage').implement({
+  description: 'What a library was sent of one kind of request.',
+  fields: (t) => ({
+    request: t.exposeString('request', { description: 'As the documentation of the system calls it: `GetObject`.' }),
+    sent: t.expose('sent', { type: 'BigInt', description: 'How many, also those whose answers were lost.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of files that came with the answers.' }),
+  }),
+});
+
+const usage = createBatch(readUsage);
+
+builder.prismaObjectField('Library', 'usage', (t) =>
+  t.field({
+    type: [UsageType],
+    authScopes: { operation: 'readUsage' },
+    description:
+      'What it was sent since it was added, as far as that is counted (kind `s3`): what a bill is made of. It is some seconds behind. For viewers and operators.',
+    select: { id: true },
+    resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],
   }),
 );

@@ -117,7 +117,7 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
  * as a look-up of the database has of this process.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
-  const { config, db, events, refusals, checkLibrary, log } = ctx;
+  const { config, db, events, refusals, checkLibrary, stagingTermsOf, log } = ctx;
   const res = (req as Request).res as Response;
   return {
     config,
@@ -126,6 +126,7 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     events,
     refusals,
     checkLibrary,
+    stagingTermsOf,
     log,
     caller: callerOf(req),
     share: limitKey(req),

@@ -13,6 +13,22 @@ import type { Refusals } from './refusals.js';
  */
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
+/** On what terms a library stages files, by its settings. */
+export interface StagingTerms {
+  /** What it costs; absent where nobody charges for it. Amounts are millionths of the currency. */
+  price?(files: { count: number; bytes: bigint }): {
+    currency: string;
+    parts: readonly { micros: bigint; what: string }[];
+  };
+  /** From asking for a file until it can be read; absent where nobody knows. */
+  waitSeconds?: { least: number; most: number };
+  /** One of these begins the path of each file that it has a name for; absent where it may be any. */
+  prefixes?: readonly string[];
+}
+
+/** Says them of a library (src/tape/kinds.ts); none where it mounts volumes, or this program does not know what it is. */
+export type StagingTermsOf = (library: { kind: string; settings: unknown }) => StagingTerms;
+
 export interface Context {
   config: Config;
   db: Database;
@@ -22,6 +38,7 @@ export interface Context {
   /** What callers may not do, on its way into the audit. */
   refusals: Refusals;
   checkLibrary: CheckLibrary;
+  stagingTermsOf: StagingTermsOf;
   log: Logger;
   /** Who asks; what the caller may do is in operations/policy.ts. */
   caller: Caller;

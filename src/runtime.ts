@@ -16,7 +16,7 @@ import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
 import { Refusals } from './refusals.js';
-import { checkLibrary } from './tape/kinds.js';
+import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 
 export interface Runtime {
   ctx: Context;
@@ -92,7 +92,7 @@ export function attach(
   const refusals = new Refusals(db, log, now);
   events.onRing('forgotten', () => refusals.forgetNames());
   return {
-    ctx: { config, db, events, refusals, checkLibrary, log, caller: SYSTEM, now },
+    ctx: { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller: SYSTEM, now },
     connection,
     close: async () => {
       await events.close();

@@ -21,6 +21,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'refused',
   'requested',
   'reserved',
+  'sent',
   'size',
   'used',
   'uses',

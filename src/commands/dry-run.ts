@@ -31,14 +31,18 @@ interface EstimateNode {
   quotaUsed: bigint;
   quotaUsedAfter: bigint;
   isEnough: boolean;
+  price: { amount: string; currency: string } | null;
+  prices: { library: string; files: number; bytes: bigint; amount: string; currency: string; note: string }[];
   end: EndRange | null;
+  endUnknown: string | null;
 }
 
 const ESTIMATE = `query ($input: CreateRequestInput!) { plan { at } estimateRequest(input: $input) {
   ... on Estimate {
     files bytes filesUnknown unknownPaths hasRoom filesOnDisk bytesOnDisk filesAtPrimaryPlace filesOnTheirWay
     filesToRecall bytesToRecall filesWithoutPlace
-    volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough end { earliest planned latest }
+    volumes mounts volumesSuspended user quotaSize quotaUsed quotaUsedAfter isEnough
+    price { amount currency } prices { library files bytes amount currency note } end { earliest planned latest } endUnknown
   }
   ${FAILURE}
 } }`;
@@ -89,6 +93,16 @@ function formatEstimate(now: string, estimate: EstimateNode, folders: ReadonlySe
   lines.push(
     `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
   );
-  lines.push(`end         ${formatEnd(now, estimate.end)}`);
+  lines.push(...formatPrices(estimate), `end         ${formatEnd(now, estimate.end, estimate.endUnknown)}`);
   return lines;
+}
+
+/** By library, and all together where there are several. */
+function formatPrices({ prices, price }: EstimateNode): string[] {
+  const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
+    const what = `${files} files, ${formatBytes(bytes)}`;
+    return `${amount} ${currency} at ${library} for ${what}${note && `: ${note}`}`;
+  });
+  if (prices.length > 1) lines.push(price ? `${price.amount} ${price.currency} together` : 'in several currencies');
+  return lines.map((line, n) => `${n === 0 ? 'cost' : '    '}        ${line}`);
 }

@@ -13,7 +13,7 @@ import type { ClientConfig } from 'pg';
 import { environment } from '../config.js';
 import type { Context } from '../context.js';
 import { PassRunner } from '../engine/passes.js';
-import { UsableLibraries } from '../engine/usable-libraries.js';
+import { readingKey, UsableLibraries } from '../engine/usable-libraries.js';
 import { Waker } from '../engine/waker.js';
 import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
 import { packageRoot } from '../package-root.js';
@@ -83,11 +83,16 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 
 const LIBRARIES_MS = 5000;
 
-/** The processes for the drives of libraries other than the first: begun as these are added, and ended as they are removed. */
+/**
+ * The processes for the drives of libraries other than the first: begun as these are added, ended as they are removed, and exchanged when
+ * one is changed.
+ */
 class OtherLibraries {
   private readonly ctx: Context;
   private readonly drivesOf: (library: Library) => KeptProcess[];
-  private readonly drives = new Map<number, KeptProcess[]>();
+  /** By the ids of libraries, as these are read. */
+  private readonly drives = new Map<number, { key: string; processes: KeptProcess[] }>();
+  private readonly leaving = new Set<Promise<void>>();
   private readonly usable: UsableLibraries;
   private readonly stopping = new AbortController();
   private readonly bell = new Waker();
@@ -110,26 +115,35 @@ class OtherLibraries {
   async stop(): Promise<void> {
     this.stopping.abort();
     this.unlisten();
-    await Promise.all([...this.drives.values()].flat().map((each) => each.stop()));
+    const all = [...this.drives.values()].flatMap(({ processes }) => processes);
+    await Promise.all([...this.leaving, ...all.map((each) => each.stop())]);
   }
 
   private async follow(): Promise<void> {
     const libraries = await this.usable.read();
     if (this.stopping.signal.aborted) return;
-    for (const [id, drives] of this.drives) {
-      if (libraries.some((library) => library.id === id)) continue;
+    const keys = new Map(libraries.map((library) => [library.id, readingKey(library)]));
+    for (const [id, { key, processes }] of this.drives) {
+      if (keys.get(id) === key) continue;
       this.drives.delete(id);
-      for (const drive of drives) void drive.stop();
+      for (const each of processes) this.dismiss(each);
     }
     for (const library of libraries) {
       if (this.drives.has(library.id)) continue;
-      const drives = this.drivesOf(library);
-      this.drives.set(library.id, drives);
-      for (const drive of drives) {
-        drive.fork();
-        void drive.begin();
+      const processes = this.drivesOf(library);
+      this.drives.set(library.id, { key: readingKey(library), processes });
+      for (const each of processes) {
+        each.fork();
+        void each.begin();
       }
     }
+  }
+
+  /** It may take some seconds for the files in hand. */
+  private dismiss(drive: KeptProcess): void {
+    const gone = drive.stop();
+    this.leaving.add(gone);
+    void gone.finally(() => this.leaving.delete(gone));
   }
 }
 

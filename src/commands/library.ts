@@ -1,11 +1,21 @@
-/** `library add`, `library list`, `library remove`: the tape systems of the site. */
+/** `library add`, `library set`, `library list`, `library remove`: the tape systems of the site. */
 import type { Command } from 'commander';
-import { formatBytes } from '../bytes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
 import type { RemovedLibrary } from '../operations/libraries/remove.js';
 import { readNumber, readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
-import { UsageError } from './failure.js';
+import {
+  formatDepth,
+  formatDrives,
+  formatUsage,
+  LIBRARY_FIELDS,
+  type LibraryNode,
+  presentLibrary,
+  readNode,
+  readSettings,
+  SECRETS,
+} from './library-nodes.js';
+import { registerLibrarySet } from './library-set.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { operate, unwrapOperated } from './where.js';
@@ -23,6 +33,7 @@ export function registerLibrary(program: Command): void {
     .option('--depth-bytes <size>', 'the same in bytes, such as 10T')
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
+  registerLibrarySet(library);
   library
     .command('list')
     .description('all tape systems')
@@ -35,10 +46,6 @@ export function registerLibrary(program: Command): void {
     .action((name, options) => removeLibrary(name, options));
 }
 
-const SECRETS = `
-Settings stand in the database. What is secret stays in a file or a variable of the engines' hosts, and a setting says
-where: --set tokenFile=/etc/tapegate/token, --set tokenEnv=SITE_TOKEN.`;
-
 interface AddOptions extends OutputOptions {
   kind: string;
   set?: string[];
@@ -47,9 +54,7 @@ interface AddOptions extends OutputOptions {
   depthBytes?: string;
 }
 
-const FIELDS = 'name kind contract settings drives depthFiles depthBytes volumes suspension { mode reason }';
-
-const ADD = `mutation ($input: AddLibraryInput!) { addLibrary(input: $input) { ... on Library { ${FIELDS} } ${FAILURE} } }`;
+const ADD = `mutation ($input: AddLibraryInput!) { addLibrary(input: $input) { ... on Library { ${LIBRARY_FIELDS} } ${FAILURE} } }`;
 
 async function addLibrary(name: string, options: AddOptions): Promise<void> {
   const settings = readSettings(options.set ?? []);
@@ -62,7 +67,7 @@ async function addLibrary(name: string, options: AddOptions): Promise<void> {
   const library = await operate<LibraryState>({
     here: async (ctx) => {
       const add = await import('../operations/libraries/add.js');
-      return { ...(await add.addLibrary(ctx, { ...input, settings })), volumes: 0, suspension: null };
+      return { ...(await add.addLibrary(ctx, { ...input, settings })), volumes: 0, suspension: null, usage: [] };
     },
     afar: async (url) => {
       const variables = { input: { ...input, settings: JSON.stringify(settings) } };
@@ -74,47 +79,8 @@ async function addLibrary(name: string, options: AddOptions): Promise<void> {
   else printLine(`library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`);
 }
 
-/** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
-function readSettings(given: readonly string[]): object {
-  const settings = new Map<string, unknown>();
-  for (const each of given) {
-    const at = each.indexOf('=');
-    const key = each.slice(0, Math.max(at, 0));
-    if (key === '') throw new UsageError('--set must be key=value, with a key before the sign');
-    if (settings.has(key)) throw new UsageError(`--set gives ${key} twice`);
-    settings.set(key, readValue(key, each.slice(at + 1)));
-  }
-  return Object.fromEntries(settings);
-}
-
-function readValue(key: string, text: string): unknown {
-  if (!/^[[{]/.test(text)) return text;
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new UsageError(`--set gives ${key} a value that begins as JSON, and is none`);
-  }
-}
-
-/** The same of GraphQL, which has the settings as a text. */
-type LibraryNode = Omit<LibraryState, 'id' | 'settings'> & { settings: string };
-
-function readNode({ settings, ...node }: LibraryNode): LibraryState {
-  return { ...node, id: 0, settings: JSON.parse(settings) };
-}
-
-/** In one order, by either way. */
-function presentLibrary(library: LibraryState): object {
-  const { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension } = library;
-  return { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension };
-}
-
-function formatDrives({ contract, drives }: LibraryState): string {
-  return contract === 'DRIVE' ? `${drives} drives` : `stages files, read ${drives} at a time`;
-}
-
 const LIBRARIES = `query ($first: Int, $after: String) {
-  libraries(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+  libraries(first: $first, after: $after) { edges { node { ${LIBRARY_FIELDS} } } pageInfo { hasNextPage endCursor } }
 }`;
 
 async function listLibraries(options: OutputOptions): Promise<void> {
@@ -135,23 +101,18 @@ async function listLibraries(options: OutputOptions): Promise<void> {
   if (options.json) for (const library of libraries) printJson(presentLibrary(library));
   else {
     printTable(
-      ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'STATE'],
+      ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
       libraries.map((library) => [
         library.name,
         library.kind,
         String(library.volumes),
         String(library.drives),
         formatDepth(library),
+        formatUsage(library),
         library.suspension ? formatSuspension(library.suspension) : 'in service',
       ]),
     );
   }
-}
-
-function formatDepth({ contract, depthFiles, depthBytes }: LibraryState): string {
-  if (contract === 'DRIVE') return '-';
-  const parts = [depthFiles === null ? [] : `${depthFiles} files`, depthBytes === null ? [] : formatBytes(depthBytes)];
-  return parts.flat().join(', ') || 'default';
 }
 
 const REMOVE = `mutation ($name: String!) {

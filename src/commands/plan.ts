@@ -140,6 +140,7 @@ interface WaitingNode {
   bytes: bigint;
   place: number | null;
   end: EndRange | null;
+  endUnknown: string | null;
   parts: {
     edges: {
       node: {
@@ -157,7 +158,7 @@ interface WaitingNode {
 }
 
 const REQUEST = `query ($id: Int!, $first: Int) { plan { at } request(id: $id) { requestId state waiting {
-  files bytes place end { earliest planned latest }
+  files bytes place end { earliest planned latest } endUnknown
   parts(first: $first) {
     edges { node { volume place reason explanation files bytes nextTry } } pageInfo { hasNextPage }
   }
@@ -177,7 +178,7 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
     return;
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
-  const end = formatEnd(plan.at, waiting.end);
+  const end = formatEnd(plan.at, waiting.end, waiting.endUnknown);
   printLine(`request ${id}: ${waiting.files} files wait, ${formatBytes(waiting.bytes)}; ${end}`);
   printTable(
     ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],

@@ -36,10 +36,11 @@ export interface EndRange {
   latest: string;
 }
 
-/** When it will be done, as the end of a sentence. */
-export function formatEnd(now: string, end: EndRange | null): string {
-  if (!end)
-    return 'when it will be done cannot be told: something is out of service, no restore disk has room, or no engine works';
+const WHY_UNKNOWN = 'something is out of service, no restore disk has room, or no engine works';
+
+/** When it will be done, as the end of a sentence. @param why it cannot be told, where the server says that */
+export function formatEnd(now: string, end: EndRange | null, why: string | null = null): string {
+  if (!end) return `when it will be done cannot be told: ${why ?? WHY_UNKNOWN}`;
   const [earliest, planned, latest] = [end.earliest, end.planned, end.latest].map((time) =>
     formatSpan(secondsBetween(now, time)),
   );

@@ -88,6 +88,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   endVerification: ['file'],
   // tape systems
   addLibrary: ['library'],
+  setLibrary: ['library', 'drive', 'stager'],
   removeLibrary: ['library', 'volume', 'drive', 'staging'],
   // mail
   claimMail: ['turns', 'letter'],
@@ -116,6 +117,10 @@ export const locking = {
   /** By who takes it out of use. */
   library: sql`FOR UPDATE OF b`,
   libraryKept: sql`FOR KEY SHARE OF b`,
+  /** By who changes it: imports go on. */
+  libraryAlone: sql`FOR NO KEY UPDATE OF b`,
+  /** By who relies on it as it is. */
+  freeLibraryShared: sql`FOR SHARE OF b SKIP LOCKED`,
   volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,

@@ -6,20 +6,22 @@ import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { hostname } from 'node:os';
 import type { Context } from '../context.js';
-import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
+import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
 import type { DriveRange } from '../operations/recalls/drives.js';
 import type { Site } from '../tape/kind.js';
 import { type DriveWork, runDrive } from './drive/drive.js';
 import type { DriveOptions } from './drive/options.js';
 import { DriveShare } from './drive/share.js';
 import { VolumeFailures } from './drive/volume-failures.js';
-import { UsableLibraries } from './usable-libraries.js';
+import { readingKey, UsableLibraries } from './usable-libraries.js';
 import { workOf } from './work.js';
 
 /** What the drives of all libraries have in common. */
 export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
 
 interface Crew {
+  /** Of the library as it is read; undefined where nobody can change it. */
+  key: string | undefined;
   /** By which its drives are claimed. */
   engineId: string;
   share: DriveShare;
@@ -34,6 +36,8 @@ export class Crews {
   private readonly engine: { engineId: string; host: string };
   /** By the ids of their libraries. */
   private readonly crews = new Map<number, Crew>();
+  /** Of libraries that were changed or removed: what they have in hand they finish. */
+  private readonly leaving = new Set<Crew>();
   private readonly usable: UsableLibraries;
   private readonly env: Site['env'];
 
@@ -58,7 +62,7 @@ export class Crews {
   }
 
   /** @param count drives to work with at once */
-  async start(library: DriveRange, work: DriveWork, count: number): Promise<void> {
+  async start(library: DriveRange, work: DriveWork, count: number, key?: string): Promise<void> {
     const [engineId, stop, failures] = [randomUUID(), new AbortController(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {
       id: engineId,
@@ -73,47 +77,61 @@ export class Crews {
     setMaxListeners(0, stops);
     const options: DriveOptions = { ...this.shared, stop: stops, engineId, library, share, failures };
     const drives = Array.from({ length: count }, () => runDrive(this.ctx, work, options));
-    this.crews.set(library.id, { engineId, share, failures, stop, ended: Promise.all(drives) });
+    this.crews.set(library.id, { key, engineId, share, failures, stop, ended: Promise.all(drives) });
   }
 
-  /** Takes up libraries that were added, and leaves those that were removed; the first one stays. */
+  /** Takes up libraries that were added or changed, and leaves those that were removed; the first one stays. */
   async follow(): Promise<void> {
     const libraries = await this.usable.read();
+    const keys = new Map(libraries.map((library) => [library.id, readingKey(library)]));
     for (const [id, crew] of this.crews) {
-      if (id === FIRST_LIBRARY || libraries.some((library) => library.id === id)) continue;
+      if (id === FIRST_LIBRARY || keys.get(id) === crew.key) continue;
       this.crews.delete(id);
-      crew.stop.abort();
-      crew.share.retire();
-      void crew.ended.then(() => crew.share.leave());
+      this.dismiss(crew);
     }
     for (const library of libraries) {
       if (this.crews.has(library.id) || this.shared.stop.aborted) continue;
-      await this.start(library, workOf(this.ctx, library, this.env), library.drives);
+      await this.startFor(library);
     }
+  }
+
+  private async startFor(library: Library): Promise<void> {
+    await this.start(library, workOf(this.ctx, library, this.env), library.drives, readingKey(library));
+  }
+
+  private dismiss(crew: Crew): void {
+    this.leaving.add(crew);
+    crew.stop.abort();
+    crew.share.retire();
+    void crew.ended.then(() => crew.share.leave()).finally(() => this.leaving.delete(crew));
+  }
+
+  private get all(): Crew[] {
+    return [...this.crews.values(), ...this.leaving];
   }
 
   /** Of the engine's processes that work with drives here. */
   get engineIds(): string[] {
-    return [...this.crews.values()].map(({ engineId }) => engineId);
+    return this.all.map(({ engineId }) => engineId);
   }
 
   /** An operator has changed something. */
   endPauses(): void {
-    for (const { failures } of this.crews.values()) failures.endPauses();
+    for (const { failures } of this.all) failures.endPauses();
   }
 
   /** Once all drives have stopped. */
   get ended(): Promise<unknown> {
-    return Promise.all([...this.crews.values()].map(({ ended }) => ended));
+    return Promise.all(this.all.map(({ ended }) => ended));
   }
 
   /** The process is about to stop. Does not wait. */
   retire(): void {
-    for (const { share } of this.crews.values()) share.retire();
+    for (const { share } of this.all) share.retire();
   }
 
   /** Never rejects. */
   async leave(): Promise<void> {
-    await Promise.all([...this.crews.values()].map(({ share }) => share.leave()));
+    await Promise.all(this.all.map(({ share }) => share.leave()));
   }
 }

@@ -16,6 +16,7 @@ import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
 import { mendCounts } from '../operations/doctor/counters.js';
 import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
+import { removeSurplusDrives } from '../operations/libraries/set.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
@@ -220,6 +221,7 @@ function listPasses(
     { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
     { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.follow() },
     { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
+    { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
     { name: 'orphans', everyMs: REPAIR_MS, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: REPAIR_MS, run: () => joinAwaited(ctx) },
     { name: 'left behind', everyMs: REPAIR_MS, run: () => removeLeftBehind(ctx, stop, disks) },

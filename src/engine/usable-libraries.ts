@@ -6,8 +6,8 @@ import { checkLibrary } from '../tape/kinds.js';
 
 export class UsableLibraries {
   private readonly ctx: Context;
-  /** By their ids. */
-  private readonly refused = new Set<number>();
+  /** As they were, by their ids: one that was changed is looked at again. */
+  private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context) {
     this.ctx = ctx;
@@ -22,15 +22,26 @@ export class UsableLibraries {
   }
 
   private isUsable({ id, name, kind, settings }: Library): boolean {
-    if (this.refused.has(id)) return false;
+    const seen = JSON.stringify([kind, settings]);
+    if (this.refused.get(id) === seen) return false;
     try {
       checkLibrary(kind, settings);
       return true;
     } catch (error) {
       if (!(error instanceof SettingsError)) throw error;
-      this.refused.add(id);
+      this.refused.set(id, seen);
       this.ctx.log.error({ library: name }, `this program cannot work with the library ${name}: ${error.message}`);
       return false;
     }
   }
+}
+
+/** Two of the same value are read in the same way, by as many drives. */
+export function readingKey({ kind, settings, drives }: Library): string {
+  return JSON.stringify([kind, settings, drives]);
+}
+
+/** Two of the same value are asked in the same way. */
+export function askingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
+  return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

@@ -26,6 +26,7 @@ export const listServers = {
   listLibraries: 'primary',
   readSettings: 'primary',
   readStagingFigures: 'primary',
+  readUsage: 'primary',
   listDisksByPage: 'primary',
   readHostsOf: 'primary',
   readDriveHosts: 'primary',

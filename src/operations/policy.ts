@@ -67,6 +67,7 @@ export const policy = {
   removeQuota: 'operate',
   setMedium: 'operate',
   addLibrary: 'operate',
+  setLibrary: 'operate',
   removeLibrary: 'operate',
   importRows: 'operate',
   listFindings: 'operate',
@@ -78,6 +79,7 @@ export const policy = {
   readHostsOf: 'look',
   readSettings: 'look',
   readStagingFigures: 'look',
+  readUsage: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

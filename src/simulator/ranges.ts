@@ -87,7 +87,9 @@ function createTeller(strategy: PlannedStrategy, now: number, busy: readonly Bus
       bytes: own.reduce((sum, file) => sum + file.size, 0),
       isReading: false,
       notBefore: undefined,
+      staged: undefined,
     }));
-    return rangeOf({ now, ahead, drives: new Map([[LIBRARY, drives.length]]) }, files[0]?.user ?? '', parts);
+    const plan = { now, ahead, drives: new Map([[LIBRARY, drives.length]]), staged: new Map() };
+    return rangeOf(plan, files[0]?.user ?? '', parts);
   };
 }

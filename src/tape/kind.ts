@@ -4,7 +4,7 @@
  */
 import { quote, SettingsError } from '../errors.js';
 import type { TapeBackend } from './backend.js';
-import type { StagingLibrary } from './staging.js';
+import type { StagingLibrary, StagingTerms } from './staging.js';
 
 /** What a library knows of where it is made. */
 export interface Site {
@@ -28,6 +28,8 @@ export interface StagingKind<Settings = unknown> {
   /** The same. */
   parse(settings: unknown): Settings;
   create(settings: Settings, site: Site): StagingLibrary;
+  /** Absent where no settings of the kind tell any. */
+  terms?(settings: Settings): StagingTerms;
 }
 
 export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Settings>;

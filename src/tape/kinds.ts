@@ -6,7 +6,7 @@ import { directory } from './directory-kind.js';
 import type { Kind, Site } from './kind.js';
 import { ltfs } from './ltfs/index.js';
 import { s3 } from './s3/index.js';
-import type { StagingLibrary } from './staging.js';
+import type { StagingLibrary, StagingTerms } from './staging.js';
 import { wlcg } from './wlcg/index.js';
 
 export const kinds: Record<string, Kind> = {
@@ -53,6 +53,17 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
   checkSecrets(settings);
   found.parse(settings);
   return { contract: found.contract };
+}
+
+/** Of a library of either contract; nothing where this program does not know the kind or the settings, as one that is older may not. */
+export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
+  try {
+    const found = findKind(kind);
+    return (found.contract === 'staging' && found.terms?.(found.parse(settings))) || {};
+  } catch (error) {
+    if (error instanceof SettingsError) return {};
+    throw error;
+  }
 }
 
 function findKind(name: string): Kind {

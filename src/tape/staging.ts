@@ -66,13 +66,42 @@ export interface ReadVersion {
   tag?: string;
 }
 
-/** What it costs to have files staged, where that is charged for. */
+/** What it costs to have files staged, where that is charged for: the sum of its parts. */
 export interface Price {
-  amount: number;
-  /** As the settings have it: `EUR`. */
+  /** Three letters, as the settings have it: `EUR`. */
   currency: string;
-  /** For people: what it is made of. */
-  note: string;
+  parts: readonly Charge[];
+}
+
+export interface Charge {
+  /** Millionths of the currency, rounded up: whole numbers, so that sums of them are exact. */
+  micros: bigint;
+  /** For people, as it stands after the amount: `for 200 restore requests`. */
+  what: string;
+}
+
+/**
+ * On what terms a library stages files, as far as its settings tell: read before anybody asks for a file, also on hosts that do not have
+ * the library, and without turning to the system.
+ */
+export interface StagingTerms {
+  /** What it costs to have files staged that are not on disk there; absent where nobody charges for it. */
+  price?(files: { count: number; bytes: bigint }): Price;
+  /**
+   * Seconds from asking for a file until it can be read, least and most; absent where the settings do not tell. What files have really
+   * taken counts for more, once it is known.
+   */
+  waitSeconds?: { least: number; most: number };
+  /** One of these begins the path of each file that it has a name for; absent where it may be any. */
+  prefixes?: readonly string[];
+}
+
+/** What a bill is made of. */
+export interface Usage {
+  /** That were sent, also those whose answers were lost. */
+  requests: number;
+  /** Of files, as they came with the answers. */
+  bytes: bigint;
 }
 
 /**
@@ -116,8 +145,11 @@ export interface StagingLibrary {
    */
   release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
 
-  /** What it would cost to have files staged; nothing where nobody charges for it. */
-  price?(files: { count: number; bytes: bigint }): Price;
+  /**
+   * What the system was asked for since this was made, by the names of requests in its documentation; it grows while calls are made. Absent
+   * where that is not counted.
+   */
+  readonly usage?: Readonly<Record<string, Usage>>;
 }
 
 /** The file there is another one by now: what was read of it before is worth nothing, and it is to be read from its beginning. */

@@ -130,6 +130,8 @@ const common: Partial<Record<Operation, string>> = {
   listLibraries: '{ result: libraries { totalCount } }',
   readSettings: '{ result: libraries { edges { node { settings } } } }',
   readStagingFigures: '{ result: libraries { edges { node { staging { kept } } } } }',
+  readUsage: '{ result: libraries { edges { node { usage { sent } } } } }',
+  setLibrary: 'mutation { result: setLibrary(input: { name: "directory" }) { __typename ... on Failure { message } } }',
   addLibrary: `mutation { result: addLibrary(input: { ${LIBRARY} }) { __typename ... on Failure { message } } }`,
   removeLibrary: 'mutation { result: removeLibrary(name: "directory") { __typename } }',
   listDisksByPage: '{ result: restoreDisks { totalCount } }',

@@ -18,6 +18,7 @@ import { forgetDisk } from '../../src/operations/disks/remove.js';
 import { repairFindings } from '../../src/operations/doctor/rows.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import { removeLibrary } from '../../src/operations/libraries/remove.js';
+import { setLibrary } from '../../src/operations/libraries/set.js';
 import { type Operation, policy } from '../../src/operations/policy.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
@@ -179,6 +180,13 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
   }),
   addLibrary: attempt({
     run: (ctx) => addLibrary(ctx, { name: unique('library'), kind: 'directory', settings: { folder: '/tapes' } }),
+  }),
+  setLibrary: attempt({
+    prepare: async () => {
+      const given = { name: unique('library'), kind: 'directory', settings: { folder: '/tapes' } };
+      return (await addLibrary(app.ctx, given)).name;
+    },
+    run: (ctx, name) => setLibrary(ctx, { name, drives: 3 }),
   }),
   removeLibrary: attempt({
     prepare: async () => {

@@ -2,6 +2,7 @@ import net from 'node:net';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MAX_BODY_BYTES } from '../../src/http-body.js';
+import { addLibrary } from '../../src/operations/libraries/add.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { badHttp } from '../support/bad-http.js';
 import type { BadGraphql, BadHttp, BadRest } from '../support/bad-input-forms.js';
@@ -24,6 +25,8 @@ beforeAll(async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   await addFiles(app.ctx, [{ path: '/a/one.nc' }, { path: '/a/two.nc', stage: 'ONDISK' }]);
   await makeRequest(app, { quota: 'alice', patterns: '/a/', label: 'mine' });
+  const settings = { bucket: 'archive', region: 'eu-west-2' };
+  await addLibrary(app.ctx, { name: 'glacier', kind: 's3', settings });
   before = await dumpTables(app.ctx);
   putBack = await keepTables(app.ctx);
 });

@@ -66,6 +66,7 @@ const commands = {
   'disk resize': ['--json', '--size'],
   'disk remove': ['--json'],
   'library add': ['--json', '--kind', '--set', '--drives', '--depth-files', '--depth-bytes'],
+  'library set': ['--json', '--kind', '--set', '--drives', '--depth-files', '--depth-bytes'],
   'library list': ['--json'],
   'library remove': ['--json'],
   'volume set': ['--json', '--medium', '--all'],

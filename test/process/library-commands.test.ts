@@ -35,15 +35,25 @@ test('a server takes up a library that is added, restores from it, and leaves on
   const spare = ['library', 'add', 'spare', '--kind', 'directory', '--set', `folder=${folder}`, '--drives', '1'];
   expect(await runCli(spare, { env })).toMatchObject({ code: 0 });
   await waitFor('processes for its drives', async () => countDrives() === 3);
+  const before = listEngineProcesses(server).map(({ pid }) => pid);
+  expect(await runCli(['library', 'set', 'spare', '--drives', '2', '--set', 'folder=/nowhere'], { env })).toEqual({
+    code: 0,
+    stdout: 'library spare is changed, of the kind directory: 2 drives\n',
+    stderr: '',
+  });
+  await waitFor('others in their place', async () => {
+    const now = listEngineProcesses(server).map(({ pid }) => pid);
+    return countDrives() === 4 && now.filter((pid) => before.includes(pid)).length === before.length - 1;
+  });
   const afar = { TAPEGATE_URL: server.url, DATA_DIR: makeDataDir() };
-  const removed = { code: 0, stdout: 'library spare is removed, with 1 drives and 0 empty volumes\n', stderr: '' };
+  const removed = { code: 0, stdout: 'library spare is removed, with 2 drives and 0 empty volumes\n', stderr: '' };
   expect(await runCli(['library', 'remove', 'spare'], { env })).toEqual(removed);
   await waitFor('the processes to end', async () => countDrives() === 2);
 
   const table = (await runCli(['library', 'list'], { env })).stdout;
-  expect(table).toBe(`LIBRARY    KIND       VOLUMES  DRIVES  DEPTH  STATE
-directory  directory  0        1       -      in service
-east       directory  1        1       -      in service
+  expect(table).toBe(`LIBRARY    KIND       VOLUMES  DRIVES  DEPTH  SENT  STATE
+directory  directory  0        1       -      -     in service
+east       directory  1        1       -      -     in service
 `);
   // whoever asks a gateway shows who it is: the operator's token of the server's own folder
   const known = { ...afar, TAPEGATE_TOKEN: readFileSync(path.join(dataDir, 'operator.token'), 'utf8').trim() };
@@ -54,6 +64,15 @@ east       directory  1        1       -      in service
     name: 'east',
     settings: { folder },
     contract: 'DRIVE',
+  });
+  const set = ['library', 'set', 'east', '--drives', '1', '--json'];
+  const [here, there] = [await runCli(set, { env }), await runCli(set, { env: known })];
+  expect([here.stdout, there.stdout]).toEqual([json.split('\n')[1], json.split('\n')[1]].map((line) => `${line}\n`));
+  expect(await runCli(['library', 'set', 'east', '--kind', 's3'], { env: known })).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining(
+      'kind must stay "directory", not become "s3": what is on its volumes could not be read',
+    ),
   });
   expect(await runCli(['library', 'remove', 'east'], { env: known })).toEqual({
     code: 1,
@@ -72,5 +91,16 @@ test.each([
   [['--drives', 'two'], '--drives must be a whole number, not "two"'],
 ])('options %j are refused before anything is opened', async (options, problem) => {
   const { code, stderr } = await runCli(['library', 'add', 'east', '--kind', 'directory', ...options]);
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(`${problem}\n`) });
+});
+
+test.each([
+  [[], 'give what is to change: --set, --drives, --depth-files or --depth-bytes'],
+  [['--set', 'folder'], '--set must be key=value, with a key before the sign'],
+  [['--drives', 'none'], '--drives must be a whole number, not "none"'],
+  [['--depth-files', 'all'], '--depth-files must be a whole number, not "all"'],
+  [['--depth-bytes', 'all'], '--depth-bytes must be bytes, such as 500000000, 500M or 10T, not "all"'],
+])('a change with %j is refused before anything is opened', async (options, problem) => {
+  const { code, stderr } = await runCli(['library', 'set', 'east', ...options]);
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(`${problem}\n`) });
 });

@@ -4,6 +4,7 @@ import { mkdirSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { runStager } from '../../src/engine/staging/stager.js';
+import { UsageNotes } from '../../src/engine/staging/usage.js';
 import { Waker } from '../../src/engine/waker.js';
 import { removeLibrary } from '../../src/operations/libraries/remove.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
@@ -64,7 +65,9 @@ function startAsking({
   leaseSeconds = 15,
 }: AskOptions = {}) {
   const limits = { stage, poll: 100, release: 100 };
-  const place = { id: libraryId, name: 'silo', library: createMemoryStaging(system, { limits }), depth };
+  const library = createMemoryStaging(system, { limits });
+  const usage = new UsageNotes(libraryId, library);
+  const place = { id: libraryId, name: 'silo', library, usage, depth };
   const stop = new AbortController();
   const bells = [new Waker()];
   const running = runStager(app.ctx, place, {
@@ -129,7 +132,7 @@ test('no more than the depth is asked for, in files and in bytes, and the next o
     'five others to be asked for',
     async () => new Set(calls('stage').flatMap((call) => call.paths)).size === 15,
   );
-  expect((await readStaging(app.ctx)).length).toBe(10);
+  await waitFor('the five to be forgotten', async () => (await readStaging(app.ctx)).length === 10);
   await end();
   await makeRequest(app, { ...alice, patterns: '/a/' });
   startAsking({ depth: { files: 100, bytes: 12_500n } });
@@ -218,6 +221,7 @@ test('what an engine was about to ask for when it died is asked for by the next 
     id: libraryId,
     name: 'silo',
     depth: { files: 10, bytes: null },
+    usage: new UsageNotes(libraryId, frozen),
     library: {
       ...frozen,
       stage: async (...given: Parameters<typeof frozen.stage>) => {

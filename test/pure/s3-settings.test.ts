@@ -30,6 +30,7 @@ test('a bucket and a region are enough', () => {
     compareChecksums: true,
     timeoutSeconds: 60,
     charges: undefined,
+    waitSeconds: { least: 10_800, most: 18_000 },
   });
 });
 
@@ -70,6 +71,8 @@ const refused: [object, string][] = [
     { ...LEAST, pollSeconds: 60, pollSecondsMost: 30 },
     'pollSecondsMost must be a whole number from 60 to 86400, not 30',
   ],
+  [{ ...LEAST, waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be a whole number from 9 to 43200, not 8'],
+  [{ ...LEAST, waitMinutes: 'long' }, 'waitMinutes must be a whole number from 0 to 43200, not "long"'],
   [{ ...LEAST, currency: 'euro' }, 'currency must have three letters, such as EUR, not "euro"'],
   [{ ...LEAST, pricePerGb: '0.01' }, 'currency must be given, such as EUR, where there is a pricePerGb'],
   [{ ...LEAST, currency: 'EUR', pricePerGb: '-1' }, 'pricePerGb must be an amount such as 0.0025, not "-1"'],
@@ -93,7 +96,7 @@ test('settings are taken as texts, as a command line has them', () => {
     days: 7,
     forcePathStyle: true,
     partBytes: 16 * 1024 * 1024,
-    charges: { currency: 'EUR', perGb: 0.0025, perThousandRequests: 0, perGbMonth: 0 },
+    charges: { currency: 'EUR', nanosPerGb: 2_500_000n, nanosPerThousandRequests: 0n, nanosPerGbMonth: 0n },
   });
 });
 

@@ -16,7 +16,7 @@ import { createToken } from '../../src/operations/access/tokens.js';
 import { Refusals } from '../../src/refusals.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
-import { checkLibrary } from '../../src/tape/kinds.js';
+import { checkLibrary, stagingTermsOf } from '../../src/tape/kinds.js';
 import { createDatabase } from './database.js';
 import { watchLocks } from './lock-watch.js';
 import { makeTempDir } from './temp-dir.js';
@@ -73,7 +73,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   };
   const now = options.now ?? (() => db.clock.now());
   const refusals = new Refusals(db, log, now);
-  const ctx: Context = { config, db, events, refusals, checkLibrary, log, caller: SYSTEM, now };
+  const ctx: Context = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller: SYSTEM, now };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const { secret: token } = await createToken(
     { ...ctx, now: () => db.clock.now() },

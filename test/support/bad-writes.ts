@@ -159,6 +159,7 @@ const VOLUME = `mutation ($input: SetVolumeInput!) { setVolume(input: $input) { 
 const DISK = `mutation ($input: ResizeDiskInput!) { resizeDisk(input: $input) { ${FAILED} } }`;
 const REMOVE_DISK = `mutation ($m: String!) { removeDisk(mountpoint: $m) { ${FAILED} } }`;
 const LIBRARY = `mutation ($input: AddLibraryInput!) { addLibrary(input: $input) { ${FAILED} } }`;
+const SET_LIBRARY = `mutation ($input: SetLibraryInput!) { setLibrary(input: $input) { ${FAILED} } }`;
 const REMOVE_LIBRARY = `mutation ($n: String!) { removeLibrary(name: $n) { ${FAILED} } }`;
 const FORGET = `mutation ($u: String!) { forgetUser(user: $u) { ${FAILED} } }`;
 const many = (count: number) => Array.from({ length: count }, (_, n) => `V${n}`);
@@ -229,6 +230,53 @@ const libraries: BadInput[] = [
     ask(`removeLibrary ${JSON.stringify(n)}`, /^(name must |there is no library "")/, REMOVE_LIBRARY, { n }),
   ),
   ask('removeLibrary of none', /^there is no library "nowhere"$/, REMOVE_LIBRARY, { n: 'nowhere' }),
+];
+
+/** A change of a library that is there, by a test that adds it. */
+const change = (given: object) => ({ input: { name: 'glacier', ...given } });
+
+const changes: BadInput[] = [
+  ...['', 'a\nb', 'a\0b', '\ud800', 'directory'].map((name) =>
+    ask(`setLibrary ${JSON.stringify(name)}`, /^(name must |there is no library "")/, SET_LIBRARY, change({ name })),
+  ),
+  ask('setLibrary of none', /^there is no library "nowhere"$/, SET_LIBRARY, change({ name: 'nowhere' })),
+  ...['directory', 'command-staging', '', '__proto__'].map((kind) =>
+    ask(`setLibrary to the kind ${kind}`, /^kind must stay "s3", not become "/, SET_LIBRARY, change({ kind })),
+  ),
+  ...['', '[]', '"x"', 'null', '{"days": '].map((settings) =>
+    ask(
+      `setLibrary with settings ${settings}`,
+      /^settings must be the text of a JSON object/,
+      SET_LIBRARY,
+      change({ settings }),
+    ),
+  ),
+  ...[
+    [{ tier: 'Fast' }, /^settings\.tier must be one of Expedited, Standard, Bulk, not "Fast"$/],
+    [{ bucket: null }, /^settings\.bucket must be given/],
+    [{ region: '' }, /^settings\.region must be given/],
+    [{ folder: '/tapes' }, /^settings\.folder is no setting of this kind; /],
+    [{ secretAccessKey: 'hush' }, /^settings\.secretAccessKey must not be in the settings, /],
+    [{ prefixes: [`/=${'x'.repeat(70_000)}`] }, /^settings must have at most 65536 bytes as JSON, not 70\d\d\d$/],
+  ].map(([settings, told]) =>
+    ask(
+      `setLibrary with ${JSON.stringify(settings).slice(0, 40)}`,
+      told as RegExp,
+      SET_LIBRARY,
+      change({ settings: JSON.stringify(settings) }),
+    ),
+  ),
+  ...[0, -1, 257].map((drives) =>
+    ask(
+      `setLibrary with ${drives} drives`,
+      /^drives must be a whole number from 1 to 256, not /,
+      SET_LIBRARY,
+      change({ drives }),
+    ),
+  ),
+  ...[{ depthFiles: 0 }, { depthFiles: 1_000_001 }, { depthBytes: '0' }, { depthBytes: '-1' }].map((depth) =>
+    ask(`setLibrary with ${JSON.stringify(depth)}`, /^depth(Files|Bytes) must be /, SET_LIBRARY, change(depth)),
+  ),
 ];
 
 /** What operators alone may write. */
@@ -366,4 +414,5 @@ export const badWrites: BadInput[] = [
   ...wishes,
   ...operators,
   ...libraries,
+  ...changes,
 ];

@@ -1,18 +1,19 @@
 /** S3 libraries on a stand-in for S3. */
-import { createS3Library, type S3Library } from '../../src/tape/s3/library.js';
+import { s3 } from '../../src/tape/s3/index.js';
+import { createS3Library } from '../../src/tape/s3/library.js';
 import { parseS3Settings } from '../../src/tape/s3/settings.js';
+import type { StagingLibrary } from '../../src/tape/staging.js';
 import { type S3Server, startS3Server } from './s3-server.js';
 import { S3Error } from './s3-store.js';
 import type { StagingBench } from './staging-library.js';
 
 export interface S3Bench extends StagingBench {
-  library: S3Library;
   server: S3Server;
   /** Of a library on it, and the variables that they name. */
   settings: object;
   env: Record<string, string>;
   /** On the same system, with other settings. */
-  open(settings?: object, env?: Record<string, string>): S3Library;
+  open(settings?: object, env?: Record<string, string>): StagingLibrary;
 }
 
 const PREFIX = 'cold/';
@@ -49,6 +50,7 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
     env: known,
     open,
     library: open(),
+    terms: s3.terms?.(parseS3Settings(common)) ?? {},
     reopen: () => open(),
     put: async (path, bytes) => {
       away.delete(keyIn(path));

@@ -5,6 +5,7 @@ import { addLibrary } from '../../src/operations/libraries/add.js';
 import { readSettings } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';
 import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { readWait, waitNames } from '../../src/tape/wait.js';
 import { addFiles, checksumOf } from './factories.js';
 
 /** Systems in the memory of this process, by the names of the libraries before them. */
@@ -13,7 +14,8 @@ const systems = new Map<string, MemoryTapeSystem>();
 /** A kind for tests, registered as sites have theirs. */
 kinds['memory-staging'] = {
   contract: 'staging',
-  parse: (settings) => readSettings(settings, []),
+  parse: (settings) => readWait(readSettings(settings, waitNames)),
+  terms: (wait) => (wait ? { waitSeconds: wait as { least: number; most: number } } : {}),
   create: (_settings, { name }) => {
     const system = systems.get(name);
     if (!system) throw new Error(`there is no system in memory before library ${name}`);

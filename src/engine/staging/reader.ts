@@ -105,6 +105,7 @@ class ReadingVisit {
       if (unread) this.outcomes.report(unread.map(toReturned));
     } finally {
       await this.outcomes.written;
+      await this.place.usage.write(this.ctx, 'now');
     }
   }
 
@@ -121,6 +122,7 @@ class ReadingVisit {
     await before.outcomes;
     const fileIds = batch.recalls.map(({ fileId }) => fileId);
     this.outcomes.charge(fileIds, (performance.now() - startedAt) / 1000);
+    await this.place.usage.write(this.ctx, 'now and then');
   }
 
   /** Returns when all is read; `writing` goes on, and ends the batch. */

@@ -48,6 +48,7 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
       await ensureStager(ctx, place.id);
       const hold = await StagerHold.claim(ctx, { libraryId: place.id, engineId, leaseSeconds });
       if (hold) await new Stager(ctx, place, { hold, options }).run().finally(() => hold.end());
+      await place.usage.write(ctx, 'now');
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
     }
@@ -79,6 +80,7 @@ class Stager {
       const seen = bells.map(({ count }) => count);
       const startedAt = performance.now();
       await this.pass();
+      await this.place.usage.write(this.ctx, 'now and then');
       const tookMs = performance.now() - startedAt;
       const restMs = Math.min(Math.max(REST.leastMs, tookMs * REST.times), REST.mostMs);
       await sleep(restMs, undefined, { signal: this.signal }).catch(() => {});

@@ -59,6 +59,7 @@ const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
   'setMember',
   'removeMember',
   'setMedium',
+  'setLibrary',
   'setDisk',
   'resizeDisk',
   'forgetDisk',

@@ -2,12 +2,12 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { InvalidInputError, quote, SettingsError } from '../../errors.js';
-import type { LibraryContract } from '../../generated/prisma/enums.js';
+import { InvalidInputError, quote } from '../../errors.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkBytes, checkText } from '../input.js';
+import { checkText } from '../input.js';
 import { allow } from '../policy.js';
-import type { Library } from './libraries.js';
+import { checkDepth, checkDrives, checkSettings } from './checks.js';
+import { type Library, libraryColumns } from './libraries.js';
 
 export interface AddLibraryInput {
   name: string;
@@ -22,9 +22,6 @@ export interface AddLibraryInput {
 }
 
 const DRIVES = 2;
-const MOST_DRIVES = 256;
-const MOST_DEPTH_FILES = 1_000_000;
-const MOST_SETTINGS_BYTES = 64 * 1024;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
@@ -48,15 +45,15 @@ async function add(ctx: Context, input: AddLibraryInput, note: Note): Promise<Li
   allow(ctx, 'addLibrary');
   const name = checkName(ctx, input.name);
   const contract = checkSettings(ctx, input);
-  const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
+  const drives = checkDrives(input.drives ?? DRIVES);
   const depth = checkDepth(contract, input);
   return await transaction(ctx.db.pool, 'addLibrary', async (tx) => {
     const [library] = await tx.query<Library>(
-      sql`INSERT INTO library (name, kind, contract, settings, drives, depth_files, depth_bytes, added_at)
+      sql`INSERT INTO library AS b (name, kind, contract, settings, drives, depth_files, depth_bytes, added_at)
           VALUES (${name}, ${input.kind}, ${contract}::"LibraryContract", ${JSON.stringify(input.settings)}::jsonb, ${drives}::int,
             ${depth.files}::int, ${depth.bytes}::bigint, ${ctx.now()}::timestamp)
           ON CONFLICT (name) DO NOTHING
-          RETURNING id, name, kind, contract, settings, drives, depth_files AS "depthFiles", depth_bytes AS "depthBytes"`,
+          RETURNING ${libraryColumns}`,
     );
     if (!library)
       throw new InvalidInputError('name', `must be of no other library, and there is ${quote(name)} already`);
@@ -77,42 +74,4 @@ function checkName(ctx: Context, given: string): string {
   }
   if (name !== ctx.config.tapeBackend && !KEPT_NAMES.includes(name)) return name;
   throw new InvalidInputError('name', `must not be ${quote(name)}, which is kept for the first library`);
-}
-
-function checkSettings(ctx: Context, { kind, settings }: AddLibraryInput): LibraryContract {
-  const size = Buffer.byteLength(JSON.stringify(settings));
-  if (size > MOST_SETTINGS_BYTES) {
-    throw new InvalidInputError('settings', `must have at most ${MOST_SETTINGS_BYTES} bytes as JSON, not ${size}`);
-  }
-  try {
-    const { contract } = ctx.checkLibrary(kind, settings);
-    return contract === 'drive' ? 'DRIVE' : 'STAGING';
-  } catch (error) {
-    if (!(error instanceof SettingsError)) throw error;
-    const { setting, problem } = error;
-    throw new InvalidInputError(['kind', 'settings'].includes(setting) ? setting : `settings.${setting}`, problem);
-  }
-}
-
-function checkDepth(
-  contract: LibraryContract,
-  { depthFiles: files = null, depthBytes: bytes = null }: AddLibraryInput,
-): { files: number | null; bytes: bigint | null } {
-  for (const [field, value] of [['depthFiles', files] as const, ['depthBytes', bytes] as const]) {
-    if (value === null || contract === 'STAGING') continue;
-    throw new InvalidInputError(
-      field,
-      `is of libraries that stage files, and this one has drives: ${value} says nothing of it`,
-    );
-  }
-  if (files !== null) checkCount('depthFiles', files, MOST_DEPTH_FILES);
-  if (bytes !== null && checkBytes('depthBytes', bytes) === 0n) {
-    throw new InvalidInputError('depthBytes', 'must be 1 byte at least, not 0');
-  }
-  return { files, bytes };
-}
-
-function checkCount(field: string, value: number, most: number): number {
-  if (Number.isInteger(value) && value >= 1 && value <= most) return value;
-  throw new InvalidInputError(field, `must be a whole number from 1 to ${most}, not ${value}`);
 }

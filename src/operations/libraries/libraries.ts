@@ -3,15 +3,19 @@
  * has it (TAPE_BACKEND, DRIVES); the others are in the database, and all engines work with them.
  */
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { NotFoundError } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enums.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
+import { type RequestUsage, readUsage } from './usage.js';
 
 /** The id of the one that the environment names. */
 export const FIRST_LIBRARY = 1;
+
+/** Files that a staging library may be asked for at once where it was told nothing: enough for a system to find a good order in. */
+export const DEPTH_FILES = 10_000;
 
 export interface Library {
   id: number;
@@ -27,6 +31,9 @@ export interface Library {
   depthFiles: number | null;
   depthBytes: bigint | null;
 }
+
+/** Of the library `b`, one of those in the database. */
+export const libraryColumns: Sql = sql`b.id, b.name, b.kind, b.contract, b.settings, b.drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"`;
 
 /** All of them, in the order in which they were added. */
 export async function readLibraries(ctx: Context): Promise<Library[]> {
@@ -70,6 +77,8 @@ export interface LibraryState extends Library {
   volumes: number;
   /** Null while it is in service. */
   suspension: { mode: SuspensionMode; reason: string } | null;
+  /** What it was sent, as far as that is counted. */
+  usage: RequestUsage[];
 }
 
 /** For those who run the site: all of them, in the order in which they were added. */
@@ -82,10 +91,17 @@ export async function describeLibraries(ctx: Context): Promise<LibraryState[]> {
   );
   const states = new Map(rows.map((row) => [row.id, row]));
   const libraries = await readLibraries(ctx);
-  return libraries.map((library) => ({ volumes: 0, suspension: null, ...library, ...states.get(library.id) }));
+  const usage = await readUsage(
+    ctx,
+    libraries.map(({ id }) => id),
+  );
+  return libraries.map((library) => ({
+    ...{ volumes: 0, suspension: null, ...library, ...states.get(library.id) },
+    usage: usage.get(library.id) ?? [],
+  }));
 }
 
-/** By the ids of libraries: what they were added with. Where a site has its tapes is for those who run it. */
+/** By the ids of libraries: what they were added with or set to. Where a site has its tapes is for those who run it. */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');
   const { rows } = await ctx.db.pool.query<{ id: number; settings: object }>(

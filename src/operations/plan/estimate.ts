@@ -10,14 +10,16 @@ import { onDiskStages } from '../../stages.js';
 import { mayPath } from '../access/paths.js';
 import { hasPlace, isAtPrimaryPlace } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
+import { readLibraries } from '../libraries/libraries.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
 import { readUsed } from '../quotas/used.js';
 import { type CreateRequestInput, checkRequest } from '../requests/create.js';
 import type { Wish } from '../requests/first-files.js';
 import { checkWithin } from '../requests/limits.js';
-import { endOfParts } from './end-of-parts.js';
+import { endOfParts, whyNoEnd } from './end-of-parts.js';
 import { readPlan } from './plan.js';
+import { type LibraryPrice, type Price, priceFiles } from './prices.js';
 
 export interface Estimate {
   /** What the catalogue knows of it; sizes are bytes. */
@@ -49,8 +51,14 @@ export interface Estimate {
   isEnough: boolean;
   /** As far as the allocations of the restore disks in service go; true where none is registered yet. */
   hasRoom: boolean;
+  /** What libraries would charge for it; those that charge for nothing are left out. */
+  prices: LibraryPrice[];
+  /** All of these; nothing where there are none, or not all are in one currency. */
+  price: Price | undefined;
   /** Nothing when it cannot be told. */
   end: EndRange | undefined;
+  /** Why not, for people, where that is because of a library that orders its tapes by itself. */
+  endUnknown: string | undefined;
 }
 
 interface Group {
@@ -66,6 +74,10 @@ interface Group {
   hasPlace: boolean;
   /** They are being brought back, and their room is reserved. */
   isReserved: boolean;
+  /** They are on disk at a library that orders its tapes by itself, needed or not. */
+  isStaged: boolean;
+  /** It was asked for them, for the last one then. */
+  askedAt: string | null;
   files: number;
   bytes: bigint;
 }
@@ -85,7 +97,7 @@ export async function estimateRequest(
   if (!quota) throw new UnknownUserError(user);
   const { groups, known, unknownPaths } = await readAtLength(
     ctx,
-    (snapshot) => readGroups(snapshot, wish, mayPath(ctx, 'REQUEST')),
+    (snapshot) => readGroups(snapshot, wish, mayPath(ctx, 'REQUEST'), ctx.now()),
     reader,
   );
   const used = await readUsed(ctx, quota);
@@ -101,6 +113,8 @@ export async function estimateRequest(
   const placed = onTape.filter((group) => group.hasPlace);
   const toRecall = sum(placed);
   const parts = joinByVolume(placed);
+  const isFree = ({ isOnItsWay, isStaged, askedAt }: Group) => isOnItsWay || isStaged || askedAt !== null;
+  const priced = placed.map((group) => ({ ...group, isFree: isFree(group) }));
   const room = await readRoom(ctx);
   const hasRoom = room === undefined || sum(placed.filter((group) => !group.isReserved)).bytes <= room;
   const { size } = quota;
@@ -123,7 +137,10 @@ export async function estimateRequest(
     quota: { user, size, used, usedAfter: used + all.bytes },
     isEnough: all.bytes === 0n || used + all.bytes <= size,
     hasRoom,
-    end: hasRoom ? await estimateRange(ctx, user, parts) : undefined,
+    ...priceFiles(ctx, await readLibraries(ctx), priced),
+    ...(hasRoom
+      ? await estimateRange(ctx, user, { parts, groups: placed })
+      : { end: undefined, endUnknown: undefined }),
   };
 }
 
@@ -134,9 +151,11 @@ async function readGroups(
   snapshot: Snapshot,
   wish: Wish,
   isAllowed: Sql,
+  now: string,
 ): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
   const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
   const isWished = sql`${isNamed} AND ${isAllowed}`;
+  const isThere = sql`g.state <> 'RELEASING' AND (g.state NOT IN ('READY', 'KEPT') OR g.ready_until IS NULL OR g.ready_until > ${now})`;
   const groups = await snapshot.query<Group>(
     sql`SELECT w.*, v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium,
           EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
@@ -145,9 +164,12 @@ async function readGroups(
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
             ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
             c.file_id IS NOT NULL AS "isOnItsWay", ${hasPlace} AS "hasPlace",
-            c.disk_id IS NOT NULL AS "isReserved",
+            c.disk_id IS NOT NULL AS "isReserved", coalesce(g.state IN ('READY', 'KEPT'), false) AS "isStaged",
+            max(g.since) FILTER (WHERE g.state IN ('INTENDED', 'ASKED')) AS "askedAt",
             count(*)::int AS files, sum(f.size) AS bytes
-          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6
+          FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id LEFT JOIN volume u ON u.id = f.volume_id
+            LEFT JOIN staging g ON g.file_id = f.id AND g.library_id = u.library_id AND ${isThere}
+          WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6, 7, g.state IN ('INTENDED', 'ASKED')
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
   const unknown = await snapshot.query<{ path: string }>(
@@ -158,22 +180,35 @@ async function readGroups(
   return { groups, known, unknownPaths: unknown.map((row) => row.path) };
 }
 
-type VolumePart = Omit<Group, 'isOnItsWay' | 'isReserved'>;
+type VolumePart = Omit<Group, 'isOnItsWay' | 'isReserved' | 'isStaged' | 'askedAt'>;
 
-function joinByVolume(groups: readonly Group[]): VolumePart[] {
-  const volumes = new Map<number | null, VolumePart>();
+const joinByVolume = (groups: readonly Group[]): VolumePart[] => joinBy(groups, ({ volumeId }) => String(volumeId));
+
+/** As they are awaited: by volume, and by how far their library is with them. */
+const joinByWait = (groups: readonly Group[]): Group[] =>
+  joinBy(groups, ({ volumeId, isStaged, askedAt }) => `${volumeId} ${isStaged} ${askedAt !== null}`);
+
+function joinBy(groups: readonly Group[], keyOf: (group: Group) => string): Group[] {
+  const joined = new Map<string, Group>();
   for (const group of groups) {
-    const known = volumes.get(group.volumeId);
-    if (known) {
-      known.files += group.files;
-      known.bytes += group.bytes;
-    } else volumes.set(group.volumeId, { ...group });
+    const known = joined.get(keyOf(group));
+    if (!known) {
+      joined.set(keyOf(group), { ...group });
+      continue;
+    }
+    known.files += group.files;
+    known.bytes += group.bytes;
+    if ((group.askedAt ?? '') > (known.askedAt ?? '')) known.askedAt = group.askedAt;
   }
-  return [...volumes.values()];
+  return [...joined.values()];
 }
 
-async function estimateRange(ctx: Context, user: string, parts: readonly VolumePart[]): Promise<EndRange | undefined> {
-  if (parts.some((part) => part.isSuspended)) return undefined;
+async function estimateRange(
+  ctx: Context,
+  user: string,
+  { parts, groups }: { parts: readonly VolumePart[]; groups: readonly Group[] },
+): Promise<Pick<Estimate, 'end' | 'endUnknown'>> {
+  if (parts.some((part) => part.isSuspended)) return { end: undefined, endUnknown: undefined };
   const now = ctx.now();
   const wished = parts.map(
     ({ volumeId, libraryId, volume, medium, isMounted, files, bytes }): QueueEntry => ({
@@ -190,10 +225,8 @@ async function estimateRange(ctx: Context, user: string, parts: readonly VolumeP
     }),
   );
   const plan = await readPlan(ctx, wished);
-  if (parts.length === 0) return { earliest: plan.now, planned: plan.now, latest: plan.now };
-  return endOfParts(
-    plan,
-    user,
-    parts.map((part) => ({ ...part, isReading: false, nextTry: null })),
-  );
+  const { now: at } = plan;
+  if (parts.length === 0) return { end: { earliest: at, planned: at, latest: at }, endUnknown: undefined };
+  const awaited = joinByWait(groups).map((group) => ({ ...group, isReading: false, nextTry: null }));
+  return { end: endOfParts(plan, user, awaited), endUnknown: whyNoEnd(plan, awaited) };
 }

@@ -15,6 +15,7 @@ import { readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 import { readShares } from '../quotas/shares.js';
 import { readQueues } from '../recalls/queue.js';
+import { readStagedLibraries, type StagedLibrary } from './staged.js';
 
 export interface PlanDrive {
   name: string;
@@ -69,6 +70,8 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
+  /** Those that order their tapes by themselves, by their ids. */
+  staged: ReadonlyMap<number, StagedLibrary>;
 }
 
 /** What is to be tried again within this time has its place in the queue; no pause is longer. */
@@ -99,6 +102,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     readShares(ctx),
     readLibraries(ctx),
   ]);
+  const staged = await readStagedLibraries(ctx, libraries, more);
   const all = [...entries, ...more];
   const queues = groupByVolume(all);
   const now = secondsOf(ctx.now());
@@ -115,7 +119,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     policy: defaultPolicy,
   });
   const names = new Map(libraries.map(({ id, name }) => [id, name]));
-  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares };
+  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares, staged };
 }
 
 /** An engine that lives has it, and it is in service. */

@@ -5,7 +5,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import type { EndRange } from '../../planner/end-range.js';
 import { isChanged, isLeftAlone, isUnplaced, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
-import { endOfParts } from './end-of-parts.js';
+import { endOfParts, whyNoEnd } from './end-of-parts.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
 /** Why files wait, the most telling reason first when there are several. */
@@ -56,13 +56,26 @@ export interface Waiting {
   parts: WaitingPart[];
   /** Nothing when it cannot be told: something is out of service, no disk has room, no engine works, or one has yet to look at a copy. */
   end: EndRange | undefined;
+  /** Why not, for people, where that is because of a library that orders its tapes by itself. */
+  endUnknown: string | undefined;
 }
 
 interface Row extends Omit<WaitingPart, 'place' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
+  /** When its library was asked for the last of them. */
+  askedAt: string | null;
 }
+
+/** What waits for one of these waits for people, or for an engine's look. */
+const UNTOLD: ReadonlySet<WaitingReason> = new Set([
+  'SPACE',
+  'CHANGED_COPY',
+  'NO_PLACE',
+  'VOLUME_SUSPENDED',
+  'USER_SUSPENDED',
+]);
 
 /** By the ids of the requests; those that wait for nothing are left out. */
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
@@ -74,10 +87,7 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
   const room = await readRoom(ctx);
   const canEnd = (parts: readonly Row[]) => {
     const unread = parts.filter(({ reason }) => reason !== 'READING').reduce((sum, part) => sum + part.bytes, 0n);
-    return (
-      (room === undefined || unread <= room) &&
-      parts.every(({ reason }) => reason !== 'SPACE' && reason !== 'CHANGED_COPY')
-    );
+    return (room === undefined || unread <= room) && parts.every(({ reason }) => !UNTOLD.has(reason));
   };
   return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts, canEnd(parts))]));
 }
@@ -85,12 +95,17 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
 function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
   const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
   const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
-  const parts = rows.map(({ requestId: _, user: _user, note, ...row }): WaitingPart => {
+  const parts = rows.map(({ requestId: _, user: _user, note, askedAt: _askedAt, ...row }): WaitingPart => {
     const isStuck = !served.has(row.libraryId ?? 0) && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
     const reason = isStuck ? 'NO_DRIVE' : row.reason;
     const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
     return { ...row, reason, explanation, place: places.get(row.volumeId ?? 0) ?? null };
   });
+  const awaited = rows.map((row) => ({
+    ...row,
+    isReading: row.reason === 'READING',
+    isStaged: row.reason === 'STAGED',
+  }));
   const order = (part: WaitingPart) => part.place ?? Number.POSITIVE_INFINITY;
   const nameOf = (part: WaitingPart) => `${part.volume ?? ''}\0${part.reason}`;
   const isFirst = (a: WaitingPart, b: WaitingPart) =>
@@ -102,13 +117,8 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
     place: parts.find((part) => part.place !== null)?.place ?? null,
     parts,
-    end: canEnd
-      ? endOfParts(
-          plan,
-          rows[0]?.user ?? '',
-          rows.map((row) => ({ ...row, isReading: row.reason === 'READING' })),
-        )
-      : undefined,
+    end: canEnd ? endOfParts(plan, rows[0]?.user ?? '', awaited) : undefined,
+    endUnknown: canEnd ? whyNoEnd(plan, awaited) : undefined,
   };
 }
 
@@ -119,6 +129,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   const { rows } = await ctx.db.pool.query<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
+          max(w.asked_at) FILTER (WHERE w.reason = 'STAGING') AS "askedAt",
           coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note
               WHEN 'STAGING' THEN w.asked_note WHEN 'UNASKED' THEN w.library_note END),
             min(w.error)) AS note
@@ -126,7 +137,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
             CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
               WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
-            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note,
+            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note, sg.since AS asked_at,
             'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS asked_note,
             b.name || coalesce(CASE WHEN st.rest_until > ${ctx.now()} THEN ' could not answer: ' || st.problem END, '') AS library_note,
             CASE
@@ -158,7 +169,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
 /** What waits for an engine's look, and is in no queue: where the disk fails, with why nobody looks. In the columns of `readParts`. */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
-      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL, NULL, 'CHANGED_COPY'
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, 'CHANGED_COPY'
     FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id

@@ -6,6 +6,7 @@
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
+import { sampleWaits } from '../../planner/staged.js';
 
 /** A file of a staging library, as a call to the library takes it. */
 export interface StagingRow {
@@ -115,7 +116,10 @@ export async function noteWaiting(
   );
 }
 
-/** They can be read, until then where the library says so; rings whoever reads. */
+/** Of how many files it is remembered what they have taken, and of one answer at most. */
+const WAITS = { kept: 100, ofOne: 10 };
+
+/** They can be read, until then where the library says so; rings whoever reads. What they have taken is remembered, for estimates. */
 export async function noteStaged(
   ctx: Context,
   libraryId: number,
@@ -123,12 +127,20 @@ export async function noteStaged(
 ): Promise<void> {
   if (rows.length === 0) return;
   const [ids, batches, untils] = [rows.map((r) => r.fileId), rows.map((r) => r.batch), rows.map((r) => r.until)];
-  await ctx.db.pool.query(
+  const now = ctx.now();
+  const { rows: ready } = await ctx.db.pool.query<{ waits: number[] }>(
     sql`WITH ready AS (
-          UPDATE staging s SET state = 'READY', since = ${ctx.now()}, due_at = ${ctx.now()}, ready_until = n.until
+          UPDATE staging s SET state = 'READY', since = ${now}, due_at = ${now}, ready_until = n.until
           FROM unnest(${ids}::bigint[], ${batches}::uuid[], ${untils}::timestamp[]) AS n (file_id, batch, until)
-          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED' RETURNING s.file_id
-        ) SELECT pg_notify('tapegate', 'recall') FROM ready LIMIT 1`,
+            JOIN staging o ON o.file_id = n.file_id AND o.library_id = ${libraryId}
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'
+          RETURNING greatest(extract(epoch FROM ${now}::timestamp - o.since)::float8, 0) AS wait
+        ) SELECT array_agg(r.wait) AS waits, pg_notify('tapegate', 'recall') FROM ready r HAVING count(*) > 0`,
+  );
+  const waits = sampleWaits(ready[0]?.waits ?? [], WAITS.ofOne);
+  if (waits.length === 0) return;
+  await ctx.db.pool.query(
+    sql`UPDATE stager SET waits = (${waits}::float8[] || waits)[1:${WAITS.kept}::int] WHERE library_id = ${libraryId}`,
   );
 }
 

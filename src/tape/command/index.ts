@@ -1,5 +1,6 @@
 /** The kinds `command` and `command-staging`: libraries of a site's own scripts. README.md tells how these are written. */
 import { type DriveKind, readSettings, type SettingsReader, type StagingKind } from '../kind.js';
+import { readWait, type Wait, waitNames } from '../wait.js';
 import { createCommandBackend, type DriveSettings } from './drive.js';
 import { type CommonSettings, commonNames, createCaller, readCommand, readCommon } from './settings.js';
 import { createCommandStaging, type StagingSettings } from './staging.js';
@@ -40,14 +41,14 @@ export const command: DriveKind<DriveSettings & CommonSettings> = {
   create: (settings, site) => createCommandBackend(settings, createCaller(settings, site)),
 };
 
-export const commandStaging: StagingKind<StagingSettings & CommonSettings> = {
+export const commandStaging: StagingKind<StagingSettings & CommonSettings & { waitSeconds: Wait | undefined }> = {
   contract: 'staging',
 
   parse(settings) {
     const scripts = ['stage', 'poll', 'fetch', 'release', 'offsets'];
     const batches = ['stageBatch', 'pollBatch', 'releaseBatch'];
     const times = ['pollLeastSeconds', 'pollMostSeconds', 'callSeconds', 'silenceSeconds'];
-    const reader = readSettings(settings, [...scripts, ...batches, ...times, ...commonNames]);
+    const reader = readSettings(settings, [...scripts, ...batches, ...times, ...waitNames, ...commonNames]);
     const least = seconds(reader, 'pollLeastSeconds', 30);
     return {
       stage: script(reader, 'stage'),
@@ -61,9 +62,11 @@ export const commandStaging: StagingKind<StagingSettings & CommonSettings> = {
       pollSeconds: { least, most: Math.max(least, seconds(reader, 'pollMostSeconds', 600)) },
       callSeconds: seconds(reader, 'callSeconds', 300),
       silenceSeconds: seconds(reader, 'silenceSeconds', 600),
+      waitSeconds: readWait(reader),
       ...readCommon(reader),
     };
   },
 
   create: (settings, site) => createCommandStaging(settings, createCaller(settings, site)),
+  terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };

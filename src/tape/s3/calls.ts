@@ -14,6 +14,7 @@ import type {
   S3Client,
 } from '@aws-sdk/client-s3';
 import { BlockCalls } from '../http/blocks.js';
+import type { Usage } from '../staging.js';
 import { BlockBody } from './body.js';
 import { type CredentialsEnvironment, createCredentials } from './credentials.js';
 import { isBrokenConnection } from './failures.js';
@@ -34,14 +35,6 @@ interface SignedRequest {
 /** The authorities that the system trusts, and no certificate of one's own. */
 const SYSTEM = {};
 
-/** What a library has asked for, since this process opened it: what a bill is made of. */
-export interface S3Usage {
-  /** By their names in the provider's documentation: `RestoreObject`. Each that was sent, also one whose answer was lost. */
-  requests: Record<string, number>;
-  /** Of files, as they came. */
-  bytesRead: bigint;
-}
-
 /** Of a host that is there at all. */
 const CONNECT_MS = 10_000;
 
@@ -58,7 +51,8 @@ const READERS = 16;
 const CHECKED = ['GetObjectCommand', 'HeadObjectCommand'];
 
 export class S3Calls {
-  readonly usage: S3Usage = { requests: {}, bytesRead: 0n };
+  /** By the names of requests in the provider's documentation: `RestoreObject`. */
+  readonly usage: Record<string, Usage> = {};
   private readonly settings: S3Settings;
   private readonly env: CredentialsEnvironment;
   private readonly blocks: BlockCalls;
@@ -125,6 +119,17 @@ export class S3Calls {
     return { statusCode, reason, headers: told, body: new BlockBody(answer, signal) };
   }
 
+  /** Of files, as they came. */
+  countBytes(bytes: number): void {
+    this.used('GetObject').bytes += BigInt(bytes);
+  }
+
+  private used(request: string): Usage {
+    const used = this.usage[request] ?? { requests: 0, bytes: 0n };
+    this.usage[request] = used;
+    return used;
+  }
+
   private async open(): Promise<{ sdk: Sdk; client: S3Client }> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ sdk, client: this.createClient(sdk) }));
     return await this.opened;
@@ -185,8 +190,7 @@ export class S3Calls {
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {
-          const name = commandName.replace(/Command$/, '');
-          this.usage.requests[name] = (this.usage.requests[name] ?? 0) + 1;
+          this.used(commandName.replace(/Command$/, '')).requests++;
           return await next(args);
         },
       { step: 'deserialize', priority: 'low', name: 'tapegateCount' }, // within what tries again

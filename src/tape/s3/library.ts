@@ -1,30 +1,23 @@
 /** Objects in the archive classes of S3 as a staging library: a copy is asked for, comes after hours, and leaves by itself after days. */
 import { TapeError } from '../../errors.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
-import { S3Calls, type S3Usage } from './calls.js';
+import { S3Calls } from './calls.js';
 import { eachAtOnce } from './concurrently.js';
 import type { CredentialsEnvironment } from './credentials.js';
 import { keyOf } from './keys.js';
 import { lookUp, type Sight } from './look-up.js';
-import { priceOf } from './price.js';
 import { readObject } from './read.js';
 import { restoreOne } from './restore.js';
 import type { S3Settings } from './settings.js';
 import { type Seen, stateOf } from './states.js';
-
-export interface S3Library extends StagingLibrary {
-  /** What this process has asked of S3 for the library so far. */
-  readonly usage: S3Usage;
-}
 
 /** One request a file: a call that fails in its middle has asked for the files before. */
 const STAGED_AT_ONCE = 500;
 /** Lists tell of a thousand each. */
 const POLLED_AT_ONCE = 10_000;
 
-export function createS3Library(settings: S3Settings, env: CredentialsEnvironment): S3Library {
+export function createS3Library(settings: S3Settings, env: CredentialsEnvironment): StagingLibrary {
   const calls = new S3Calls(settings, env);
-  const { charges } = settings;
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
@@ -57,8 +50,6 @@ export function createS3Library(settings: S3Settings, env: CredentialsEnvironmen
     async release(demand, signal) {
       return await findKept(calls, settings, demand, signal);
     },
-
-    ...(charges && { price: (files: { count: number; bytes: bigint }) => priceOf(charges, settings, files) }),
   };
 }
 

@@ -193,9 +193,7 @@ class Reading {
   }
 
   private part(answer: GetObjectCommandOutput, length: number): Part {
-    const part = new Part(answer.Body as unknown as Readable, length, (bytes) => {
-      this.calls.usage.bytesRead += BigInt(bytes);
-    });
+    const part = new Part(answer.Body as unknown as Readable, length, (bytes) => this.calls.countBytes(bytes));
     this.live.add(part);
     if (this.signal.aborted) part.drop();
     return part;

@@ -1,6 +1,7 @@
 /** The settings of an S3 library: read, checked, and completed. No secret is among them: they name where it is. */
 import { quote, SettingsError } from '../../errors.js';
 import { readSettings, type SettingsReader } from '../kind.js';
+import { readWait, type Wait, waitNames } from '../wait.js';
 
 /** From the fastest and dearest to the slowest and cheapest. */
 export const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
@@ -18,14 +19,14 @@ export type CredentialsPlace =
   | { from: 'environment'; accessKeyId: string; secretAccessKey: string; sessionToken: string | undefined }
   | { from: 'file'; file: string; profile: string };
 
-/** What the provider charges, in one currency. A GB is 2^30 bytes, as providers count. */
+/** What the provider charges, in billionths of one currency. A GB is 2^30 bytes, as providers count. */
 export interface Charges {
   currency: string;
   /** For what is brought back. */
-  perGb: number;
-  perThousandRequests: number;
+  nanosPerGb: bigint;
+  nanosPerThousandRequests: bigint;
   /** For the copy, as long as it stays. */
-  perGbMonth: number;
+  nanosPerGbMonth: bigint;
 }
 
 export interface S3Settings {
@@ -56,6 +57,8 @@ export interface S3Settings {
   timeoutSeconds: number;
   /** Undefined: nobody charges for it. */
   charges: Charges | undefined;
+  /** Until a copy is there. */
+  waitSeconds: Wait | undefined;
 }
 
 const NAMES = [
@@ -71,7 +74,7 @@ const NAMES = [
     'compareChecksums',
     'timeoutSeconds',
   ],
-  ...['currency', 'pricePerGb', 'pricePerThousandRequests', 'pricePerGbMonth'],
+  ...['currency', 'pricePerGb', 'pricePerThousandRequests', 'pricePerGbMonth', ...waitNames],
 ];
 
 const MB = 1024 * 1024;
@@ -81,6 +84,15 @@ const POLL_SECONDS: Record<Tier, { least: number; most: number }> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
   Bulk: { least: 600, most: 1800 },
+};
+
+const HOUR = 3600;
+
+/** Of S3 Glacier Flexible Retrieval, as Amazon's documentation has them; others have settings of their own. */
+const WAIT_SECONDS: Record<Tier, Wait> = {
+  Expedited: { least: 60, most: 300 },
+  Standard: { least: 3 * HOUR, most: 5 * HOUR },
+  Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
 
 /** @throws SettingsError that names the setting and the value given */
@@ -105,6 +117,7 @@ export function parseS3Settings(given: unknown): S3Settings {
     compareChecksums: settings.flag('compareChecksums', true),
     timeoutSeconds: settings.integer('timeoutSeconds', { least: 1, most: 600, fallback: 60 }),
     charges: parseCharges(settings),
+    waitSeconds: readWait(settings, WAIT_SECONDS[tier]),
   };
 }
 
@@ -185,11 +198,11 @@ function parsePollSeconds(settings: SettingsReader, tier: Tier): { least: number
 const PRICES = ['pricePerGb', 'pricePerThousandRequests', 'pricePerGbMonth'] as const;
 
 function parseCharges(settings: SettingsReader): Charges | undefined {
-  const [perGb = 0, perThousandRequests = 0, perGbMonth = 0] = PRICES.map((name) => {
+  const [nanosPerGb = 0n, nanosPerThousandRequests = 0n, nanosPerGbMonth = 0n] = PRICES.map((name) => {
     const value = settings.text(name, '0');
-    const amount = /^\d{1,9}(\.\d{1,9})?$/.test(value) ? Number(value) : undefined;
-    if (amount === undefined) throw new SettingsError(name, `must be an amount such as 0.0025, not ${quote(value)}`);
-    return amount;
+    const [, whole, fraction = ''] = /^(\d{1,9})(?:\.(\d{1,9}))?$/.exec(value) ?? [];
+    if (whole === undefined) throw new SettingsError(name, `must be an amount such as 0.0025, not ${quote(value)}`);
+    return BigInt(whole + fraction.padEnd(9, '0'));
   });
   const currency = settings.text('currency', undefined);
   if (currency === undefined) {
@@ -199,5 +212,5 @@ function parseCharges(settings: SettingsReader): Charges | undefined {
   }
   if (!/^[A-Z]{3}$/.test(currency))
     throw new SettingsError('currency', `must have three letters, such as EUR, not ${quote(currency)}`);
-  return { currency, perGb, perThousandRequests, perGbMonth };
+  return { currency, nanosPerGb, nanosPerThousandRequests, nanosPerGbMonth };
 }

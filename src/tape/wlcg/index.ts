@@ -7,4 +7,5 @@ export const wlcg: StagingKind<WlcgSettings> = {
   contract: 'staging',
   parse: parseWlcgSettings,
   create: (settings, { env }) => createWlcgLibrary(settings, env),
+  terms: ({ waitSeconds, prefixes }) => ({ prefixes: [`${prefixes.own}/`], ...(waitSeconds && { waitSeconds }) }),
 };

@@ -5,6 +5,7 @@ import type { IdentityFiles } from '../http/identity.js';
 import { isLoopback } from '../http/loopback.js';
 import type { TokenPlace } from '../http/token.js';
 import { readSettings, type SettingsReader } from '../kind.js';
+import { readWait, type Wait, waitNames } from '../wait.js';
 import { type PathPrefixes, readPrefix } from './paths.js';
 
 export interface WlcgSettings {
@@ -28,13 +29,15 @@ export interface WlcgSettings {
   limits: TimeLimits;
   /** Connections for bytes at once. */
   sockets: number;
+  /** Until a file is on disk there; undefined: the settings do not tell. */
+  waitSeconds: Wait | undefined;
 }
 
 const NAMES = [
   ...['url', 'pathPrefix', 'remotePathPrefix', 'discoveryUrl', 'tokenFile', 'tokenEnv', 'tokenOrigins'],
   ...['caFile', 'certFile', 'keyFile', 'diskLifetime', 'targetedMetadata', 'releases'],
   ...['stageFiles', 'infoFiles', 'releaseFiles', 'pollLeastSeconds', 'pollMostSeconds'],
-  ...['connectSeconds', 'answerSeconds', 'silenceSeconds', 'sockets'],
+  ...['connectSeconds', 'answerSeconds', 'silenceSeconds', 'sockets', ...waitNames],
 ];
 
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
@@ -72,6 +75,7 @@ export function parseWlcgSettings(settings: unknown): WlcgSettings {
       silenceMs: seconds('silenceSeconds', 120) * 1000,
     },
     sockets: reader.integer('sockets', { least: 1, most: 1024, fallback: 64 }),
+    waitSeconds: readWait(reader),
   };
 }
 

@@ -1,0 +1,129 @@
+/** When files will be there that a library brings which orders its tapes by itself, as far as anybody knows. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { secondsBetween } from '../../src/commands/times.js';
+import { setLibrary } from '../../src/operations/libraries/set.js';
+import { LibraryError } from '../../src/tape/backend.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import type { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
+import { addQuota } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+import { cleanUp, runCli } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
+import { waitFor } from '../support/wait.js';
+
+let app: TestApp;
+let system: MemoryTapeSystem;
+const clock = createClock();
+const alice = { quota: 'alice', retention: '2099-01-01' };
+
+beforeAll(async () => {
+  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  await addQuota(app.ctx, 'alice', 10n ** 12n);
+  system = await addMemoryLibrary(app.ctx, { name: 'silo' });
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const put = (folder: string, count: number) =>
+  addRemote(app.ctx, system, {
+    library: 'silo',
+    files: Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${n}` })),
+  });
+
+interface Told {
+  end: { earliest: string; planned: string; latest: string } | null;
+  endUnknown: string | null;
+}
+
+const END = 'end { earliest planned latest } endUnknown';
+
+async function estimate(pattern: string): Promise<Told> {
+  const query = `query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate { ${END} } } }`;
+  const input = { quota: 'alice', pattern };
+  return (await askData<{ estimateRequest: Told }>(app, query, { input })).estimateRequest;
+}
+
+async function readWaiting(id: number): Promise<Told | null> {
+  const query = `query ($id: Int!) { request(id: $id) { waiting { ${END} } } }`;
+  return (await askData<{ request: { waiting: Told | null } }>(app, query, { id })).request.waiting;
+}
+
+const minutesTo = (time: string | undefined) => Math.round(secondsBetween(clock.now(), time ?? '') / 60);
+const minutesOf = ({ end }: Told) => [end?.earliest, end?.planned, end?.latest].map(minutesTo);
+const working = () =>
+  waitFor('the readers to work', async () => {
+    const { drives } = await askData<{ drives: { edges: { node: { isClaimed: boolean; name: string } }[] } }>(
+      app,
+      '{ drives { edges { node { name isClaimed } } } }',
+    );
+    const own = drives.edges.filter(({ node }) => node.name.startsWith('silo-'));
+    return own.length === 2 && own.every(({ node }) => node.isClaimed);
+  });
+
+test('of a library that has brought nothing nobody knows, and that is said', async () => {
+  await put('none', 2);
+  await working();
+  expect(await estimate('/none/')).toEqual({
+    end: null,
+    endUnknown: 'library silo has brought no file yet, and its settings do not say how long it takes',
+  });
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
+  const { stdout } = await runCli(['request', '--dry-run', '--quota', 'alice', '--pattern', '/none/'], { env });
+  expect(stdout).toContain('cannot be told: library silo has brought no file yet, and its settings do not say');
+});
+
+test('where its settings say how long it takes, that is the end, and less for what was asked for a while ago', async () => {
+  await setLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '60', waitMinutesMost: '120' } });
+  await put('told', 1);
+  await waitFor('its readers', async () => (await estimate('/told/')).end !== null);
+  expect(minutesOf(await estimate('/told/'))).toEqual([60, 90, 180]);
+  const id = await makeRequest(app, { ...alice, patterns: '/told/' });
+  await waitFor('it to be asked for', async () => (await readStates(app.ctx))['/told/0'] === 'ASKED');
+  clock.advance(1800);
+  const waiting = await readWaiting(id);
+  expect(waiting && minutesOf(waiting)).toEqual([30, 60, 120]);
+  // others that ask for the same have it as soon
+  expect(minutesOf(await estimate('/told/'))).toEqual([30, 60, 120]);
+  clock.advance(1200);
+  system.arrive(['/told/0']);
+  await waitForState(app, id, 'COMPLETED');
+});
+
+test('what files have taken counts for more than the settings, until these say something else', async () => {
+  await put('measured', 1);
+  expect(minutesOf(await estimate('/measured/'))).toEqual([50, 50, 100]);
+  await setLibrary(app.ctx, { name: 'silo', drives: 2, depthFiles: 100 });
+  expect(minutesOf(await estimate('/measured/'))).toEqual([50, 50, 100]);
+  await setLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '300', waitMinutesMost: '300' } });
+  await waitFor('its readers', async () => (await estimate('/measured/')).end !== null);
+  expect(minutesOf(await estimate('/measured/'))).toEqual([300, 300, 600]);
+});
+
+test('what does not fit into its depth waits several times over', async () => {
+  await setLibrary(app.ctx, { name: 'silo', depthFiles: 10 });
+  await put('many', 25);
+  const [earliest, planned] = minutesOf(await estimate('/many/'));
+  expect([earliest, planned]).toEqual([900, 900]);
+  await setLibrary(app.ctx, { name: 'silo', depthFiles: null });
+  expect(minutesOf(await estimate('/many/'))[1]).toBe(300);
+});
+
+test('while it cannot answer nobody knows, and that is said', async () => {
+  await put('away', 1);
+  system.onCall = async () => {
+    throw new LibraryError('TRANSIENT', 'the robot is being mended');
+  };
+  await makeRequest(app, { ...alice, patterns: '/away/' });
+  await waitFor(
+    'it to be told',
+    async () => (await estimate('/none/')).endUnknown === 'library silo could not answer lately',
+  );
+  expect((await estimate('/none/')).end).toBeNull();
+  system.onCall = async () => {};
+});
