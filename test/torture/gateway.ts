@@ -22,8 +22,9 @@ function noteInternal({ callers }: World, what: string): void {
 }
 
 /** What is no answer: the gateway, or its database, is away. */
-function throwAway(world: World, what: string, { status }: Answer): void {
-  if (status === 500) noteInternal(world, what);
+function throwAway(world: World, what: string, { status, text }: Answer): void {
+  // what may have been done, and is not confirmed, is 500 as well
+  if (text.includes(INTERNAL)) noteInternal(world, what);
   if (status >= 500) throw new Error(`answered ${status}`);
 }
 

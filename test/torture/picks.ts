@@ -4,11 +4,14 @@ import { REMOTE_PREFIX } from './remote.js';
 import type { World } from './world.js';
 
 const NEVER = 0.1;
+const MIXED = 0.6;
 
 /** A few, some that are there, some that will be, and now and then one that never is. */
 export function pickFiles(world: World, random: Random): string[] {
   const count = random.integer(1, 12);
-  return random.chance(0.4) ? pickMixed(world, random, count) : withNever(random, random.sample(pathsOf(world), count));
+  return random.chance(MIXED)
+    ? pickMixed(world, random, count)
+    : withNever(random, random.sample(pathsOf(world), count));
 }
 
 /** About as many of staging libraries as of drive libraries. */

@@ -36,13 +36,6 @@ export type Trouble =
   | `reads: ${(typeof readTroubles)[number]}`
   | (typeof tapeTroubles)[number];
 
-/** By weight; there are many more polls than other calls. */
-const CALL_FATES: Record<RemoteCall, readonly (readonly [number, CallFate])[]> = {
-  stage: listFates(50),
-  poll: listFates(80),
-  release: listFates(50),
-};
-
 /** Of a hundred. */
 const READ_FATES: readonly (readonly [number, ReadFate])[] = [
   [80, 'goes well'],
@@ -54,18 +47,17 @@ const READ_FATES: readonly (readonly [number, ReadFate])[] = [
   [3, 'errors'],
 ];
 
-function listFates(well: number): readonly (readonly [number, CallFate])[] {
-  return [
-    [well, 'goes well'],
-    [3, 'requests lost'],
-    [2, 'requests late'],
-    [6, 'replies lost'],
-    [2, 'replies cut'],
-    [2, 'replies late'],
-    [2, 'busy'],
-    [3, 'errors'],
-  ];
-}
+/** By weight. */
+const CALL_FATES: readonly (readonly [number, CallFate])[] = [
+  [50, 'goes well'],
+  [3, 'requests lost'],
+  [2, 'requests late'],
+  [6, 'replies lost'],
+  [2, 'replies cut'],
+  [2, 'replies late'],
+  [2, 'busy'],
+  [3, 'errors'],
+];
 
 /** Chooses what goes wrong, until there is peace, and counts it. */
 export class RemoteTroubles {
@@ -92,7 +84,7 @@ export class RemoteTroubles {
   }
 
   chooseForCall(call: RemoteCall): CallFate {
-    const fate = this.isCalm ? 'goes well' : pickWeighted(this.random, CALL_FATES[call]);
+    const fate = this.isCalm ? 'goes well' : pickWeighted(this.random, CALL_FATES);
     if (fate !== 'goes well') this.note(`${call}: ${fate}`);
     return fate;
   }

@@ -15,7 +15,7 @@ const CALM_LIFETIME_MS = 3_600_000;
 const LAST_LATE_MS = 15_000;
 
 /** Of a look. */
-const ARRIVES = 0.4;
+const ARRIVES = 0.2;
 const FORGETS_ONE = 0.03;
 /** Rarely: what engines have lost sight of would be forgotten with the rest. */
 const FORGETS_ALL = 0.0005;
