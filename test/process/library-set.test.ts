@@ -113,7 +113,8 @@ test('a deeper library is asked for more at once', async () => {
   const id = await ask('/deep/');
   await waitFor('two to be asked for', async () => Object.keys(await readStates(app.ctx)).length === 2);
   expect(await set({ name: 'silo', depthFiles: 5 })).toMatchObject({ depthFiles: 5 });
-  await waitFor('all to be asked for', async () => Object.keys(await readStates(app.ctx)).length === 5);
+  const areAsked = (states: string[]) => states.length === 5 && states.every((state) => state === 'ASKED');
+  await waitFor('all to be asked for', async () => areAsked(Object.values(await readStates(app.ctx))));
   system.arrive(files.map((file) => file.path));
   await waitForState(app, id, 'COMPLETED');
 });

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { StagedSource } from '../../src/engine/staging/source.js';
+import { Unread } from '../../src/engine/staging/unread.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -128,7 +129,12 @@ test('bytes that the library calls wrong after the last of them are not taken fo
     },
   };
   const place = { id: 1, name: 'silo', library } as never;
-  const source = new StagedSource(app.ctx, place, [{ path: '/wrong/0', volume: 'V1', position: null }] as never);
+  const source = new StagedSource(
+    app.ctx,
+    place,
+    [{ path: '/wrong/0', volume: 'V1', position: null }] as never,
+    new Unread(),
+  );
   const read = async () => {
     const file = { path: '/wrong/0', position: 0n, size: 3n };
     for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);
@@ -148,7 +154,12 @@ test('what was exchanged in the midst of a read is not read on', async () => {
     },
   };
   const place = { id: 1, name: 'silo', library } as never;
-  const source = new StagedSource(app.ctx, place, [{ path: '/exchanged', volume: 'V1', position: null }] as never);
+  const source = new StagedSource(
+    app.ctx,
+    place,
+    [{ path: '/exchanged', volume: 'V1', position: null }] as never,
+    new Unread(),
+  );
   const read = async () => {
     const file = { path: '/exchanged', position: 0n, size: 9n };
     for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);

@@ -17,6 +17,7 @@ import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
 import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
+import { PutOffError, toPutOff } from './put-off.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
 import { type EndedRecall, Reports } from './reports.js';
 
@@ -149,6 +150,7 @@ class BatchRun {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
     if (error instanceof UnavailableError) return toReturned(recall); // the database is away: of the file it says nothing
     if (error instanceof NotReadyError) return toReturned(recall); // it is staged again, and holds up no other
+    if (error instanceof PutOffError) return toPutOff(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
       return toReturned(recall);

@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { askAgain, noteStaged, noteWaiting, type StagingRow } from '../../operations/staging/answers.js';
 import { type FailedStaging, failStaged, readAttempts } from '../../operations/staging/failures.js';
 import type { FileState } from '../../tape/staging.js';
-import { addSeconds, timeFromMicros } from '../../time.js';
+import { addSeconds, isBefore, timeFromMicros } from '../../time.js';
 import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { againSeconds } from './rests.js';
@@ -11,6 +11,15 @@ import { againSeconds } from './rests.js';
 /** In the form of all times; null for one that is none of the database's. */
 export function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
+}
+
+/**
+ * Until when what is ready now can be read. A time that is over speaks of another clock there, or of an earlier demand: taken at its word, the
+ * file would be asked for again and again, and never be read.
+ */
+function untilOf(date: Date | null, now: string): string | null {
+  const until = timeOfDate(date);
+  return until !== null && isBefore(now, until) ? until : null;
 }
 
 /** @param rows what was asked about: a file of which the library said nothing is asked about again at `pollAt` */
@@ -25,7 +34,7 @@ export async function writeStates(
   await noteStaged(
     ctx,
     place.id,
-    said.flatMap(({ row, state }) => (state?.state === 'ready' ? [{ ...row, until: timeOfDate(state.until) }] : [])),
+    said.flatMap(({ row, state }) => (state?.state === 'ready' ? [{ ...row, until: untilOf(state.until, now) }] : [])),
   );
   await askAgain(
     ctx,

@@ -23,6 +23,7 @@ import type { StagingPlace } from './place.js';
 import { ReadyPlan } from './ready-plan.js';
 import { restSeconds } from './rests.js';
 import { StagedSource } from './source.js';
+import { Unread } from './unread.js';
 
 /** The work of a drive that reads what is ready, and goes on while its library drains. */
 export function readStaged(place: StagingPlace): DriveWork {
@@ -30,9 +31,10 @@ export function readStaged(place: StagingPlace): DriveWork {
     const stop = AbortSignal.any([options.stop, lease.signal]);
     while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
       const seen = options.work.count;
-      const { readRestUntil } = await readRests(ctx, place.id);
+      const { readRestUntil, readFailures } = await readRests(ctx, place.id);
       const mayRead = readRestUntil === null && !(await isSuspended(ctx, lease, 'reading'));
-      const hasRead = mayRead && (await readWhatIsReady(ctx, place, lease, options));
+      const isDoubtful = readFailures > 0;
+      const hasRead = mayRead && (await readWhatIsReady(ctx, place, { lease, options, isDoubtful }));
       if (!hasRead) await options.work.wait(seen, options.idleMs, stop);
     }
     return false;
@@ -44,18 +46,20 @@ export function readStaged(place: StagingPlace): DriveWork {
  * @returns when all is written down: whether anything could start
  * @throws what the database threw; what is still RUNNING then is for the drive's next holder
  */
-async function readWhatIsReady(
-  ctx: Context,
-  place: StagingPlace,
-  lease: HeldLease,
-  options: DriveOptions,
-): Promise<boolean> {
-  const visit = new ReadingVisit(ctx, place, { lease, options });
+async function readWhatIsReady(ctx: Context, place: StagingPlace, how: HowToVisit): Promise<boolean> {
+  const visit = new ReadingVisit(ctx, place, how);
   try {
     return await visit.readBatches();
   } finally {
     await visit.leave();
   }
+}
+
+interface HowToVisit {
+  lease: HeldLease;
+  options: DriveOptions;
+  /** The last visit has found nothing that could be read. */
+  isDoubtful: boolean;
 }
 
 class ReadingVisit {
@@ -67,17 +71,18 @@ class ReadingVisit {
   private readonly starts: BatchStarts;
   private readonly outcomes: OutcomeWriter;
   private readonly budget = new Budget();
+  private readonly unread = new Unread();
   /** Of the batch that was read last: the next one is read while it is written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
   /** The library cannot be read just now. */
   private isOver = false;
 
-  constructor(ctx: Context, place: StagingPlace, { lease, options }: { lease: HeldLease; options: DriveOptions }) {
+  constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful }: HowToVisit) {
     this.ctx = ctx;
     this.place = place;
     this.lease = lease;
     this.options = options;
-    this.plan = new ReadyPlan(ctx, place.id);
+    this.plan = new ReadyPlan(ctx, { libraryId: place.id, isShuffled: isDoubtful });
     this.starts = new BatchStarts(ctx, lease, this.plan, { ...options, stagedAt: place.id });
     this.outcomes = new OutcomeWriter(ctx, lease, place.name);
   }
@@ -129,13 +134,14 @@ class ReadingVisit {
   private async readBatch(batch: Batch): Promise<void> {
     const fileIds = batch.recalls.map(({ fileId }) => fileId);
     const rows = await readStagingOf(this.ctx, { libraryId: this.place.id, fileIds });
-    const source = new StagedSource(this.ctx, this.place, rows);
+    const source = new StagedSource(this.ctx, this.place, rows, this.unread);
     const readAt = performance.now();
     const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
     const work = { batch, report, budget: this.budget, disks: this.options.disks };
     const { written, failure } = await runBatch(this.ctx, this.lease, source, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
-    if (failure) await this.rest(failure);
+    const problem = failure ?? this.unread.outcome;
+    if (problem) await this.rest(problem);
     else await forgetRest(this.ctx, this.place.id, 'reads');
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }

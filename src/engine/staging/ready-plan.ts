@@ -14,13 +14,16 @@ const PLANNED_FILES = 1000;
 export class ReadyPlan {
   private readonly ctx: Context;
   private readonly libraryId: number;
+  private readonly isShuffled: boolean;
   private files: ReadyFile[] = [];
   private madeAt = 0;
   private batchFiles: number | undefined;
 
-  constructor(ctx: Context, libraryId: number) {
+  /** @param of.isShuffled in no order: of many files that could not be read, those that can be are found sooner so */
+  constructor(ctx: Context, { libraryId, isShuffled }: { libraryId: number; isShuffled: boolean }) {
     this.ctx = ctx;
     this.libraryId = libraryId;
+    this.isShuffled = isShuffled;
   }
 
   get isEmpty(): boolean {
@@ -33,7 +36,8 @@ export class ReadyPlan {
 
   async renew(): Promise<void> {
     const shares = await readShares(this.ctx);
-    this.files = await readReady(this.ctx, { libraryId: this.libraryId, shares, limit: PLANNED_FILES });
+    const { libraryId, isShuffled } = this;
+    this.files = await readReady(this.ctx, { libraryId, shares, isShuffled, limit: PLANNED_FILES });
     this.madeAt = performance.now();
   }
 

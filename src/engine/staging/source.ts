@@ -5,11 +5,14 @@
 import type { Context } from '../../context.js';
 import { TapeError } from '../../errors.js';
 import type { StagingRow } from '../../operations/staging/answers.js';
-import { stageAgain } from '../../operations/staging/letting-go.js';
-import type { FileOnVolume, MountedVolume } from '../../tape/backend.js';
-import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../tape/staging.js';
+import { noteUnread, stageAgain } from '../../operations/staging/letting-go.js';
+import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
+import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
+import { PutOffError } from '../drive/put-off.js';
 import { within } from './bounded.js';
 import type { StagingPlace } from './place.js';
+import { restSeconds } from './rests.js';
+import type { Unread } from './unread.js';
 
 /** A file that breaks off so often without a single byte between is left. */
 const MOST_BREAKS = 3;
@@ -18,24 +21,53 @@ export class StagedSource implements MountedVolume {
   private readonly ctx: Context;
   private readonly place: StagingPlace;
   private readonly rows: ReadonlyMap<string, StagingRow>;
+  private readonly unread: Unread;
 
-  /** @param rows what the library was asked of the files that are to be read */
-  constructor(ctx: Context, place: StagingPlace, rows: readonly StagingRow[]) {
+  /**
+   * @param rows what the library was asked of the files that are to be read
+   * @param unread of the visit
+   */
+  constructor(ctx: Context, place: StagingPlace, rows: readonly StagingRow[], unread: Unread) {
     this.ctx = ctx;
     this.place = place;
     this.rows = new Map(rows.map((row) => [row.path, row]));
+    this.unread = unread;
   }
 
-  async *read({ path, size, checksum }: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-    const row = this.rows.get(path);
-    if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${path} no more`);
+  /** @throws PutOffError where the library could not give the file, and may give others; LibraryError where it cannot be read */
+  async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    const row = this.rows.get(file.path);
+    if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${file.path} no more`);
+    if (this.unread.failure) throw this.unread.failure;
+    try {
+      yield* this.readOn(row, file, signal);
+      this.unread.noteAnswer();
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!(error instanceof TapeError)) throw error;
+      if (error instanceof NotReadyError || !(error instanceof LibraryError)) {
+        this.unread.noteAnswer();
+        throw error;
+      }
+      this.unread.note(file.path, error);
+      await noteUnread(this.ctx, this.place.id, row);
+      throw new PutOffError(error.message, restSeconds(error, row.attempts, Math.random()), { cause: error });
+    }
+  }
+
+  /** From where it breaks off. */
+  private async *readOn(
+    row: StagingRow,
+    { path, size, checksum }: FileOnVolume,
+    signal: AbortSignal,
+  ): AsyncGenerator<Uint8Array> {
     const file = { path, size, checksum, volume: row.volume, position: row.position };
     const version: ReadVersion = {};
     let from = 0n;
     for (let breaks = 0; ; ) {
       const begun = from;
       try {
-        for await (const chunk of this.follow(this.place.library.read(file, from, signal, version), signal)) {
+        for await (const chunk of this.follow(file, { from, version }, signal)) {
           from += BigInt(chunk.length);
           yield chunk;
         }
@@ -54,9 +86,19 @@ export class StagedSource implements MountedVolume {
 
   async unmount(): Promise<void> {}
 
-  /** Each chunk has its time; the time that its reader takes is not the library's. */
-  private async *follow(chunks: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-    const iterator = chunks[Symbol.asyncIterator]();
+  /**
+   * Each chunk has its time; the time that its reader takes is not the library's. What takes too long is told to end: its connection, or its
+   * process, would stay for good where nobody takes what it brings in the end.
+   */
+  private async *follow(
+    file: StagedFile,
+    { from, version }: { from: bigint; version: ReadVersion },
+    signal: AbortSignal,
+  ): AsyncGenerator<Uint8Array> {
+    const over = new AbortController();
+    const stop = () => over.abort(signal.reason);
+    signal.addEventListener('abort', stop);
+    const iterator = this.place.library.read(file, from, over.signal, version)[Symbol.asyncIterator]();
     const limit = {
       seconds: this.ctx.config.tapeTimeout,
       signal,
@@ -67,6 +109,8 @@ export class StagedSource implements MountedVolume {
       for (;;) {
         const next = await within(limit, () => iterator.next()).catch((error: unknown) => {
           isOver = true; // thrown by the library itself, or nobody waits for it any more
+          over.abort(error);
+          iterator.return?.().catch(() => {}); // whatever comes of it
           throw error;
         });
         isOver = next.done === true;
@@ -74,6 +118,7 @@ export class StagedSource implements MountedVolume {
         yield next.value;
       }
     } finally {
+      signal.removeEventListener('abort', stop);
       if (!isOver) await iterator.return?.();
     }
   }

@@ -100,8 +100,8 @@ class Stager {
     this.answered = 0;
     const failed = await this.turnTo(rests);
     if (this.signal.aborted) return;
-    if (failed === undefined) await forgetRest(ctx, place.id, 'calls');
-    else await this.rest(failed.error, rests);
+    if (failed !== undefined) await this.rest(failed.error, rests);
+    else if (this.answered > 0) await forgetRest(ctx, place.id, 'calls');
   }
 
   /** One after the other: a step that fails keeps the library from the others only where it has said when to come again. */

@@ -4,17 +4,19 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
-import { messageOf } from '../../errors.js';
+import { messageOf, quote } from '../../errors.js';
 import {
   noteAsked,
   notePutOff,
   noteStray,
+  noteWaiting,
   readToPoll,
   type StagingRow,
   takeIntended,
 } from '../../operations/staging/answers.js';
 import { noteReleased, putOffReleases, readToRelease, type ToRelease } from '../../operations/staging/letting-go.js';
-import type { Demand, StagedFile } from '../../tape/staging.js';
+import { LibraryError } from '../../tape/backend.js';
+import { type Demand, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { addSeconds, secondsBetween } from '../../time.js';
 import { timeOfDate, writeStates } from './answers.js';
 import type { StagingPlace } from './place.js';
@@ -25,6 +27,9 @@ export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<
 
 /** Demands that are looked at, or let go, in one pass at most, and at once. */
 const CALLS = { aPass: 40, atOnce: 4 };
+
+/** A demand that could not be looked at: others are, before it is again. */
+const POLL_AGAIN_SECONDS = 30;
 
 /** What is not needed any more waits so long for others of its demand, to be released together. */
 const GATHER_SECONDS = 10;
@@ -40,16 +45,12 @@ export async function askIntended(ctx: Context, place: StagingPlace, make: MakeC
     const batch = randomUUID();
     const rows = await takeIntended(ctx, { libraryId, batch, limit: library.limits.stage });
     if (rows.length === 0) return;
-    const asked = await make('stage', (signal) => library.stage(rows.map(toStagedFile), signal)).catch(
-      async (error) => {
-        await notePutOff(
-          ctx,
-          batch,
-          addSeconds(ctx.now(), restSeconds(error, Math.min(...rows.map(({ attempts }) => attempts)), Math.random())),
-        );
-        throw error;
-      },
-    );
+    const stage = async (signal: AbortSignal) => checkId(place, await library.stage(rows.map(toStagedFile), signal));
+    const asked = await make('stage', stage).catch(async (error) => {
+      const attempts = Math.min(...rows.map((row) => row.attempts));
+      await notePutOff(ctx, batch, addSeconds(ctx.now(), restSeconds(error, attempts, Math.random())));
+      throw error;
+    });
     const pollAt = addSeconds(ctx.now(), pollSeconds(library.pollSeconds, 0, Math.random()));
     const noted = await noteAsked(ctx, { batch, remoteId: asked.id, pollAt });
     if (noted < rows.length) {
@@ -62,12 +63,30 @@ export async function askIntended(ctx: Context, place: StagingPlace, make: MakeC
   }
 }
 
+/** Some are made of the names of several demands. */
+const MOST_ID_CHARACTERS = 64 * 1024;
+
+/** A name that the database cannot keep would be thrown at whoever notes it, in each pass, and the files asked for again each time. */
+function checkId<A extends { id: string | null }>({ name }: StagingPlace, answer: A): A {
+  const { id } = answer;
+  if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MOST_ID_CHARACTERS)) return answer;
+  const shown = `${quote(id)} of ${id.length} characters`;
+  throw new LibraryError(
+    'TRANSIENT',
+    `stage of library ${name} is answered with the name ${shown}, which cannot be kept`,
+  );
+}
+
 /** Asks about what is due. */
 export async function pollDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id } = place;
   const due = await readToPoll(ctx, id, library.limits.poll * CALLS.aPass);
   await each(groupDemands(due, library.limits.poll), async (rows) => {
-    const states = await make('poll', (signal) => library.poll(toDemand(rows), signal));
+    const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
+      // else it would be the first of those that are due again and again
+      if (isOfDemand(error)) await noteWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
+      throw error;
+    });
     const now = ctx.now();
     const age = Math.max(...rows.map(({ askedAt }) => secondsBetween(askedAt, now)));
     const pollAt = addSeconds(now, pollSeconds(library.pollSeconds, age, Math.random()));
@@ -119,11 +138,25 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** A few at once. What one throws keeps the others from nothing, but for those that would come after them. */
+/** The call has failed, and others may not: it may be this demand that the library cannot answer for. */
+function isOfDemand(error: unknown): boolean {
+  return error instanceof LibraryError && !(error instanceof RetryLaterError);
+}
+
+/** A few at once. What one throws keeps the others from nothing, unless all that were at work then have failed. */
 async function each<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
+  let first: { error: unknown } | undefined;
   for (let n = 0; n < all.length; n += CALLS.atOnce) {
     const ends = await Promise.allSettled(all.slice(n, n + CALLS.atOnce).map(work));
-    const failed = ends.find((end) => end.status === 'rejected');
-    if (failed) throw failed.reason instanceof Error ? failed.reason : new Error(messageOf(failed.reason));
+    const errors = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []));
+    first ??= errors.length > 0 ? { error: errors[0] } : undefined;
+    const grave = errors.find((error) => !isOfDemand(error));
+    if (grave !== undefined) throw asError(grave);
+    if (errors.length === ends.length) break;
   }
+  if (first) throw asError(first.error);
+}
+
+function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }

@@ -23,6 +23,10 @@ export interface StagingRow {
   since: string;
 }
 
+/** The batches of what is intended, as long as nobody has taken it to ask for it: what the library keeps of an earlier time has one of its own. */
+export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
+export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
+
 export const stagingColumns = sql`s.file_id AS "fileId", f.path, coalesce(v.name, '') AS volume, f.position, s.size, s.batch, s.remote_id AS "remoteId",
   s.attempts, s.asked_at AS "askedAt", s.since`;
 

@@ -10,6 +10,7 @@ import type { QueueEntry } from '../../planner/queue.js';
 import { isServed, isUnasked } from '../conditions.js';
 import { findPlaceable } from '../disks/placeable.js';
 import { lookAtDisks, type MeasureDisks } from '../disks/reservations.js';
+import { KEPT_BEFORE, NEVER_ASKED } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /** What waits and was not asked for, by volume and user. A file that two users wait for counts for both. */
@@ -141,10 +142,10 @@ export async function intendFiles(
     const chosen = takeWithin(placeable, room, roomBytes - unplacedBytes);
     await tx.query(
       sql`INSERT INTO staging AS s (file_id, library_id, batch, size, asked_at, since, due_at)
-          SELECT n.file_id, ${lease.libraryId}, gen_random_uuid(), n.size, ${now}, ${now}, ${now}
+          SELECT n.file_id, ${lease.libraryId}, ${NEVER_ASKED}::uuid, n.size, ${now}, ${now}, ${now}
           FROM unnest(${chosen.map(({ fileId }) => fileId)}::bigint[], ${chosen.map(({ size }) => size)}::bigint[]) AS n (file_id, size)
           ORDER BY n.file_id
-          ON CONFLICT (file_id, library_id) DO UPDATE SET state = 'INTENDED', size = excluded.size, attempts = 0,
+          ON CONFLICT (file_id, library_id) DO UPDATE SET state = 'INTENDED', batch = ${KEPT_BEFORE}::uuid, size = excluded.size, attempts = 0,
             asked_at = excluded.asked_at, since = excluded.since, due_at = excluded.due_at WHERE s.state = 'KEPT'`,
     );
     const intended = new Set(chosen.map(({ fileId }) => fileId));

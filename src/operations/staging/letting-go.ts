@@ -2,18 +2,24 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { isStagingWanted } from '../conditions.js';
-import { type Answered, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
+import { type Answered, KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 
 /**
- * Files that no recall of the library waits for any more are to be released. What is intended stays: it is not known yet by which name.
- * @returns how many
+ * Files that no recall of the library waits for any more are to be released. What nobody has asked the library for is not asked for any more,
+ * which may cost money. Whatever else is intended stays, since it is not known yet by which name it may be there.
  */
-export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<number> {
-  const { rowCount } = await ctx.db.pool.query(
-    sql`UPDATE staging s SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
+export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
         WHERE s.library_id = ${libraryId} AND s.state IN ('ASKED', 'READY') AND NOT ${isStagingWanted}`,
   );
-  return rowCount ?? 0;
+  const isUnneeded = sql`(s.library_id = ${libraryId} AND s.state = 'INTENDED' AND NOT ${isStagingWanted})`;
+  await ctx.db.pool.query(sql`DELETE FROM staging s WHERE ${isUnneeded} AND s.batch = ${NEVER_ASKED}::uuid`);
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'KEPT', batch = gen_random_uuid(), since = ${now}, due_at = ${now}
+        WHERE ${isUnneeded} AND s.batch = ${KEPT_BEFORE}::uuid`,
+  );
 }
 
 /** What was read of them was wrong: whatever is there is let go before they are asked for again, which comes with their next try. */
@@ -28,6 +34,14 @@ export async function letGoFiles(ctx: Context, libraryId: number, fileIds: reado
 export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+/** The library could not give its bytes: the pause until it is read again grows with that. */
+export async function noteUnread(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET attempts = attempts + 1
         WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
   );
 }
@@ -85,9 +99,9 @@ const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 da
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * The library was told. What it keeps is remembered until it is gone, and looked at after a while where it does not say when that is. What
- * was not there when somebody came to read it is intended again, after a pause that doubles from the second time on; everything else is
- * forgotten.
+ * The library was told. What was not there when somebody came to read it, and is still wanted, is intended again, whether or not the library keeps
+ * something of it, after a pause that doubles from the second time on. What else it keeps is remembered until it is gone, and looked at after a while
+ * where it does not say when that is; everything else is forgotten.
  */
 export async function noteReleased(
   ctx: Context,
@@ -95,26 +109,29 @@ export async function noteReleased(
   { released, kept }: { released: readonly Answered[]; kept: readonly KeptRow[] },
 ): Promise<void> {
   const now = ctx.now();
-  const [ids, batches] = [released.map((row) => row.fileId), released.map((row) => row.batch)];
-  const [keptIds, keptBatches] = [kept.map((row) => row.fileId), kept.map((row) => row.batch)];
+  const all = [
+    ...released.map((row) => ({ ...row, isKept: false, until: null })),
+    ...kept.map((row) => ({ ...row, isKept: true })),
+  ];
+  const told = sql`unnest(${all.map(({ fileId }) => fileId)}::bigint[], ${all.map(({ batch }) => batch)}::uuid[],
+    ${all.map(({ isKept }) => isKept)}::boolean[], ${all.map(({ until }) => until)}::timestamp[]) AS n (file_id, batch, is_kept, until)`;
+  const isTold = sql`(s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated}))`;
   await ctx.db.pool.query(
     sql`WITH again AS (
           UPDATE staging s SET state = 'INTENDED', batch = gen_random_uuid(), since = ${now}, ready_until = NULL,
             due_at = ${now}::timestamp + make_interval(secs => CASE WHEN s.attempts > 1 THEN least(2 ^ least(s.attempts - 2, 20), ${MOST_PAUSE_SECONDS}) ELSE 0 END)
-          FROM unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
-          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'RELEASING' AND s.attempts > 0
+          FROM ${told}
+          WHERE ${isTold} AND s.state = 'RELEASING' AND s.attempts > 0
             AND ${isStagingWanted} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.not_before > ${now})
           RETURNING s.file_id
         ), gone AS (
-          DELETE FROM staging s USING unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
-          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})
-            AND s.file_id NOT IN (SELECT file_id FROM again)
+          DELETE FROM staging s USING ${told}
+          WHERE ${isTold} AND NOT n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)
         )
         UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = n.until,
           due_at = ${now}::timestamp + CASE s.state WHEN 'KEPT'
             THEN least(greatest((${now}::timestamp - s.since) / 2, ${KEPT_PAUSE.least}), ${KEPT_PAUSE.most}) ELSE ${KEPT_PAUSE.least} END
-        FROM unnest(${keptIds}::bigint[], ${keptBatches}::uuid[], ${kept.map((row) => row.until)}::timestamp[]) AS n (file_id, batch, until)
-        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})`,
+        FROM ${told} WHERE ${isTold} AND n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)`,
   );
 }
 

@@ -14,11 +14,17 @@ export interface ReadyFile {
 /**
  * The next files to be read: by the priority of those who wait, then by the shares of their users, then those first that have been ready
  * longest.
- * @param shares drive seconds of late divided by the weight, by user
+ * @param how.shares drive seconds of late divided by the weight, by user
+ * @param how.isShuffled in no order instead
  */
 export async function readReady(
   ctx: Context,
-  { libraryId, shares, limit }: { libraryId: number; shares: ReadonlyMap<string, number>; limit: number },
+  {
+    libraryId,
+    shares,
+    isShuffled,
+    limit,
+  }: { libraryId: number; shares: ReadonlyMap<string, number>; isShuffled: boolean; limit: number },
 ): Promise<ReadyFile[]> {
   const now = ctx.now();
   const { rows } = await ctx.db.pool.query<ReadyFile>(
@@ -32,7 +38,7 @@ export async function readReady(
         WHERE s.library_id = ${libraryId} AND s.state = 'READY' AND (s.ready_until IS NULL OR s.ready_until > ${now})
           AND c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${now})
           AND NOT EXISTS (SELECT FROM suspended_volume x WHERE x.volume_id = v.id)
-        ORDER BY w.priority DESC, w.share, s.since, s.file_id LIMIT ${limit}`,
+        ORDER BY ${isShuffled ? sql`random()` : sql`w.priority DESC, w.share, s.since, s.file_id`} LIMIT ${limit}`,
   );
   return rows;
 }
