@@ -80,13 +80,26 @@ test('what a list does not tell is asked for: whether an object of Intelligent-T
   expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([2, 1]);
 });
 
-test('objects that are not there are told from a list as from a HEAD', async () => {
+test('objects that no list has are asked for by themselves, and given up only where they are not there', async () => {
   const paths = Array.from({ length: 30 }, (_, index) => `/badc/${index}`);
   const bench = await createBench(paths.slice(0, 15));
   const states = await poll(bench, paths);
   expect(states.filter(([, state]) => state === 'failed').map(([path]) => path)).toEqual(paths.slice(15).sort());
-  expect(bench.server.count('HeadObject')).toBe(0);
+  expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([15, 1]);
   expect(await poll(bench, ['/badc/29'])).toEqual([['/badc/29', 'failed']]);
+  bench.server.unlisted = new Set(paths.slice(3, 5).map(keyIn));
+  expect(await poll(bench, paths.slice(0, 15))).toEqual(expected(paths.slice(0, 15)));
+});
+
+test.each<[string, Partial<S3Bench['server']>]>([
+  ['does not encode keys', { encodesLists: false }],
+  ['lists keys in an order of its own', { ordersLists: false }],
+])('a system that %s tells of all files', async (_what, server) => {
+  const others = Array.from({ length: 1100 }, (_, index) => `/odd/${String(index).padStart(4, '0')}`);
+  const paths = ['/odd/1+1', '/odd/100%', '/odd/%2F', '/odd/a b', ...others];
+  const bench = await createBench(paths);
+  Object.assign(bench.server, server);
+  expect(await poll(bench, paths)).toEqual(expected(paths));
 });
 
 test('keys of any characters are found in lists', async () => {

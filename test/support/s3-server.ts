@@ -28,6 +28,11 @@ export interface S3Server {
   lost: Map<S3Operation, number>;
   /** The body of the next GET has so many bytes, and is over or goes on never. */
   broken: { after: number; how: 'cut' | 'stalled' } | undefined;
+  /** Of systems that are S3 in name: lists in the order of the bytes, with keys that are encoded as they are asked to be. */
+  ordersLists: boolean;
+  encodesLists: boolean;
+  /** Keys that lists leave out. */
+  unlisted: Set<string>;
   /** GETs that are giving bytes. */
   reads: number;
   count(operation: S3Operation): number;
@@ -51,6 +56,9 @@ export async function startS3Server({ bucket = 'archive', isPublic = false } = {
     onRequest: async () => undefined,
     lost: new Map(),
     broken: undefined,
+    ordersLists: true,
+    encodesLists: true,
+    unlisted: new Set(),
     reads: 0,
     count: (operation) => server.asked.filter((each) => each.operation === operation).length,
     close: async () => {
@@ -172,16 +180,20 @@ function parseRestoreRequest(xml: string): { days: number | undefined; tier: str
 const PARAMETERS = ['list-type', 'prefix', 'start-after', 'max-keys', 'encoding-type'];
 const MOST_KEYS = 1000;
 
-function list({ store, bucket }: S3Server, { query, headers }: S3Request): Answer {
+function list(server: S3Server, { query, headers }: S3Request): Answer {
+  const { store, bucket } = server;
   const unknown = [...query.keys()].filter((name) => !PARAMETERS.includes(name));
   const attributes = headers['x-amz-optional-object-attributes'];
   if (unknown.length > 0 || ![undefined, 'RestoreStatus'].includes(attributes as string))
     throw new S3Error(400, 'InvalidArgument', { ArgumentName: unknown.join() });
   const [prefix, after] = [query.get('prefix') ?? '', query.get('start-after') ?? ''];
   const isAfter = (key: string) => Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0;
-  const keys = store.keys().filter((key) => key.startsWith(prefix) && isAfter(key));
+  const isListed = (key: string) => key.startsWith(prefix) && isAfter(key) && !server.unlisted.has(key);
+  const found = store.keys().filter(isListed);
+  const keys = server.ordersLists ? found : found.reverse();
   const most = Math.min(Number(query.get('max-keys') ?? MOST_KEYS), MOST_KEYS);
-  const encode = query.get('encoding-type') === 'url' ? encodeKey : escapeXml;
+  const isEncoded = server.encodesLists && query.get('encoding-type') === 'url';
+  const encode = isEncoded ? encodeKey : escapeXml;
   const contents = keys.slice(0, most).map((key) => {
     const { storageClass, bytes, etag, restore } = store.find(key);
     const status = attributes !== undefined && restore ? describeRestore(restore) : '';
@@ -189,7 +201,8 @@ function list({ store, bucket }: S3Server, { query, headers }: S3Request): Answe
   });
   const isTruncated = keys.length > most;
   const rest = isTruncated ? '<NextContinuationToken>token</NextContinuationToken>' : '';
-  const head = `<Name>${bucket}</Name><Prefix>${encode(prefix)}</Prefix><KeyCount>${contents.length}</KeyCount><MaxKeys>${most}</MaxKeys>`;
+  const encoding = isEncoded ? '<EncodingType>url</EncodingType>' : '';
+  const head = `${encoding}<Name>${bucket}</Name><Prefix>${encode(prefix)}</Prefix><KeyCount>${contents.length}</KeyCount><MaxKeys>${most}</MaxKeys>`;
   const body = `${XML}<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">${head}<IsTruncated>${isTruncated}</IsTruncated>${rest}${contents.join('')}</ListBucketResult>`;
   return { status: 200, headers: { 'Content-Type': 'application/xml' }, body: Buffer.from(body) };
 }

@@ -18,6 +18,8 @@ export class RefusedError extends Error {
 
 interface ReadOptions {
   from: bigint;
+  /** Bytes that the file should have. */
+  size: bigint;
   signal: AbortSignal;
   version?: ReadVersion;
   /** With which the reader compares what comes, as the catalogue writes it. */
@@ -27,13 +29,14 @@ interface ReadOptions {
 /**
  * The bytes of the file at `url` from `from` on, in order; whoever stops early closes the connection. Where all of them are read in one go, they
  * are compared with the checksum that the server tells.
+ * @param what.size that it should have
  * @throws RefusedError when the server answers with an error; TapeError MEDIA when the bytes are not those it told of, or the file ends before
  *   `from`; ChangedError when the file is not of the version any more; LibraryError when the server fails; the signal's reason
  */
 export async function* readRange(
   client: SiteClient,
   url: URL,
-  { from, signal, version = {}, checksum }: ReadOptions,
+  { from, size, signal, version = {}, checksum }: ReadOptions,
 ): AsyncGenerator<Uint8Array> {
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-` } : {};
   const reply = await client.open({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
@@ -45,6 +48,7 @@ export async function* readRange(
       throw new RefusedError(await readProblem(reply, signal));
     }
     ({ toSkip, expected } = readExtent(reply, from));
+    refusePage(reply, { url, size, expected });
     checkVersion(reply, version);
   } catch (error) {
     reply.response.destroy();
@@ -83,6 +87,16 @@ function checkVersion({ response, name }: Reply, version: ReadVersion): void {
   version.tag ??= etag;
   if (etag !== version.tag)
     throw new ChangedError(`${name} was exchanged while it was read: it has the tag ${etag}, and had ${version.tag}`);
+}
+
+/** What a proxy, or a page to log in at, answers with success in the place of a file that is none: no file is at fault for it. */
+function refusePage(
+  { response, name }: Reply,
+  { url, size, expected }: { url: URL; size: bigint; expected: bigint | undefined },
+): void {
+  if (response.statusCode !== 200 || !/\bhtml\b/i.test(response.headers['content-type'] ?? '')) return;
+  if (expected === undefined ? /html?$/i.test(url.pathname) : expected === size) return;
+  throw new LibraryError('TRANSIENT', `${name} answers with a page of HTML in the place of the file of ${size} bytes`);
 }
 
 /** Whether the file ends where it should be read from. @throws TapeError when it ends before */

@@ -64,8 +64,8 @@ export async function lookUp(
 }
 
 interface Told {
-  sights: Map<string, Seen | undefined>;
-  /** Keys of objects of which a list does not say enough. */
+  sights: Map<string, Seen>;
+  /** Keys of which a list does not say enough, or nothing. */
   untold: string[];
   /** The first key that was not reached. */
   next: number;
@@ -79,7 +79,8 @@ async function listFrom(
 ): Promise<Told> {
   const after = justBefore(keys[at] ?? '');
   const page = await askForList(calls, { Prefix: prefix, ...(after !== '' && { StartAfter: after }) }, signal);
-  const entries = new Map(page.Contents?.map((entry) => [decode(entry.Key ?? ''), entry]));
+  const isEncoded = page.EncodingType === 'url'; // some do not, although they are asked to
+  const entries = new Map(page.Contents?.map(({ Key = '', ...entry }) => [isEncoded ? decode(Key) : Key, entry]));
   const last = [...entries.keys()].at(-1);
   const told: Told = { sights: new Map(), untold: [], next: at };
   const now = new Date();
@@ -89,15 +90,11 @@ async function listFrom(
     if (!isReached) break;
     const entry = entries.get(key);
     const seen = entry && seeEntry(entry, now);
-    if (entry && !seen) told.untold.push(key);
-    else told.sights.set(key, seen);
+    // of what a list leaves out nothing is given up by its word alone
+    if (seen) told.sights.set(key, seen);
+    else told.untold.push(key);
   }
-  if (told.next === at)
-    throw new LibraryError(
-      'TRANSIENT',
-      `the list of ${calls.nameOf(prefix)} does not come to ${keys[at]}, after which it was to begin`,
-    );
-  return told;
+  return told; // one that does not come to the first of them is not in order, as those of some systems: they are asked for one by one
 }
 
 async function askForList(calls: S3Calls, input: { Prefix: string; StartAfter?: string }, signal: AbortSignal) {
@@ -117,7 +114,11 @@ async function askForList(calls: S3Calls, input: { Prefix: string; StartAfter?: 
 
 /** As forms are encoded. */
 function decode(key: string): string {
-  return decodeURIComponent(key.replaceAll('+', ' '));
+  try {
+    return decodeURIComponent(key.replaceAll('+', ' '));
+  } catch {
+    return key; // one that is not must not keep the others from being told
+  }
 }
 
 /** @throws LibraryError */

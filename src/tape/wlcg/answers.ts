@@ -115,11 +115,14 @@ export function findFailure(
   if (locality === 'NONE') return tell('PERMANENT', 'has no bytes there, as a folder or an empty file');
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is not available for now');
   if (locality === undefined) return tell(classOf(words), 'cannot be had');
-  return said === undefined ? undefined : tell(classOf(said), 'could not be staged');
+  if (said === undefined) return undefined;
+  // where the file is on tape, that there is no such thing was said of something else: a pool, a route, another replica
+  const errorClass = classOf(said);
+  return tell(errorClass === 'PERMANENT' ? 'TRANSIENT' : errorClass, 'could not be staged');
 }
 
 /** Of a demand's file that has failed, or of which nothing was said, after its locality was asked for. */
-export function judge(file: StagedFile, { answer, isForgotten, info }: Judged): FileState | undefined {
+export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;
   if (info && isOnDisk(info, file)) return { path, state: 'ready', until: null };
   if (answer) {
@@ -129,12 +132,15 @@ export function judge(file: StagedFile, { answer, isForgotten, info }: Judged): 
   }
   const error = info && info.locality !== 'UNAVAILABLE' ? findFailure(file, info) : undefined;
   if (error) return { path, state: 'failed', error };
-  return isForgotten ? { path, state: 'forgotten' } : undefined;
+  const isLeftOut = hasOthers && info?.locality === 'TAPE';
+  return isForgotten || isLeftOut ? { path, state: 'forgotten' } : undefined;
 }
 
 interface Judged {
   /** Undefined: the demand's answer did not have it. */
   answer: StageAnswer | undefined;
+  /** The demand's answer had others: where it is one, it has all files of the demand. */
+  hasOthers: boolean;
   /** The demand, or a part of it, is not known there any more. */
   isForgotten: boolean;
   /** Undefined: not even this was answered. */

@@ -47,9 +47,8 @@ export class TapeApi {
     const reply = await this.call({ method: 'POST', place: '/stage', body: { files }, also: REFUSALS }, signal);
     await refuse(reply, signal);
     const { requestId } = ((await readJson(reply, signal)) ?? {}) as { requestId?: unknown };
-    if (typeof requestId === 'string' && requestId !== '') return requestId;
-    const [, last] = /([^/]+)\/*$/.exec(reply.response.headers.location ?? '') ?? [];
-    if (last !== undefined) return decodeURIComponent(last);
+    const id = toId(requestId) ?? toId(lastOf(reply.response.headers.location ?? ''));
+    if (id !== undefined) return id;
     throw new LibraryError('TRANSIENT', `${reply.name} has taken the files and does not say by which name`);
   }
 
@@ -147,6 +146,21 @@ export class TapeApi {
       if (!signal.aborted && error instanceof LibraryError) this.discovery.forget(); // another server may stand for it by now
       throw error;
     }
+  }
+}
+
+/** @returns undefined for what is no name: in a URL, dots are places */
+function toId(given: unknown): string | undefined {
+  const id = typeof given === 'number' ? String(given) : given;
+  return typeof id === 'string' && !['', '.', '..'].includes(id) && id.isWellFormed() ? id : undefined;
+}
+
+function lastOf(location: string): string | undefined {
+  const [, last = ''] = /([^/]+)\/*$/.exec(location) ?? [];
+  try {
+    return decodeURIComponent(last);
+  } catch {
+    return last;
   }
 }
 

@@ -52,8 +52,21 @@ export class Discovery {
     this.known = undefined;
   }
 
+  /** All who wait for it wait for as long as it may take at most, and no longer: a server may never come to the end of its answer. */
   private async look(): Promise<string> {
-    const { signal } = new AbortController();
+    const { discoveryUrl, limits } = this.settings;
+    const ms = limits.connectMs + limits.answerMs;
+    const signal = AbortSignal.timeout(ms);
+    try {
+      return await this.ask(signal);
+    } catch (error) {
+      if (!signal.aborted) throw error;
+      const text = `${nameOf(discoveryUrl)} has not told within ${ms / 1000} s where the tape API is`;
+      throw new LibraryError('TRANSIENT', text, { cause: error });
+    }
+  }
+
+  private async ask(signal: AbortSignal): Promise<string> {
     const { discoveryUrl } = this.settings;
     const reply = await this.client.send({ url: discoveryUrl, headers: { accept: 'application/json' }, signal });
     if (reply.response.statusCode !== 200) throw toLibraryError(await readProblem(reply, signal));

@@ -7,6 +7,7 @@ import { isOnDisk, judge, type StageAnswer } from './answers.js';
 import { attempt, TapeApi } from './api.js';
 import { SeenDemands } from './demands.js';
 import { joinIds, splitIds } from './ids.js';
+import type { CallRefusedError } from './parts.js';
 import { toRemotePath } from './paths.js';
 import { readStaged } from './read.js';
 import { lifetimeMs, type WlcgSettings } from './settings.js';
@@ -49,23 +50,16 @@ class WlcgLibrary implements StagingLibrary {
   async stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }> {
     const { byRemote, known } = this.sort(files);
     const ids: string[] = [];
-    const tell = (remote: string, text: string) => {
-      for (const { path } of byRemote.get(remote) ?? []) {
-        known.push({
-          path,
-          state: 'failed',
-          error: new TapeError('PERMANENT', `${JSON.stringify(path)} is not taken: ${text}`),
-        });
-      }
-    };
+    const refused = new Map<string, CallRefusedError>();
     const send = async (part: readonly string[]) => void ids.push(await this.api.stage(part, signal));
     try {
-      await this.api.parts.stage.send([...byRemote.keys()], send, (remote, { message }) => tell(remote, message));
+      await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
       // nobody would ever look at these, nor let them go
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
+    known.push(...tellRefused(byRemote, refused));
     const id = joinIds(ids);
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
@@ -97,7 +91,8 @@ class WlcgLibrary implements StagingLibrary {
     for (const [remote, same] of byRemote) {
       const answer = answers.get(remote);
       for (const file of same) {
-        const state = this.tellState(file, answer) ?? judge(file, { answer, isForgotten, info: infos.get(remote) });
+        const judged = { answer, hasOthers: answers.size > 0, isForgotten, info: infos.get(remote) };
+        const state = this.tellState(file, answer) ?? judge(file, judged);
         if (state) known.push(state);
       }
     }
@@ -194,4 +189,24 @@ class WlcgLibrary implements StagingLibrary {
     }
     return { byRemote, known };
   }
+}
+
+/**
+ * Files that the server does not take: for good where it has taken others beside them. Where it has taken none, it may be the call.
+ * @throws CallRefusedError
+ */
+function tellRefused(
+  byRemote: ReadonlyMap<string, StagedFile[]>,
+  refused: ReadonlyMap<string, CallRefusedError>,
+): FileState[] {
+  const [first] = refused.values();
+  const hasTaken = refused.size < byRemote.size;
+  if (first && !hasTaken && refused.size > 1) throw first;
+  const errorClass = hasTaken ? 'PERMANENT' : 'TRANSIENT';
+  return [...refused].flatMap(([remote, { message }]) =>
+    (byRemote.get(remote) ?? []).map(({ path }): FileState => {
+      const error = new TapeError(errorClass, `${JSON.stringify(path)} is not taken: ${message}`);
+      return { path, state: 'failed', error };
+    }),
+  );
 }

@@ -29,7 +29,8 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   const url = toUrl(source.door, reading.remote);
   try {
     const { file, from, version } = reading;
-    yield* readRange(source.client, url, { from, version, checksum: file.checksum, signal });
+    const { size, checksum } = file;
+    yield* readRange(source.client, url, { from, size, version, checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     // a server that waits for a tape before it answers is silent
@@ -57,8 +58,11 @@ async function explain(
   if (failure) return new TapeError(failure.errorClass, `${failure.message} (${text})`, options);
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
-  if (problem.status === 403) return new TapeError('POLICY', text, options);
+  const isDenied = problem.status === 403;
+  // where the tape API says nothing of the file either, a token may have ended, or all of the site is away: no file is given up for that
+  if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
+  if (!info) return new LibraryError('TRANSIENT', `${text}, and the tape API does not tell where the file is`, options);
   if (!isThere) return new TapeError('PERMANENT', text, options);
   const hint = 'though the tape API has it on disk: do url and remotePathPrefix belong together?';
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
