@@ -243,3 +243,21 @@ test('what a script leaves in its group ends with it, and what it sends away fro
   process.kill(pid, 'SIGKILL'); // fails when it did not live on
   await waitForNoScript(`TAPES=${root}`);
 });
+
+test('what a script has sent away may hold its output open, which is not waited for', async () => {
+  const mark = path.join(root, 'holder');
+  const daemon = `setsid sh -c 'echo $$ > "${mark}"; exec sleep 60' & while [ ! -s '${mark}' ]; do sleep 0.01; done`;
+  const library = createFetcher(`${daemon}; printf 0123456789`, {
+    stage: sh(`${daemon}; cat > /dev/null; echo '{"id":"one"}'`),
+    callSeconds: 60,
+  });
+  const end = () => {
+    process.kill(Number(readFileSync(mark, 'utf8')), 'SIGKILL'); // fails when it did not live on
+    rmSync(mark);
+  };
+  expect((await library.stage([FILE], quiet())).id).toBe('one');
+  end();
+  expect((await readStaged(library, FILE)).toString()).toBe('0123456789');
+  end();
+  await waitForNoScript(`TAPES=${root}`);
+});

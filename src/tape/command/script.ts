@@ -32,7 +32,7 @@ export interface ScriptEnd {
 /** What is kept of standard error. */
 const TAIL_BYTES = 8 * 1024;
 
-/** After its end, for the rest of standard error: something that it has started may hold that open for good. */
+/** After its end, for the rest of what it said: something that it has started may hold that open for good. */
 const TAIL_MS = 1000;
 
 /** After SIGKILL, for a process that hangs in its kernel: nobody waits longer for it. */
@@ -101,6 +101,20 @@ export class Script {
     }
   }
 
+  /**
+   * Ends what it said once nothing of it is left: something that it has started, and sent out of its group, may hold its output open for good.
+   * What a slow reader has not taken yet is left.
+   */
+  private drain(reader: BlockSocket): void {
+    let before = -1;
+    const timer = setInterval(() => {
+      const { bytesRead } = reader.socket;
+      if (reader.isTaking && bytesRead === before) reader.fail(new ClosedError());
+      before = bytesRead;
+    }, TAIL_MS);
+    whenClosed(reader.socket, () => clearInterval(timer));
+  }
+
   /** Ends the script and all of its group: SIGTERM, and after a while SIGKILL. The first reason is that which `finish` throws. */
   stop(reason: unknown): void {
     if (this.stopped) return;
@@ -141,6 +155,7 @@ export class Script {
       });
       child.once('exit', (code, signal) => {
         this.isOver = true;
+        if (this.reader) this.drain(this.reader);
         this.kill('SIGKILL'); // what it has left in its group, whose number is taken for as long as anything is
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));

@@ -86,6 +86,11 @@ export class BlockSocket {
     return this.failure !== undefined || this.end > this.start || this.socket.destroyed;
   }
 
+  /** Is whatever comes taken at once? */
+  get isTaking(): boolean {
+    return !this.isPaused && !this.socket.destroyed;
+  }
+
   async connected(): Promise<void> {
     const { socket } = this;
     let isConnected = false;
