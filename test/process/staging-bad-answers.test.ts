@@ -16,6 +16,7 @@ import { measure } from '../support/engine-by-hand.js';
 import { addQuota } from '../support/factories.js';
 import { makeRequest } from '../support/rest.js';
 import { addRemote, addStagingLibrary, readStaging, readStates } from '../support/staging.js';
+import { suspend } from '../support/suspend.js';
 import { emptyTables } from '../support/tables.js';
 import { waitFor } from '../support/wait.js';
 
@@ -175,4 +176,29 @@ test('a library that could not answer is said to be so until it has answered', a
   await app.ctx.db.pool.query(`UPDATE staging SET due_at = '2001-01-01'`);
   await untilStates({ '/a/00': 'ASKED' });
   await waitFor('it to be well', async () => (await readProblem()) === undefined);
+});
+
+test.each<[string, (other: number) => Promise<unknown>]>([
+  ['is held', () => suspend(app, { kind: 'BACKEND', name: 'other', mode: 'HELD' })],
+  [
+    'cannot answer',
+    (other) =>
+      app.ctx.db.pool.query('INSERT INTO stager (library_id, failures, problem) VALUES ($1, 3, $2)', [other, 'away']),
+  ],
+])('what another library was asked for that %s keeps no room in the restore area', async (_what, leave) => {
+  const other = await addStagingLibrary(app.ctx, { name: 'other' });
+  await addRemote(app.ctx, system, { library: 'other', files: [{ path: '/other' }] });
+  await makeRequest(app, { ...alice, patterns: '/other' });
+  await app.ctx.db.pool.query(
+    `INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at)
+     SELECT file_id, $1, 'ASKED', gen_random_uuid(), 10 ^ 12, now(), now(), now() FROM recall`,
+    [other],
+  );
+  await put(paths(2));
+  await makeRequest(app, { ...alice, patterns: '/a/' });
+  startAsking();
+  await passes(2);
+  expect(asked()).toEqual([]);
+  await leave(other);
+  await untilStates({ ...allOf(paths(2), 'ASKED'), '/other': 'ASKED' });
 });

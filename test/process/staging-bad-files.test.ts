@@ -1,4 +1,5 @@
 /** Files that a staging library cannot give, or says it has and has not, among others that it gives. */
+import { setTimeout } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { StagedSource } from '../../src/engine/staging/source.js';
 import { Unread } from '../../src/engine/staging/unread.js';
@@ -92,6 +93,37 @@ test('a read that takes too long is told to end, and nothing of it stays', async
   await expect(read()).rejects.toThrow('a read of library silo has not ended in 0.05 s');
   expect(ended.map(String)).toEqual(ended.map(() => 'Error: a read of library silo has not ended in 0.05 s'));
   expect(ended.length).toBeGreaterThan(0);
+});
+
+test.each<[string, (signal: AbortSignal) => AsyncGenerator<Uint8Array>, RegExp]>([
+  [
+    'comes byte by byte',
+    async function* (signal) {
+      for (;;) {
+        await setTimeout(20, undefined, { signal });
+        yield Buffer.alloc(1);
+      }
+    },
+    /^a read of library silo has brought \d+ bytes in 0.5 s$/,
+  ],
+  [
+    'breaks off after each byte',
+    async function* () {
+      yield Buffer.alloc(1);
+      throw new LibraryError('TRANSIENT', 'the connection was closed');
+    },
+    /^the connection was closed$/,
+  ],
+])('a file that %s holds no reader for ever', async (_what, give, message) => {
+  const library = { read: (_file: unknown, _from: bigint, signal: AbortSignal) => give(signal) };
+  const ctx = { ...app.ctx, config: { ...app.ctx.config, tapeTimeout: 0.5 } };
+  const rows = [{ path: '/drip/00', volume: 'V1', position: null, attempts: 0, fileId: 0n, batch: null }];
+  const source = new StagedSource(ctx, { id: 1, name: 'silo', library } as never, rows as never, new Unread());
+  const read = async () => {
+    const file = { path: '/drip/00', position: 0n, size: 10n ** 12n };
+    for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(1);
+  };
+  await expect(read()).rejects.toThrow(message);
 });
 
 test('a file that is not there when it is read is asked for after pauses that grow, be it kept there or not', async () => {

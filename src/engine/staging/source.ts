@@ -14,8 +14,9 @@ import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';
 import type { Unread } from './unread.js';
 
-/** A file that breaks off so often without a single byte between is left. */
+/** A file that breaks off so often with less than that between is left: byte by byte it would hold its reader for ever. */
 const MOST_BREAKS = 3;
+const LEAST_BYTES = 64 * 1024;
 
 export class StagedSource implements MountedVolume {
   private readonly ctx: Context;
@@ -72,12 +73,13 @@ export class StagedSource implements MountedVolume {
           yield chunk;
         }
         // a connection that ends early may look like the end of the file
-        if (from >= size || from === begun) return;
+        breaks = from - begun >= LEAST_BYTES ? 1 : breaks + 1;
+        if (from >= size || from === begun || breaks >= MOST_BREAKS) return;
       } catch (error) {
         signal.throwIfAborted();
         // noted before the recall waits again, so that nobody takes it for ready then
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.place.id, row);
-        breaks = from > begun ? 1 : breaks + 1;
+        breaks = from - begun >= LEAST_BYTES ? 1 : breaks + 1;
         // of what it had all bytes of, the library says that they were not right
         if (!isBreak(error) || from >= size || breaks >= MOST_BREAKS) throw error;
       }
@@ -87,7 +89,7 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Each chunk has its time; the time that its reader takes is not the library's. What takes too long is told to end: its connection, or its
+   * Each chunk has its time, and 64 kB together have it; the time that the reader takes is not the library's. What takes too long is told to end: its connection, or its
    * process, would stay for good where nobody takes what it brings in the end.
    */
   private async *follow(
@@ -105,8 +107,10 @@ export class StagedSource implements MountedVolume {
       what: `a read of library ${this.place.name}`,
     };
     let isOver = false;
+    let [waitedMs, bytes] = [0, 0];
     try {
       for (;;) {
+        const askedAt = performance.now();
         const next = await within(limit, () => iterator.next()).catch((error: unknown) => {
           isOver = true; // thrown by the library itself, or nobody waits for it any more
           over.abort(error);
@@ -115,6 +119,12 @@ export class StagedSource implements MountedVolume {
         });
         isOver = next.done === true;
         if (next.done) return;
+        waitedMs += performance.now() - askedAt;
+        bytes += next.value.length;
+        if (bytes >= LEAST_BYTES) [waitedMs, bytes] = [0, 0];
+        else if (waitedMs > limit.seconds * 1000) {
+          throw new LibraryError('TRANSIENT', `${limit.what} has brought ${bytes} bytes in ${limit.seconds} s`);
+        }
         yield next.value;
       }
     } finally {

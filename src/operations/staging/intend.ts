@@ -67,18 +67,22 @@ export async function readUnaskedOf(
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** Of all libraries: what is to come into the restore area, and has no room there reserved yet. */
+  /** Of all libraries that are not away: what is to come into the restore area, and has no room there reserved yet. */
   unplacedBytes: bigint;
   /** By user, of this library; a file that two wait for counts for both. */
   users: Map<string, { files: number; bytes: number }>;
 }
+
+/** The library of `s` is not away: what one was asked for that is out of service, or cannot answer, keeps no room from the others. */
+const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'HELD')
+  AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
 export async function countStaged(ctx: Context, libraryId: number): Promise<Staged> {
   const isCounted = sql`s.state IN ('INTENDED', 'ASKED', 'READY')`;
   const { rows } = await ctx.db.pool.query<{ files: number; bytes: bigint; unplaced: bigint }>(
     sql`SELECT count(*) FILTER (WHERE s.library_id = ${libraryId})::int AS files,
           coalesce(sum(s.size) FILTER (WHERE s.library_id = ${libraryId}), 0) AS bytes,
-          coalesce(sum(s.size) FILTER (WHERE c.state = 'WAITING'), 0) AS unplaced
+          coalesce(sum(s.size) FILTER (WHERE c.state = 'WAITING' AND (s.library_id = ${libraryId} OR ${isInReach})), 0) AS unplaced
         FROM staging s LEFT JOIN recall c ON c.file_id = s.file_id WHERE ${isCounted}`,
   );
   const { rows: users } = await ctx.db.pool.query<{ user: string; files: number; bytes: number }>(
