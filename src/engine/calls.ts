@@ -31,8 +31,17 @@ export function limitsOf({ config }: Context): CallLimits {
   return { disk: config.diskTimeout, tape: config.tapeTimeout };
 }
 
+/** A library that has a limit of its own has ended its call by it, or a little later: it tells more of what was wrong than that nothing came. */
+const OWN_MARGIN_SECONDS = 10;
+
+/** Seconds after which a call to a library counts as one that hangs. @param own within which it ends by itself, where that is known */
+export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
+  return own === undefined ? tapeTimeout : Math.max(tapeTimeout, own + OWN_MARGIN_SECONDS);
+}
+
 interface OpenCall {
   place: Place;
+  seconds: number;
   since: number;
   reject: (error: HungError) => void;
 }
@@ -63,10 +72,15 @@ export class CallWatch {
   /**
    * Follows a call to its end.
    * @param call is given what it calls to show progress, when it is long
+   * @param seconds for which it may take, where that is not as for all calls on such a place
    * @throws HungError when it hangs, whatever becomes of it later; else what it throws
    */
-  async follow<T>(place: Place, call: (tick: () => void) => Promise<T>): Promise<T> {
-    const entry: OpenCall = { place, since: performance.now(), reject: () => {} };
+  async follow<T>(
+    place: Place,
+    call: (tick: () => void) => Promise<T>,
+    seconds: number = this.limits[place.kind],
+  ): Promise<T> {
+    const entry: OpenCall = { place, seconds, since: performance.now(), reject: () => {} };
     const hung = new Promise<never>((_resolve, reject) => {
       entry.reject = reject;
     });
@@ -99,10 +113,10 @@ export class CallWatch {
       return;
     }
     if (late > STANDSTILL_MS) for (const call of this.open) call.since += late;
-    const hung = [...this.open].filter((call) => now - call.since >= this.limits[call.place.kind] * 1000);
+    const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
     // what waits for a thread that hangs elsewhere seems to hang as well: the first one is to blame
-    const error = hung[0] && new HungError(hung[0].place, this.limits[hung[0].place.kind]);
+    const error = hung[0] && new HungError(hung[0].place, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
     this.onHang(error);

@@ -1,7 +1,8 @@
 /**
  * What operators take out of service: volumes, drives, users, libraries (as back ends) and restore disks. HELD stops what runs, DRAINING
  * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
- * that fails (disks/failing.ts); that a disk fails stays noted with it where an operator takes it out of service as well.
+ * that fails (disks/failing.ts), a drive, and a library that refuses what it is asked (trials.ts); that a disk fails stays noted with it where
+ * an operator takes it out of service as well.
  */
 import { type AuditKind, auditRowOfEach, type Deed } from '../audit.js';
 import type { Context } from '../context.js';
@@ -122,7 +123,7 @@ function nameOf({ kind, name }: SuspensionKey): string {
   return `${kind.toLowerCase()} ${quote(name)}`;
 }
 
-const MAX_REASON = 1000;
+export const MAX_REASON = 1000;
 
 /**
  * A volume or a drive that fails is held by the engine, until it is resumed. What an operator has taken out of service
@@ -165,7 +166,7 @@ async function putIntoService(ctx: Context, input: SuspensionKey, deed: Deed): P
   allow(ctx, 'resume');
   const name = checkText('name', input.name);
   const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`, deed);
-  if (ended?.kind === 'DISK') await forgetFailures(ctx, name);
+  if (ended) await forgetFailures(ctx, ended);
   const full = input.kind === 'DISK' ? await endFull(ctx, name, deed) : undefined;
   const over = ended ?? full;
   if (over) return over;
@@ -173,9 +174,15 @@ async function putIntoService(ctx: Context, input: SuspensionKey, deed: Deed): P
   throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
 }
 
-/** Whoever resumes a disk has mended it: when it fails again, its pauses begin anew. */
-async function forgetFailures(ctx: Context, mountpoint: string): Promise<void> {
-  await ctx.db.pool.query(sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${mountpoint}`);
+/** Whoever resumes a disk, a drive or a library has mended it: when it fails again, its pauses begin anew. */
+async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Promise<void> {
+  const forget: Partial<Record<SuspensionKind, Sql>> = {
+    DISK: sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${name}`,
+    DRIVE: sql`UPDATE drive SET failures = 0 WHERE name = ${name} AND failures > 0`,
+    BACKEND: sql`UPDATE stager SET failures = 0, rest_until = NULL, problem = NULL, read_failures = 0, read_rest_until = NULL, read_problem = NULL
+      WHERE library_id = (SELECT b.id FROM library b WHERE b.name = ${name})`,
+  };
+  if (forget[kind]) await ctx.db.pool.query(forget[kind]);
 }
 
 /**

@@ -7,6 +7,12 @@ import { TapeError } from '../errors.js';
  */
 export class VolumeError extends TapeError {}
 
+/**
+ * The drive cannot be used: busy, broken, or not what the settings say. Neither the volume nor the library is to blame, and another drive may
+ * have the volume at once. TRANSIENT where it may pass by itself.
+ */
+export class DriveError extends VolumeError {}
+
 /** The library itself is not there, as seen from this process: no volume is to blame either, and none is held for it. */
 export class LibraryError extends VolumeError {}
 
@@ -14,7 +20,8 @@ export class LibraryError extends VolumeError {}
 export interface FileOnVolume {
   /** Logical path. */
   path: string;
-  position: bigint;
+  /** Null where the catalogue knows none, which only libraries are given that find files by their paths. */
+  position: bigint | null;
   /** Bytes; what is read may have more or fewer, which is for the reader to find out. */
   size: bigint;
   /** Where whoever reads it compares what it reads with one: `adler32:…`. */
@@ -30,9 +37,13 @@ export interface FileOnVolume {
  * of the back end.
  */
 export interface TapeBackend {
+  /** Within which a call ends by limits of the library's own, where it has any: until then none counts as one that hangs. */
+  readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
+
   /**
    * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
-   * @throws TapeError MEDIA when the library has no such volume; LibraryError when there is no library, where that can be told
+   * @throws TapeError MEDIA when the library has no such volume; DriveError when it is the drive that fails, and LibraryError when there is no
+   *   library, where that can be told
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 }
@@ -74,6 +85,6 @@ export interface MountedVolume {
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 
-  /** Called once, after the last read has ended. */
+  /** Called once, after the last read has ended. @throws DriveError where the drive does not let go of the volume */
   unmount(): Promise<void>;
 }

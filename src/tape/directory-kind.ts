@@ -4,6 +4,7 @@ import { type DriveKind, readSettings } from './kind.js';
 
 export const directory: DriveKind<{ folder: string }> = {
   contract: 'drive',
+  findsBy: 'position',
   parse: (settings) => ({ folder: readSettings(settings, ['folder']).file('folder') }),
   create: ({ folder }) => createDirectoryBackend(folder),
 };

@@ -110,9 +110,10 @@ async function findProblem(folder: string): Promise<string | undefined> {
 function readFile(
   library: LibraryFolder,
   folder: string,
-  position: bigint,
+  position: bigint | null,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
+  if (position === null) throw new TapeError('PERMANENT', `the volume ${folder} has no file without a position`);
   const file = path.join(folder, nameOf(position));
   return readFileChunks(file, signal, async (error) => {
     const problem = error instanceof TapeError ? undefined : await findProblem(folder);

@@ -18,6 +18,8 @@ export interface Site {
 
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
+  /** How it finds a file on its volume: one that goes by paths needs no position, and reads in the order of those that are known. */
+  findsBy: 'position' | 'path';
   /** Also on hosts that do not have the library: nothing is opened. @throws SettingsError */
   parse(settings: unknown): Settings;
   create(settings: Settings, site: Site): TapeBackend;

@@ -39,6 +39,7 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
       if (!files) throw new TapeError('MEDIA', `the library has no volume ${volume}`);
       return {
         async *read({ position }, readSignal) {
+          if (position === null) throw new TapeError('PERMANENT', `volume ${volume} has no file without a position`);
           backend.log.push({ what: 'read', volume, drive, position });
           const stored = files.get(position);
           if (!stored) throw new TapeError('PERMANENT', `volume ${volume} has no file at position ${position}`);

@@ -110,7 +110,8 @@ export interface Usage {
  * It knows paths, demands and bytes and nothing of requests, users or the database, and remembers nothing between calls: any process may
  * make the next one, also after a crash. Each method may be called many times and at once. Paths in an answer are those that were
  * given, whatever form the system uses; a file of which the system said nothing is missing from an answer, never guessed. What concerns
- * one file is that file's state; what concerns the whole call is thrown as LibraryError (RetryLaterError where the system said when).
+ * one file is that file's state; what concerns the whole call is thrown as LibraryError (RetryLaterError where the system said when): as
+ * PERMANENT or POLICY where trying again does not help before somebody changes something, such as rights, a name or a certificate.
  * What is aborted rejects with the signal's reason; any other error is a bug of the library.
  */
 export interface StagingLibrary {
@@ -119,6 +120,9 @@ export interface StagingLibrary {
 
   /** Seconds between two looks at a demand, least and most, where the system does not say. */
   readonly pollSeconds: { least: number; most: number };
+
+  /** Within which a call, or a read until its next bytes, ends by limits of the library's own, where it has any. */
+  readonly ownSeconds?: { call?: number; read?: number };
 
   /**
    * Asks for files. Asking again for what was asked for already is safe. What was taken although the answer was lost is found again by

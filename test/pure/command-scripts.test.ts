@@ -56,6 +56,7 @@ const EXITS: [number, string, string, string, string][] = [
   ],
   [107, 'TapeError TRANSIENT', 'TapeError TRANSIENT', 'LibraryError TRANSIENT', 'NotReadyError TRANSIENT'],
   [108, 'TapeError MEDIA', 'VolumeError MEDIA', 'LibraryError MEDIA', 'TapeError MEDIA'],
+  [109, 'DriveError TRANSIENT', 'DriveError TRANSIENT', 'LibraryError TRANSIENT', 'TapeError TRANSIENT'],
   [1, 'TapeError TRANSIENT', 'TapeError TRANSIENT', 'LibraryError TRANSIENT', 'TapeError TRANSIENT'],
   [255, 'TapeError TRANSIENT', 'TapeError TRANSIENT', 'LibraryError TRANSIENT', 'TapeError TRANSIENT'],
 ];
@@ -113,7 +114,7 @@ test('a program that cannot be started is the library that is away, and no file'
   for (const program of ['/nowhere/script', plain, 'no-such-program-anywhere']) {
     const error = await errorOf(readStaged(createFetcher('', { fetch: [program] }), FILE));
     expect(error).toBeInstanceOf(LibraryError);
-    expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringContaining(program) });
+    expect(error).toMatchObject({ errorClass: 'POLICY', message: expect.stringContaining(program) });
     expect(isExhausted(error)).toBe(false);
   }
 });

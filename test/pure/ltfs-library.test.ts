@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { LibraryError, type TapeBackend, VolumeError } from '../../src/tape/backend.js';
+import { DriveError, LibraryError, type TapeBackend, VolumeError } from '../../src/tape/backend.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
 import { at, describeBackend, mount, quiet, readAll, text } from '../support/tape-backend.js';
 
@@ -130,7 +130,7 @@ describe('what becomes of cartridges', () => {
       drives[0] = { volume: 'CLN001L1', source: 5 };
     });
     const failure = await failureOf(mount(bench.backend, 'V1'));
-    expect(failure).toBeInstanceOf(LibraryError);
+    expect(failure).toBeInstanceOf(DriveError);
     expect(failure).toMatchObject({ message: 'the cleaning cartridge CLN001L1 is in drive-1' });
     expect(volumesIn(bench).drives[0]).toBe('CLN001L1');
   });
@@ -173,11 +173,11 @@ describe('what goes wrong', () => {
     }
   });
 
-  test('a drive that another process uses is the library’s to wait for, and no volume’s fault', async () => {
+  test('a drive that another process uses is to be waited for, and no volume’s or library’s fault', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');
     const failure = await failureOf(mount(bench.reopen({ seconds: { lock: 1 } }), 'V2'));
-    expect(failure).toBeInstanceOf(LibraryError);
+    expect(failure).toBeInstanceOf(DriveError);
     expect(failure).toMatchObject({
       errorClass: 'TRANSIENT',
       message: expect.stringContaining('another process uses drive-1'),
@@ -208,7 +208,7 @@ describe('what goes wrong', () => {
     });
   });
 
-  test('a program that there is not, and a drive that there is not, are told as the library’s', async () => {
+  test('a program that there is not is told as the library’s, and a drive that there is not as that drive’s', async () => {
     const bench = await makeBench();
     const commands = { ...(bench.settings.commands as object), load: ['/nowhere/mtx', '{slot}'] };
     const failure = await failureOf(mount(bench.reopen({ commands }), 'V1'));
@@ -217,7 +217,10 @@ describe('what goes wrong', () => {
       errorClass: 'POLICY',
       message: expect.stringMatching(/"\/nowhere\/mtx 1" cannot be run: .*ENOENT/),
     });
-    expect(await failureOf(mount(bench.backend, 'V1', 'drive-9'))).toMatchObject({
+    const nowhere = await failureOf(mount(bench.backend, 'V1', 'drive-9'));
+    expect(nowhere).toBeInstanceOf(DriveError);
+    expect(nowhere).toMatchObject({
+      errorClass: 'POLICY',
       message: 'the settings of the library have no drive drive-9, only drive-1, drive-2',
     });
   });
@@ -236,7 +239,9 @@ describe('what goes wrong', () => {
   });
 
   test.each([
-    ['LTFS12113E Cannot open device: it is reserved.', LibraryError, 'TRANSIENT'],
+    ['LTFS12113E Cannot open device: it is reserved.', DriveError, 'TRANSIENT'],
+    ["fuse: bad mount point `/mnt/0': No such file or directory", DriveError, 'TRANSIENT'],
+    ['fusermount: user has no write access to mountpoint /mnt/0', DriveError, 'TRANSIENT'],
     ['fuse: device not found, try "modprobe fuse" first', LibraryError, 'TRANSIENT'],
     ['LTFS17285E Failed to search the final index in IP (1)', VolumeError, 'MEDIA'],
   ])('a mount that fails with "%s" is told as what it is', async (fail, type, errorClass) => {

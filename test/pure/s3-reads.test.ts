@@ -233,7 +233,7 @@ benchTest('what S3 refuses a reader has its class', async (bench) => {
     [new S3Error(403, 'AccessDenied'), { constructor: TapeError, errorClass: 'POLICY' }],
     [new S3Error(503, 'SlowDown', {}, { 'Retry-After': '9' }), { constructor: RetryLaterError, retryAfterSeconds: 9 }],
     [new S3Error(500, 'InternalError'), { constructor: LibraryError, errorClass: 'TRANSIENT' }],
-    [new S3Error(403, 'ExpiredToken'), { constructor: LibraryError, errorClass: 'TRANSIENT' }],
+    [new S3Error(403, 'ExpiredToken'), { constructor: LibraryError, errorClass: 'POLICY' }],
   ];
   for (const [refusal, expected] of cases) {
     refuseGets(bench, 1, () => refusal);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { TapeError } from '../../src/errors.js';
+import type { ErrorClass, TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
@@ -165,26 +165,52 @@ for (const [status, code] of [
   });
 }
 
-const faults: [string, object, Record<string, string>, string][] = [
-  ['a key that is not known', {}, { S3_KEY: 'AKIAOTHER', S3_SECRET: 'x' }, 'InvalidAccessKeyId'],
-  ['a secret that is another', {}, { S3_KEY: 'AKIATESTS', S3_SECRET: 'x' }, 'SignatureDoesNotMatch'],
-  ['a secret that is not there', {}, { S3_KEY: 'AKIATESTS' }, 'the environment has no S3_SECRET'],
-  ['another region', { region: 'eu-test-2' }, {}, 'AuthorizationHeaderMalformed'],
-  ['another bucket', { bucket: 'elsewhere' }, {}, 'NoSuchBucket'],
-  ['nobody there', { endpoint: 'http://127.0.0.1:1' }, {}, 'ECONNREFUSED'],
+const faults: [string, object, Record<string, string>, string, ErrorClass][] = [
+  ['a key that is not known', {}, { S3_KEY: 'AKIAOTHER', S3_SECRET: 'x' }, 'InvalidAccessKeyId', 'POLICY'],
+  ['a secret that is another', {}, { S3_KEY: 'AKIATESTS', S3_SECRET: 'x' }, 'SignatureDoesNotMatch', 'POLICY'],
+  ['a secret that is not there', {}, { S3_KEY: 'AKIATESTS' }, 'the environment has no S3_SECRET', 'POLICY'],
+  ['another region', { region: 'eu-test-2' }, {}, 'AuthorizationHeaderMalformed', 'POLICY'],
+  ['another bucket', { bucket: 'elsewhere' }, {}, 'NoSuchBucket', 'PERMANENT'],
+  ['nobody there', { endpoint: 'http://127.0.0.1:1' }, {}, 'ECONNREFUSED', 'TRANSIENT'],
 ];
 
-for (const [what, settings, env, told] of faults) {
+for (const [what, settings, env, told, errorClass] of faults) {
   for (const count of [1, 20]) {
     benchTest(`${what} is told of the library, and not of its files, be they ${count}`, async (bench) => {
       const files = Array.from({ length: count }, (_, index) => staged(`/${index}`));
       const library = Object.keys(env).length === 0 ? bench.open(settings) : bench.open(settings, env);
       const error = await errorOf(library.stage(files, quiet()));
       expect(error).toBeInstanceOf(LibraryError);
-      expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringContaining(told) });
+      expect(error).toMatchObject({ errorClass, message: expect.stringContaining(told) });
     });
   }
 }
+
+for (const count of [1, 3]) {
+  benchTest(`where no copy of ${count} may be asked for, it is the library that is refused`, async (bench) => {
+    const files = await putFiles(
+      bench,
+      Array.from({ length: count }, (_, n) => `/${n}`),
+    );
+    refuse(bench, 'RestoreObject', new S3Error(403, 'AccessDenied'));
+    const error = await errorOf(bench.library.stage(files, quiet()));
+    expect(error).toBeInstanceOf(LibraryError);
+    expect(error).toMatchObject({ errorClass: 'POLICY', message: expect.stringContaining('AccessDenied') });
+  });
+}
+
+benchTest(
+  'where nothing may be looked at, it is the library that is refused, though lists are for many',
+  async (bench) => {
+    const files = await putFiles(bench, ['/a', '/b']);
+    bench.server.onRequest = async () => new S3Error(403, 'AccessDenied');
+    for (const call of [bench.library.stage(files, quiet()), bench.library.poll({ id: null, files }, quiet())]) {
+      const error = await errorOf(call);
+      expect(error).toBeInstanceOf(LibraryError);
+      expect(error).toMatchObject({ errorClass: 'POLICY', message: expect.stringContaining('ListObjectsV2') });
+    }
+  },
+);
 
 benchTest('an object that may not be looked at is POLICY by itself', async (bench) => {
   await putFiles(bench, ['/a', '/b']);

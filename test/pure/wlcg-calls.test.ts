@@ -242,7 +242,7 @@ test('a server with a certificate that is not trusted is not spoken to', () =>
   withBench(['eos', { tls: true, settings: { caFile: undefined } }], async (bench) => {
     const error = await errorOf(bench.library.stage([staged('/a')], quiet()));
     expect(error).toMatchObject({
-      errorClass: 'TRANSIENT',
+      errorClass: 'POLICY',
       message: expect.stringMatching(/cannot be reached: self-signed certificate\b/),
     });
     expect(bench.server.calls).toEqual([]);
@@ -280,7 +280,7 @@ test('a certificate is shown to the servers that get the token, and not where th
       await makeReady(bench, files);
       expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
       const nobody = bench.open({ certFile: undefined });
-      expect(await errorOf(nobody.stage(files, quiet()))).toMatchObject({ errorClass: 'TRANSIENT' });
+      expect(await errorOf(nobody.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
       chmodSync(certFile, 0o644);
       expect(await errorOf(bench.open().stage(files, quiet()))).toMatchObject({
         errorClass: 'POLICY',

@@ -6,12 +6,13 @@ import { holdDisk } from '../../operations/disks/failing.js';
 import { readShares } from '../../operations/quotas/shares.js';
 import { claimDrive, type DriveRange, giveBackDrive } from '../../operations/recalls/drives.js';
 import { readQueues } from '../../operations/recalls/queue.js';
-import { holdFailing, isSuspended } from '../../operations/suspensions.js';
+import { holdFailing } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
-import type { TapeBackend } from '../../tape/backend.js';
+import { DriveError, type TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
 import { CallWatch, type HungError, limitsOf } from '../calls.js';
+import { holdBroken, isOpenNow } from './broken.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
@@ -37,7 +38,7 @@ export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) 
 
 /** The work of a drive that mounts volumes. */
 export function mountVolumes(backend: TapeBackend): DriveWork {
-  return (ctx, lease, options) => workDrive(ctx, watchBackend(backend, lease), lease, options);
+  return (ctx, lease, options) => workDrive(ctx, watchBackend(backend, lease, ctx.config), lease, options);
 }
 
 /** Runs until `stop`. Errors of the database or the back end are logged, and the drive starts afresh. */
@@ -60,7 +61,11 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
   if (!except) return false;
   let isLeft = false;
   await useDrive(ctx, options, { of: library, except }, async (lease) => {
-    isLeft = await work(ctx, lease, options);
+    isLeft = await work(ctx, lease, options).catch(async (error: unknown) => {
+      if (!(error instanceof DriveError)) throw error;
+      await holdBroken(ctx, lease, error);
+      return true; // the next one who has it may be on another host
+    });
     if (isLeft) share.stepAside(); // before the drive is free
   });
   return isLeft;
@@ -130,7 +135,7 @@ async function workDrive(
   let verifyAt = 0;
   while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
     const seen = options.work.count;
-    const isOpen = !(await isSuspended(ctx, lease));
+    const isOpen = await isOpenNow(ctx, lease);
     const queues = isOpen ? groupByVolume(await readQueues(ctx, lease)) : [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
     const isFree = ({ volume, isMounted }: WaitingVolume) =>

@@ -14,16 +14,20 @@ import {
 } from '../../operations/catalogue/verifications.js';
 import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
-import { LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { type Mismatch, readChecked } from '../tape-copy.js';
+import { noteWorks } from './broken.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
 import { visitVolume } from './visit.js';
 
 const PAGE = 100;
 
-/** @returns whether anything was read; a drive that is wanted for recalls, be it in a while only, reads nothing here */
+/**
+ * @returns whether anything was read; a drive that is wanted for recalls, be it in a while only, reads nothing here
+ * @throws DriveError
+ */
 export async function verifyNext(
   ctx: Context,
   backend: TapeBackend,
@@ -50,7 +54,7 @@ async function verifyVolume(
   let mounted: MountedVolume | undefined;
   let hasRead = false;
   try {
-    for (let after = -1n; ; ) {
+    for (let after: UnconfirmedCopy | undefined; ; ) {
       const copies = await readUnconfirmed(ctx, { volumeId: volume.volumeId, after, limit: PAGE });
       for (const copy of copies) {
         if (stop.aborted || (await hasReadyRecalls(ctx, lease)) || (await isSuspended(ctx, lease))) return hasRead;
@@ -61,20 +65,22 @@ async function verifyVolume(
           await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
         } catch (error) {
           if (lease.signal.aborted) return hasRead;
+          if (error instanceof DriveError) throw error;
           failure = failureOf(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
+        if (!failure) await noteWorks(ctx, lease);
         if (!mounted) return hasRead; // each file would fail alike: the next mount may not
       }
       if (copies.length < PAGE) return hasRead;
-      after = copies.at(-1)?.position ?? after;
+      after = copies.at(-1);
     }
   } finally {
     await mounted?.unmount();
   }
 }
 
-function tellMismatch({ kind, found, expected }: Mismatch): string {
+export function tellMismatch({ kind, found, expected }: Mismatch): string {
   const unit = kind === 'size' ? ' bytes' : '';
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }

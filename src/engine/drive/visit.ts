@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
 import { forgetBreakdowns, noteBreakdown } from '../../operations/recalls/breakdowns.js';
 import { setMount } from '../../operations/recalls/drives.js';
+import { DriveError, LibraryError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds } from './retry.js';
@@ -25,7 +26,8 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isAway = error instanceof UnavailableError && error.kind === 'away';
-    if (!stop.aborted && !isAway && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
+    const isElse = error instanceof DriveError || error instanceof LibraryError; // of which the volume is none
+    if (!stop.aborted && !isAway && !isElse && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
     throw error; // the drive is given back, and whoever has it next puts in order what was in hand
   }
   if (hasRead) await forgetBreakdowns(ctx, volumeId);

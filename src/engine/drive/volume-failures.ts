@@ -8,6 +8,7 @@ import { type ErrorClass, isExhausted } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { LibraryError } from '../../tape/backend.js';
+import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
@@ -23,6 +24,9 @@ const IDLE_MS = { first: 1000, most: 10_000 };
 
 /** A library that is not there is looked for again after a while that doubles from time to time. */
 const LIBRARY_SECONDS = { first: 1, most: 30 };
+
+/** Nor is it left alone for longer, whatever it says itself. */
+const RETRY_LATER_SECONDS = 3600;
 
 /** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
 const MAX_BAD_FILES = 3;
@@ -113,7 +117,7 @@ export class VolumeFailures {
       return { errorClass, error, notBefore, holdReason: undefined };
     }
     if (thrown instanceof LibraryError) {
-      const seconds = Math.min((this.library?.seconds ?? LIBRARY_SECONDS.first / 2) * 2, LIBRARY_SECONDS.most);
+      const seconds = this.librarySeconds(thrown);
       this.library = { until: performance.now() + seconds * 1000, seconds };
       return { errorClass, error, notBefore: addSeconds(at.now, seconds), holdReason: undefined };
     }
@@ -130,6 +134,12 @@ export class VolumeFailures {
     this.mounts.set(volume, before + 1);
     if (notBefore !== undefined) this.pauses.set(volume, notBefore);
     return { errorClass, error, notBefore, holdReason: undefined };
+  }
+
+  /** As long as it says itself, where it does. */
+  private librarySeconds(thrown: LibraryError): number {
+    if (thrown instanceof RetryLaterError) return Math.min(Math.max(thrown.retryAfterSeconds, 1), RETRY_LATER_SECONDS);
+    return Math.min((this.library?.seconds ?? LIBRARY_SECONDS.first / 2) * 2, LIBRARY_SECONDS.most);
   }
 
   /**

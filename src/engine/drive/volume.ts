@@ -5,10 +5,11 @@ import { postponeVolume } from '../../operations/recalls/queue.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
-import { LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { DiskError } from '../disk/failures.js';
 import { Budget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
+import { noteWorks } from './broken.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 import { OutcomeWriter } from './outcomes.js';
@@ -25,7 +26,8 @@ export interface VolumeWork {
 /**
  * Reads what is wanted of a volume, until nothing is left that can start, others are due, or the drive is to stop.
  * @returns when all is written down, and the volume is unmounted: whether anything could start
- * @throws what the database, the plan or the unmount threw; what is still RUNNING then is for the drive's next holder
+ * @throws DriveError when it is the drive that cannot be used; what the database, the plan or the unmount threw; what is still RUNNING then is for
+ *   the drive's next holder
  */
 export async function workVolume(
   ctx: Context,
@@ -54,6 +56,8 @@ class Visit {
   private mounted: MountedVolume | undefined;
   /** Of the batch that was read last: the drive reads on while what it has read is written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
+  /** What has shown that it is the drive which cannot be used: it ends the visit. */
+  private broken: DriveError | undefined;
 
   constructor(ctx: Context, backend: TapeBackend, lease: HeldLease, { volume, options }: VolumeWork) {
     this.ctx = ctx;
@@ -66,11 +70,11 @@ class Visit {
     this.outcomes = new OutcomeWriter(ctx, lease, volume.volume);
   }
 
-  /** @returns whether there was anything to read */
+  /** @returns whether there was anything to read @throws DriveError */
   async readBatches(): Promise<boolean> {
     const isStopped = () => this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
-    while (!isStopped() && (await this.starts.hasNext())) {
+    while (!this.broken && !isStopped() && (await this.starts.hasNext())) {
       const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan
       const batch = await this.starts.takeNext();
       if (batch.recalls.length === 0) batch.end();
@@ -79,6 +83,7 @@ class Visit {
         await this.workBatch(batch, startedAt);
       }
     }
+    if (this.broken) throw this.broken;
     return hasRead;
   }
 
@@ -132,6 +137,7 @@ class Visit {
       return await this.noteVolumeFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
+    await noteWorks(this.ctx, this.lease);
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }
 
@@ -154,6 +160,10 @@ class Visit {
   private async noteVolumeFailure(thrown: unknown): Promise<void> {
     await this.giveBackAhead();
     await this.outcomes.written; // what is given back waits as well
+    if (thrown instanceof DriveError) {
+      this.broken = thrown;
+      return this.starts.drop();
+    }
     const { volume, volumeId } = this.volume;
     const at = { now: this.ctx.now(), random: Math.random() };
     const { errorClass, error, notBefore, holdReason } = this.options.failures.failed(volume, thrown, at);

@@ -9,6 +9,8 @@ import { letGoFiles } from '../../operations/staging/letting-go.js';
 import { readStagingOf } from '../../operations/staging/ready.js';
 import { forgetRest, noteRest, readRests } from '../../operations/staging/stagers.js';
 import { isSuspended } from '../../operations/suspensions.js';
+import { holdUntil, trialSeconds } from '../../operations/trials.js';
+import { LibraryError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { DiskError } from '../disk/failures.js';
 import { Budget } from '../disk/partial-file.js';
@@ -20,12 +22,13 @@ import { OutcomeWriter } from '../drive/outcomes.js';
 import { outcomeOf, toReturned } from '../drive/recall.js';
 import { BatchStarts } from '../drive/starts.js';
 import type { StagingPlace } from './place.js';
+import { readBackNext } from './read-back.js';
 import { ReadyPlan } from './ready-plan.js';
-import { restSeconds } from './rests.js';
+import { isRefusal, restSeconds } from './rests.js';
 import { StagedSource } from './source.js';
 import { Unread } from './unread.js';
 
-/** The work of a drive that reads what is ready, and goes on while its library drains. */
+/** The work of a drive that reads what is ready, and goes on while its library drains. What is refused here others may be given. */
 export function readStaged(place: StagingPlace): DriveWork {
   return async (ctx, lease, options) => {
     const stop = AbortSignal.any([options.stop, lease.signal]);
@@ -34,8 +37,9 @@ export function readStaged(place: StagingPlace): DriveWork {
       const { readRestUntil, readFailures } = await readRests(ctx, place.id);
       const mayRead = readRestUntil === null && !(await isSuspended(ctx, lease, 'reading'));
       const isDoubtful = readFailures > 0;
-      const hasRead = mayRead && (await readWhatIsReady(ctx, place, { lease, options, isDoubtful }));
-      if (!hasRead) await options.work.wait(seen, options.idleMs, stop);
+      const came = mayRead ? await readWhatIsReady(ctx, place, { lease, options, isDoubtful }) : 'nothing';
+      if (came === 'refused') return true;
+      if (came === 'nothing') await options.work.wait(seen, options.idleMs, stop);
     }
     return false;
   };
@@ -43,13 +47,19 @@ export function readStaged(place: StagingPlace): DriveWork {
 
 /**
  * Reads what is ready, until nothing is left that can start, the library cannot be read, or the drive is to stop.
- * @returns when all is written down: whether anything could start
+ * @returns when all is written down: what came of it
  * @throws what the database threw; what is still RUNNING then is for the drive's next holder
  */
-async function readWhatIsReady(ctx: Context, place: StagingPlace, how: HowToVisit): Promise<boolean> {
+async function readWhatIsReady(
+  ctx: Context,
+  place: StagingPlace,
+  how: HowToVisit,
+): Promise<'read' | 'nothing' | 'refused'> {
   const visit = new ReadingVisit(ctx, place, how);
   try {
-    return await visit.readBatches();
+    const hasRead = (await visit.readBatches()) || (await visit.readBack());
+    if (visit.isRefused) return 'refused';
+    return hasRead ? 'read' : 'nothing';
   } finally {
     await visit.leave();
   }
@@ -76,6 +86,8 @@ class ReadingVisit {
   private writing: Promise<unknown> = Promise.resolve();
   /** The library cannot be read just now. */
   private isOver = false;
+  /** It is held for that, and nothing helps before somebody has changed something. */
+  isRefused = false;
 
   constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful }: HowToVisit) {
     this.ctx = ctx;
@@ -100,6 +112,17 @@ class ReadingVisit {
       }
     }
     return hasRead;
+  }
+
+  /** @returns whether a copy was read that is to be confirmed */
+  async readBack(): Promise<boolean> {
+    try {
+      return !this.isOver && (await readBackNext(this.ctx, this.place, this.lease.signal));
+    } catch (error) {
+      if (!(error instanceof LibraryError)) throw error;
+      await this.rest(error);
+      return false;
+    }
   }
 
   /** Nothing goes on afterwards, whatever is thrown: the drive is given to somebody else then. */
@@ -169,10 +192,13 @@ class ReadingVisit {
   private async rest(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.place.id);
-    const seconds = restSeconds(error, readFailures, Math.random());
+    this.isRefused = isRefusal(error);
+    const seconds = this.isRefused ? trialSeconds(readFailures) : restSeconds(error, readFailures, Math.random());
     const problem = oneLine(messageOf(error));
     this.ctx.log.error({ drive: this.lease.driveName, seconds }, `library ${this.place.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
     await noteRest(this.ctx, { libraryId: this.place.id, what: 'reads' }, { until, problem, isCounted: true });
+    const key = { kind: 'BACKEND', name: this.place.name } as const;
+    if (this.isRefused) await holdUntil(this.ctx, key, { problem, retryAt: until });
   }
 }

@@ -1,4 +1,5 @@
 /** How long a staging library is left alone that could not answer, and when it is asked about what it was asked for. Pure. */
+import { LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 
 /** After calls that failed one after another: a while that doubles. */
@@ -6,6 +7,14 @@ const REST_SECONDS = { first: 1, most: 300 };
 
 /** No library says when to come again that is later than this, nor at once. */
 const RETRY_LATER_SECONDS = { least: 1, most: 3600 };
+
+/**
+ * Trying again does not help before somebody has changed something: the library is held, so that an operator sees why, and is tried again after
+ * longer pauses.
+ */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
+}
 
 /** A file that is asked for again, though nothing was wrong with it. */
 const AGAIN_SECONDS = { first: 1, most: 600 };

@@ -9,6 +9,7 @@ import { noteUnread, stageAgain } from '../../operations/staging/letting-go.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { PutOffError } from '../drive/put-off.js';
+import { tapeSeconds } from '../calls.js';
 import { within } from './bounded.js';
 import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';
@@ -102,7 +103,7 @@ export class StagedSource implements MountedVolume {
     signal.addEventListener('abort', stop);
     const iterator = this.place.library.read(file, from, over.signal, version)[Symbol.asyncIterator]();
     const limit = {
-      seconds: this.ctx.config.tapeTimeout,
+      seconds: tapeSeconds(this.ctx.config, this.place.library.ownSeconds?.read),
       signal,
       what: `a read of library ${this.place.name}`,
     };

@@ -8,15 +8,18 @@ import { logFailure, messageOf, oneLine } from '../../errors.js';
 import type { MeasureDisks } from '../../operations/disks/reservations.js';
 import { expireStaged, letGoUnwanted } from '../../operations/staging/letting-go.js';
 import { ensureStager, forgetRest, noteRest, type Rests, readRests } from '../../operations/staging/stagers.js';
+import type { SuspensionKey } from '../../operations/suspensions.js';
+import { beginTrial, holdUntil, trialSeconds } from '../../operations/trials.js';
 import { LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
+import { tapeSeconds } from '../calls.js';
 import type { Waker } from '../waker.js';
 import { within } from './bounded.js';
 import { fillDepth } from './fill.js';
 import { StagerHold } from './hold.js';
 import type { StagingPlace } from './place.js';
-import { restSeconds } from './rests.js';
+import { isRefusal, restSeconds } from './rests.js';
 import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
 
 export interface StagerOptions {
@@ -37,6 +40,9 @@ export interface StagerOptions {
  */
 const REST = { leastMs: 200, times: 5, mostMs: 2000 };
 
+/** A library that has refused what it was asked is left to other engines first: they may have what it asks for. */
+const LEFT_MS = 3000;
+
 /** What a system keeps without ever saying how long is followed, and shown, for so long. */
 const KEPT_SECONDS = 7 * 86_400;
 
@@ -44,15 +50,17 @@ const KEPT_SECONDS = 7 * 86_400;
 export async function runStager(ctx: Context, place: StagingPlace, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs } = options;
   while (!stop.aborted) {
+    let restMs = idleMs;
     try {
       await ensureStager(ctx, place.id);
       const hold = await StagerHold.claim(ctx, { libraryId: place.id, engineId, leaseSeconds });
-      if (hold) await new Stager(ctx, place, { hold, options }).run().finally(() => hold.end());
+      const isLeft = hold && (await new Stager(ctx, place, { hold, options }).run().finally(() => hold.end()));
       await place.usage.write(ctx, 'now');
+      if (isLeft) restMs = Math.max(idleMs, LEFT_MS);
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
     }
-    await sleep(idleMs, undefined, { signal: stop }).catch(() => {}); // woken by the stop
+    await sleep(restMs, undefined, { signal: stop }).catch(() => {}); // woken by the stop
   }
 }
 
@@ -64,6 +72,7 @@ class Stager {
   private readonly signal: AbortSignal;
   /** Calls of the pass that were answered. */
   private answered = 0;
+  private isRefused = false;
 
   constructor(ctx: Context, place: StagingPlace, { hold, options }: { hold: StagerHold; options: StagerOptions }) {
     this.ctx = ctx;
@@ -73,14 +82,15 @@ class Stager {
     this.signal = AbortSignal.any([options.stop, hold.signal]);
   }
 
-  /** Until the lease is lost, or the engine stops. */
-  async run(): Promise<void> {
+  /** Until the lease is lost, the engine stops, or the library refuses what it is asked. @returns whether that was so */
+  async run(): Promise<boolean> {
     const { bells, idleMs } = this.options;
     while (!this.signal.aborted) {
       const seen = bells.map(({ count }) => count);
       const startedAt = performance.now();
       await this.pass();
       await this.place.usage.write(this.ctx, 'now and then');
+      if (this.isRefused) return true;
       const tookMs = performance.now() - startedAt;
       const restMs = Math.min(Math.max(REST.leastMs, tookMs * REST.times), REST.mostMs);
       await sleep(restMs, undefined, { signal: this.signal }).catch(() => {});
@@ -89,6 +99,11 @@ class Stager {
       await Promise.race(bells.map((bell, n) => bell.wait(seen[n] ?? 0, idleMs, over)));
       waited.abort();
     }
+    return false;
+  }
+
+  private get key(): SuspensionKey {
+    return { kind: 'BACKEND', name: this.place.name };
   }
 
   private async pass(): Promise<void> {
@@ -96,12 +111,14 @@ class Stager {
     await expireStaged(ctx, place.id, addSeconds(ctx.now(), -KEPT_SECONDS));
     await letGoUnwanted(ctx, place.id);
     const rests = await readRests(ctx, place.id);
-    if (rests.mode === 'HELD' || rests.restUntil !== null) return;
+    const isTried = rests.mode === 'HELD' && (await beginTrial(ctx, this.key));
+    const mode = isTried ? null : rests.mode;
+    if (mode === 'HELD' || rests.restUntil !== null) return;
     this.answered = 0;
-    const failed = await this.turnTo(rests);
+    const failed = await this.turnTo({ ...rests, mode });
     if (this.signal.aborted) return;
-    if (failed !== undefined) await this.rest(failed.error, rests);
-    else if (this.answered > 0) await forgetRest(ctx, place.id, 'calls');
+    if (failed) await this.rest(failed.error, rests);
+    else if (this.answered > 0) await forgetRest(ctx, place.id, 'calls'); // else nothing was asked, and nothing is known
   }
 
   /** One after the other: a step that fails keeps the library from the others only where it has said when to come again. */
@@ -131,8 +148,9 @@ class Stager {
 
   private async make<T>(what: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
     this.hold.confirm();
-    const { name } = this.place;
-    const limit = { seconds: this.ctx.config.tapeTimeout, signal: this.signal, what: `${what} of library ${name}` };
+    const { name, library } = this.place;
+    const seconds = tapeSeconds(this.ctx.config, library.ownSeconds?.call);
+    const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
       // no other error is the library's to throw: it is told whole, and counts as the library's
@@ -143,13 +161,19 @@ class Stager {
     return answer;
   }
 
-  /** Where some of its calls were answered it is there, and only that one is not: the pauses do not grow. */
+  /**
+   * Where some of its calls were answered it is there, and only that one is not: the pauses do not grow, and it is not held; what it refuses then
+   * may be a single file.
+   */
   private async rest(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.answered === 0 && !(error instanceof RetryLaterError);
-    const seconds = restSeconds(error, isCounted ? failures : 0, Math.random());
+    this.isRefused = isCounted && isRefusal(error);
+    const before = isCounted ? failures : 0;
+    const seconds = this.isRefused ? trialSeconds(before) : restSeconds(error, before, Math.random());
     const problem = oneLine(messageOf(error));
     this.ctx.log.error({ library: this.place.name, seconds }, `library ${this.place.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
     await noteRest(this.ctx, { libraryId: this.place.id, what: 'calls' }, { until, problem, isCounted });
+    if (this.isRefused) await holdUntil(this.ctx, this.key, { problem, retryAt: until });
   }
 }

@@ -125,6 +125,7 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
 /** By volume and reason; the note is the reason of an operator, or the last error. */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
+  const isResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
   const isAlone = sql`(c.state = 'WAITING' AND ${isLeftAlone(ctx.now())})`;
   const { rows } = await ctx.db.pool.query<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
@@ -139,7 +140,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
               WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
             CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note, sg.since AS asked_at,
             'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS asked_note,
-            b.name || coalesce(CASE WHEN st.rest_until > ${ctx.now()} THEN ' could not answer: ' || st.problem END, '') AS library_note,
+            b.name || coalesce(CASE WHEN ${isResting} THEN ' could not answer: ' || st.problem END, '') AS library_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
               WHEN ${isUnplaced} THEN 'NO_PLACE'
@@ -149,7 +150,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
               WHEN ${isPaused} AND c.error IS NOT NULL THEN 'RETRY'
               WHEN ${isAlone} THEN 'RETRY'
               WHEN b.contract = 'STAGING' THEN CASE sg.state
-                WHEN 'READY' THEN 'STAGED' WHEN 'INTENDED' THEN 'STAGING' WHEN 'ASKED' THEN 'STAGING' ELSE 'UNASKED' END
+                WHEN 'READY' THEN 'STAGED' WHEN 'ASKED' THEN 'STAGING'
+                WHEN 'INTENDED' THEN CASE WHEN ${isResting} THEN 'UNASKED' ELSE 'STAGING' END ELSE 'UNASKED' END
               WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
               ELSE 'QUEUED' END AS reason
           FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id

@@ -26,10 +26,12 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
+  /** How often it could not be used, one time after another, when it was claimed. */
+  failures: number;
 }
 
 /** The drive `d` is held under the lease. */
-export function isHeldUnder({ driveId, epoch, engineId }: Lease): Sql {
+export function isHeldUnder({ driveId, epoch, engineId }: Pick<Lease, 'driveId' | 'epoch' | 'engineId'>): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
@@ -103,7 +105,7 @@ export async function claimDrive(
            OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
              SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))))
        ORDER BY d.id LIMIT 1 ${locking.freeDrive})
-     RETURNING id AS "driveId", name AS "driveName", library_id AS "libraryId", epoch`,
+     RETURNING id AS "driveId", name AS "driveName", library_id AS "libraryId", epoch, failures`,
   );
   return rows[0] && { ...rows[0], engineId: claim.engineId };
 }
@@ -157,4 +159,17 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
     if (codeOf(error) === UNIQUE_VIOLATION) return false;
     throw error;
   }
+}
+
+/** The drive could not be used. @returns how often by now, one time after another; undefined when the lease is lost */
+export async function countDriveFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
+  const { rows } = await ctx.db.pool.query<{ failures: number }>(
+    sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
+  );
+  return rows[0]?.failures;
+}
+
+/** It was used. */
+export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }

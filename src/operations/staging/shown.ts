@@ -36,7 +36,7 @@ const SHOWN_COPIES = 100;
 export async function readStagingFigures(ctx: Context, ids: readonly number[]): Promise<Map<number, StagingFigures>> {
   allow(ctx, 'readStagingFigures');
   const { rows } = await ctx.db.pool.query<StagingFigures & { id: number }>(
-    sql`SELECT b.id, w.*, greatest(t.rest_until, t.read_rest_until) AS "restUntil", coalesce(t.problem, t.read_problem) AS problem
+    sql`SELECT b.id, w.*, CASE WHEN greatest(t.rest_until, t.read_rest_until) > ${ctx.now()} THEN greatest(t.rest_until, t.read_rest_until) END AS "restUntil", coalesce(t.problem, t.read_problem) AS problem
         FROM library b LEFT JOIN stager t ON t.library_id = b.id CROSS JOIN LATERAL (
           SELECT count(*) FILTER (WHERE s.state IN ('INTENDED', 'ASKED'))::int AS asked,
             count(*) FILTER (WHERE s.state = 'READY')::int AS ready, count(*) FILTER (WHERE s.state = 'RELEASING')::int AS releasing,

@@ -3,12 +3,17 @@ import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { type Concern, findExitError } from './exits.js';
 import { LineSplitter, ProtocolFault } from './lines.js';
-import { type Script, type ScriptRun, startScript } from './script.js';
+import { GIVE_UP_MS, type Script, type ScriptRun, startScript } from './script.js';
 
 /** A script as the settings of its library have it. */
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
+}
+
+/** A script that is told to end, and does not, is given up after so long. */
+export function endSeconds({ killMs }: Caller): number {
+  return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
 export interface Call {

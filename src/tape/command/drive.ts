@@ -1,7 +1,7 @@
 /** A drive library of a site's own scripts: one mounts, one gives the bytes of a file, one unmounts. */
 import { quote } from '../../errors.js';
 import type { TapeBackend } from '../backend.js';
-import { type Caller, runScript, streamScript } from './calls.js';
+import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 
 export interface DriveSettings {
   /** Program and arguments of each; null where nothing is to be done. */
@@ -15,7 +15,14 @@ export interface DriveSettings {
 
 export function createCommandBackend(settings: DriveSettings, caller: Caller): TapeBackend {
   const { mount, read, unmount } = settings;
+  const ended = (seconds: number) => seconds + endSeconds(caller);
   return {
+    ownSeconds: {
+      mount: ended(settings.mountSeconds),
+      read: ended(settings.silenceSeconds),
+      unmount: ended(settings.unmountSeconds),
+    },
+
     async mount(volume, drive, signal) {
       const what = `mount of ${quote(volume)}`;
       signal.throwIfAborted();
@@ -26,8 +33,8 @@ export function createCommandBackend(settings: DriveSettings, caller: Caller): T
       return {
         read({ path, position, size }, readSignal) {
           const call = {
-            what: `read of ${quote(path)} at ${quote(volume)}, position ${position}`,
-            command: [...read, '--', path, volume, String(position), String(size), drive],
+            what: `read of ${quote(path)} at ${quote(volume)}, ${position === null ? 'without a position' : `position ${position}`}`,
+            command: [...read, '--', path, volume, String(position ?? ''), String(size), drive],
             concern: 'file' as const,
           };
           return streamScript(caller, call, settings.silenceSeconds, readSignal);

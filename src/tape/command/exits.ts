@@ -1,6 +1,6 @@
 /** What the exit code of a script means. The table for those who write scripts is in README.md. */
 import { type ErrorClass, oneLine, TapeError } from '../../errors.js';
-import { LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 import type { ScriptEnd } from './script.js';
 
@@ -16,6 +16,7 @@ const AWAY = 105;
 const LATER = 106;
 const NOT_READY = 107;
 const VOLUME = 108;
+const DRIVE = 109;
 
 /** A line on standard error beside the message. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
@@ -41,6 +42,7 @@ export function findExitError(what: string, end: ScriptEnd, concern: Concern): T
   if (end.code === AWAY) return new LibraryError('TRANSIENT', message);
   if (end.code === LATER) return new RetryLaterError(message, findRetrySeconds(end.said));
   if (end.code === NOT_READY && concern === 'staged') return new NotReadyError(message);
+  if (end.code === DRIVE && (concern === 'volume' || concern === 'file')) return new DriveError('TRANSIENT', message);
   if (end.code === VOLUME && concern === 'file') return new VolumeError('MEDIA', message);
   const errorClass = CLASSES[end.code ?? 0] ?? (end.code === VOLUME ? 'MEDIA' : 'TRANSIENT');
   return concern === 'all' ? new LibraryError(errorClass, message) : new TapeError(errorClass, message);

@@ -23,6 +23,7 @@ function scriptOrNull(reader: SettingsReader, name: string): string[] | null {
 
 export const command: DriveKind<DriveSettings & CommonSettings> = {
   contract: 'drive',
+  findsBy: 'path',
 
   parse(settings) {
     const names = ['mount', 'read', 'unmount', 'mountSeconds', 'unmountSeconds', 'silenceSeconds'];

@@ -3,7 +3,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable } from 'node:stream';
-import { messageOf } from '../../errors.js';
+import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { type BlockSocket, ClosedError } from '../http/block-socket.js';
 import { type Output, openOutput } from './output.js';
@@ -36,7 +36,7 @@ const TAIL_BYTES = 8 * 1024;
 const TAIL_MS = 1000;
 
 /** After SIGKILL, for a process that hangs in its kernel: nobody waits longer for it. */
-const GIVE_UP_MS = 2000;
+export const GIVE_UP_MS = 2000;
 
 /** @throws LibraryError when it cannot be started */
 export async function startScript(run: ScriptRun): Promise<Script> {
@@ -59,8 +59,12 @@ export async function startScript(run: ScriptRun): Promise<Script> {
   }
 }
 
+/** It is not there, or not for this user: that does not pass by itself, as a lack of memory or of processes does. */
+const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
+
 function notStarted(program: string, cause: unknown): LibraryError {
-  return new LibraryError('TRANSIENT', `${program} could not be started: ${messageOf(cause)}`, { cause });
+  const errorClass = NOT_HERE.includes(codeOf(cause) ?? '') ? 'POLICY' : 'TRANSIENT';
+  return new LibraryError(errorClass, `${program} could not be started: ${messageOf(cause)}`, { cause });
 }
 
 export class Script {

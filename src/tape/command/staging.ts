@@ -4,7 +4,7 @@
  */
 import { quote } from '../../errors.js';
 import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
-import { askScript, type Caller, streamScript } from './calls.js';
+import { askScript, type Caller, endSeconds, streamScript } from './calls.js';
 import { Answer, writeFiles } from './lines.js';
 
 export interface StagingSettings {
@@ -46,6 +46,10 @@ export function createCommandStaging(settings: StagingSettings, caller: Caller):
   return {
     limits: { stage: stageBatch, poll: pollBatch, release: release ? releaseBatch : pollBatch },
     pollSeconds,
+    ownSeconds: {
+      call: settings.callSeconds + endSeconds(caller),
+      read: settings.silenceSeconds + endSeconds(caller),
+    },
 
     async stage(files, signal) {
       const answer = new Answer(files, ['waiting', 'ready', 'failed']);

@@ -4,6 +4,7 @@ import https from 'node:https';
 import type { Socket } from 'node:net';
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { isUntrusted } from './trust.js';
 
 /** How long is waited, each time in milliseconds. */
 export interface TimeLimits {
@@ -85,5 +86,6 @@ export function nameOf({ origin, pathname }: URL): string {
 }
 
 export function breakOf(url: URL, error: unknown): LibraryError {
-  return new LibraryError('TRANSIENT', `${nameOf(url)} cannot be reached: ${messageOf(error)}`, { cause: error });
+  const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
+  return new LibraryError(errorClass, `${nameOf(url)} cannot be reached: ${messageOf(error)}`, { cause: error });
 }

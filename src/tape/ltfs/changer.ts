@@ -3,7 +3,7 @@
  * process has died keeps others away until its move is done.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import { CommandFailure, runCommand } from './commands.js';
 import { chooseSlot, type Element, findDrive, parseElements } from './elements.js';
 import type { LockFolder } from './locks.js';
@@ -33,7 +33,7 @@ export class Changer {
 
   /**
    * Puts a cartridge into a drive that is empty.
-   * @throws VolumeError when it does not come: cartridge or drive may be the cause
+   * @throws DriveError when another cartridge is in there; VolumeError when it does not come: cartridge or drive may be the cause
    */
   async load(volume: string, from: Element, drive: LtfsDrive, signal: AbortSignal): Promise<void> {
     const { device, element } = drive;
@@ -45,7 +45,7 @@ export class Changer {
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `the cartridge ${volume} could not be loaded into ${drive.name}: ${error.message}`;
-      if (now.isFull) throw new LibraryError('TRANSIENT', `${text}; another one is in there`, { cause: error });
+      if (now.isFull) throw new DriveError('TRANSIENT', `${text}; another one is in there`, { cause: error });
       throw new VolumeError('TRANSIENT', text, { cause: error });
     }
   }
@@ -54,7 +54,7 @@ export class Changer {
    * Takes the cartridge out of a drive, and back to its slot; nothing where the drive is empty. It is tried again for the whole time: who has
    * just unmounted a cartridge may not have let go of the drive yet.
    * @param element of the drive, which need not be one of the library
-   * @throws LibraryError when it stays there
+   * @throws DriveError when it stays there; LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
     const deadline = performance.now() + this.settings.seconds.unload * 1000;
@@ -70,7 +70,7 @@ export class Changer {
         if (!(error instanceof CommandFailure)) throw error;
         if (performance.now() + pauseMs > deadline) {
           const text = `drive ${element} of the changer does not give ${drive.volume ?? 'its cartridge'}: ${error.message}`;
-          throw new LibraryError('TRANSIENT', text, { cause: error });
+          throw new DriveError('TRANSIENT', text, { cause: error });
         }
       }
       await sleep(pauseMs, undefined, { signal }).catch(() => signal.throwIfAborted());

@@ -6,7 +6,7 @@
  *   move a cartridge meanwhile may spoil it.
  */
 import type { TapeError } from '../../errors.js';
-import { LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import type { Changer } from './changer.js';
 import { CommandFailure, runCommand } from './commands.js';
 import { type Element, findDrive, findVolume, isCleaning } from './elements.js';
@@ -17,12 +17,15 @@ import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 /** What a look at the lock of LTFS waits for at a time. */
 const LOOK_SECONDS = 1;
 
-/** What says that not the cartridge is at fault, but the drive or FUSE. */
+/** What says that not the cartridge is at fault, but the drive, or its mount point. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
+/** The same of FUSE on this host. */
+const NO_FUSE = /^(fuse|fusermount3?):.*(device not found|modprobe|\/dev\/fuse)/m;
+
 /** Another process works with the drive. */
-export class DriveInUseError extends LibraryError {}
+export class DriveInUseError extends DriveError {}
 
 interface Shop {
   settings: LtfsSettings;
@@ -68,7 +71,7 @@ export class Drive {
     }
   }
 
-  /** Unmounts, waits for LTFS, and puts the cartridge back. @throws LibraryError when something stays, for the next mount to clear */
+  /** Unmounts, waits for LTFS, and puts the cartridge back. @throws DriveError when something stays, for the next mount to clear */
   async empty(): Promise<void> {
     const { signal } = new AbortController(); // each step has its own time
     const ltfs = await this.clear(signal);
@@ -101,7 +104,7 @@ export class Drive {
       if (ltfs && !(await this.isMounted())) return ltfs;
       ltfs?.close();
     } while (performance.now() < deadline);
-    throw new LibraryError('TRANSIENT', `LTFS of ${name} (${device}) has not ended within ${seconds.unmount} s`);
+    throw new DriveError('TRANSIENT', `LTFS of ${name} (${device}) has not ended within ${seconds.unmount} s`);
   }
 
   private async unmount(signal: AbortSignal): Promise<void> {
@@ -111,7 +114,7 @@ export class Drive {
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
       if (!(await this.isMounted())) return; // it was, and somebody else was faster
-      throw new LibraryError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
+      throw new DriveError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
     }
   }
 
@@ -123,7 +126,7 @@ export class Drive {
     let [own, at] = [findDrive(elements, element), findVolume(elements, volume)];
     if (at === own) return;
     if (own.isFull && isCleaning(own)) {
-      throw new LibraryError('TRANSIENT', `the cleaning cartridge ${own.volume} is in ${name}`);
+      throw new DriveError('TRANSIENT', `the cleaning cartridge ${own.volume} is in ${name}`);
     }
     if (own.isFull) await changer.unload(element, device, signal);
     if (at.kind === 'drive') await this.freeElsewhere(volume, at, signal);
@@ -153,6 +156,12 @@ export class Drive {
       } finally {
         ltfs.close();
       }
+    } catch (error) {
+      // of the other one: the drive that is to have the cartridge may have any other
+      if (!(error instanceof DriveError)) throw error;
+      throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not give it: ${error.message}`, {
+        cause: error,
+      });
     } finally {
       inUse.close();
     }
@@ -170,17 +179,15 @@ export class Drive {
     }
     // else an empty folder would be read, and each file given up that is not in it
     if (await this.isMounted()) return;
-    throw new LibraryError(
-      'POLICY',
-      `nothing is mounted at ${mountPoint}, though ${name} has done as if ${volume} were`,
-    );
+    throw new DriveError('POLICY', `nothing is mounted at ${mountPoint}, though ${name} has done as if ${volume} were`);
   }
 }
 
 function explainMount(failure: CommandFailure, volume: string, drive: string): TapeError {
   const text = `the cartridge ${volume} cannot be mounted in ${drive}: ${failure.message}`;
   if (failure.isTimeout) return new VolumeError('TRANSIENT', text, { cause: failure });
+  if (NO_FUSE.test(failure.output)) return new LibraryError('TRANSIENT', text, { cause: failure });
   if (BUSY.test(failure.output) || FUSE.test(failure.output))
-    return new LibraryError('TRANSIENT', text, { cause: failure });
+    return new DriveError('TRANSIENT', text, { cause: failure });
   return new VolumeError('MEDIA', text, { cause: failure });
 }

@@ -1,6 +1,6 @@
 /** What is where in a changer, as mtx tells it. Pure. */
 import { oneLine, TapeError } from '../../errors.js';
-import { LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../backend.js';
 
 export interface Element {
   /** A port is where cartridges are put in and taken out: a slot that people use. */
@@ -65,12 +65,12 @@ export function isCleaning({ volume }: Element): boolean {
   return volume?.startsWith('CLN') ?? false;
 }
 
-/** @throws LibraryError */
+/** @throws DriveError */
 export function findDrive(elements: readonly Element[], number: number): Element {
   const drive = elements.find((element) => element.kind === 'drive' && element.number === number);
   if (drive) return drive;
   const numbers = elements.filter(({ kind }) => kind === 'drive').map((element) => element.number);
-  throw new LibraryError('POLICY', `the changer has no drive ${number}, only ${numbers.join(', ')}`);
+  throw new DriveError('POLICY', `the changer has no drive ${number}, only ${numbers.join(', ')}`);
 }
 
 /**

@@ -1,16 +1,18 @@
 /** The kind `ltfs`: cartridges behind a changer, mounted read-only by LTFS. README.md is for operators. */
 import path from 'node:path';
 import { quote, TapeError } from '../../errors.js';
-import { LibraryError, type TapeBackend } from '../backend.js';
+import { DriveError, type TapeBackend } from '../backend.js';
 import type { DriveKind, Site } from '../kind.js';
 import { Changer } from './changer.js';
 import { Drive, DriveInUseError } from './drive.js';
 import { LockFolder } from './locks.js';
+import { longestSeconds } from './longest.js';
 import { type LtfsDrive, type LtfsSettings, parseSettings } from './settings.js';
 import { type ListableVolume, LtfsVolume } from './volume.js';
 
 export const ltfs = {
   contract: 'drive',
+  findsBy: 'path',
   parse: parseSettings,
   create: (settings: LtfsSettings, site: Site): LtfsLibrary => new LtfsLibrary(settings, site),
 } satisfies DriveKind<LtfsSettings>;
@@ -19,12 +21,14 @@ export const ltfs = {
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
 export class LtfsLibrary implements TapeBackend {
+  readonly ownSeconds: { mount: number; unmount: number };
   private readonly settings: LtfsSettings;
   private readonly locks: LockFolder;
   private readonly changer: Changer;
 
   constructor(settings: LtfsSettings, { dataDir }: Site) {
     this.settings = settings;
+    this.ownSeconds = longestSeconds(settings);
     this.locks = new LockFolder(settings.locks ?? path.join(path.resolve(dataDir), 'ltfs'));
     this.changer = new Changer(settings, this.locks);
   }
@@ -68,6 +72,6 @@ export class LtfsLibrary implements TapeBackend {
     const drive = drives.get(name);
     if (drive) return drive;
     const names = [...drives.keys()].join(', ');
-    throw new LibraryError('POLICY', `the settings of the library have no drive ${name}, only ${names}`);
+    throw new DriveError('POLICY', `the settings of the library have no drive ${name}, only ${names}`);
   }
 }

@@ -2,22 +2,23 @@
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf } from '../../errors.js';
-import { LibraryError } from '../backend.js';
+import { DriveError, LibraryError } from '../backend.js';
 
 /**
  * @param table a file in the form of /proc/self/mountinfo
- * @throws LibraryError where the table or the folder above the mount point cannot be read
+ * @throws DriveError where the folder above the mount point cannot be read, LibraryError where the table cannot
  */
 export async function isMounted(table: string, mountPoint: string): Promise<boolean> {
-  try {
-    // a dead file system answers nothing about its own place, the folder above it does
-    const place = path.join(await realpath(path.dirname(mountPoint)), path.basename(mountPoint));
-    return readMountPoints(await readFile(table, 'utf8')).includes(place);
-  } catch (error) {
-    throw new LibraryError('POLICY', `what is mounted at ${mountPoint} is not known: ${messageOf(error)}`, {
-      cause: error,
-    });
-  }
+  const tell = (error: unknown) =>
+    [`what is mounted at ${mountPoint} is not known: ${messageOf(error)}`, { cause: error }] as const;
+  // a dead file system answers nothing about its own place, the folder above it does
+  const folder = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
+    throw new DriveError('POLICY', ...tell(error));
+  });
+  const mounts = await readFile(table, 'utf8').catch((error: unknown) => {
+    throw new LibraryError('POLICY', ...tell(error));
+  });
+  return readMountPoints(mounts).includes(path.join(folder, path.basename(mountPoint)));
 }
 
 /** The fifth field of each line; space, tab, line feed and backslash are written in octal digits. */

@@ -12,6 +12,7 @@ import { StartBlocks } from './start-blocks.js';
 
 /** A file as a cartridge tells of it. */
 export interface ListedFile extends FileOnVolume {
+  position: bigint;
   /** Nanoseconds since 1970. */
   mtimeNs: bigint;
 }

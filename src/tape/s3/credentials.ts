@@ -35,8 +35,7 @@ type Keys = Omit<S3Credentials, 'expiration'>;
 function readEnv(place: CredentialsPlace & { from: 'environment' }, env: CredentialsEnvironment): Keys {
   const read = (name: string): string => {
     const value = env[name];
-    if (!value)
-      throw new LibraryError('TRANSIENT', `the credentials of S3 are missing: the environment has no ${name}`);
+    if (!value) throw new LibraryError('POLICY', `the credentials of S3 are missing: the environment has no ${name}`);
     return value;
   };
   return {
@@ -55,7 +54,7 @@ async function readProfile(file: string, profile: string): Promise<Keys> {
       throw new Error(`its section [${profile}] has no aws_access_key_id and aws_secret_access_key`);
     return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) };
   } catch (error) {
-    throw new LibraryError('TRANSIENT', `the credentials of S3 cannot be read from ${file}: ${messageOf(error)}`, {
+    throw new LibraryError('POLICY', `the credentials of S3 cannot be read from ${file}: ${messageOf(error)}`, {
       cause: error,
     });
   }

@@ -1,6 +1,7 @@
 /** What S3 answers when it does not do as it is asked, by the codes of its documentation. Pure. */
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { isUntrusted } from '../http/trust.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
 /** An answer that is an error, or none at all. */
@@ -67,36 +68,37 @@ const BUSY_SECONDS = 30;
 
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
-/** They say nothing of the object: the credentials, the bucket, the clock or the region are not as they should be. */
-const OF_THE_LIBRARY = [
-  'AccountProblem',
-  'AllAccessDisabled',
-  'AuthorizationHeaderMalformed',
-  'ExpiredToken',
-  'IllegalLocationConstraintException',
-  'InvalidAccessKeyId',
-  'InvalidBucketName',
-  'InvalidSecurity',
-  'InvalidToken',
-  'MovedPermanently',
-  'NoSuchBucket',
-  'NotSignedUp',
-  'PermanentRedirect',
-  'RequestExpired',
-  'RequestTimeTooSkewed',
-  'SignatureDoesNotMatch',
-  'TemporaryRedirect',
-  'TokenRefreshRequired',
-];
+/** They say nothing of the object: the credentials, the bucket, the clock or the region are not as they should be, until somebody mends them. */
+const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
+  AccountProblem: 'POLICY',
+  AllAccessDisabled: 'POLICY',
+  AuthorizationHeaderMalformed: 'POLICY',
+  ExpiredToken: 'POLICY',
+  IllegalLocationConstraintException: 'PERMANENT',
+  InvalidAccessKeyId: 'POLICY',
+  InvalidBucketName: 'PERMANENT',
+  InvalidSecurity: 'POLICY',
+  InvalidToken: 'POLICY',
+  MovedPermanently: 'PERMANENT',
+  NoSuchBucket: 'PERMANENT',
+  NotSignedUp: 'POLICY',
+  PermanentRedirect: 'PERMANENT',
+  RequestExpired: 'TRANSIENT',
+  RequestTimeTooSkewed: 'POLICY',
+  SignatureDoesNotMatch: 'POLICY',
+  TemporaryRedirect: 'TRANSIENT',
+  TokenRefreshRequired: 'POLICY',
+};
 
 /** @returns what is thrown where the failure concerns every file alike; undefined where it is that of one */
 export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause }: Failure): LibraryError | undefined {
   if (cause instanceof LibraryError) return cause;
   const isBusy = BUSY.includes(code) || code.startsWith('Throttl') || status === 429;
   if (isBusy) return new RetryLaterError(message, retryAfterSeconds ?? BUSY_SECONDS, { cause });
-  const isElsewhere = status === 0 || (status === 400 && code === 'HTTP 400'); // a HEAD says no more where a token has ended
-  if (isElsewhere || OF_THE_LIBRARY.includes(code)) return new LibraryError('TRANSIENT', message, { cause });
-  return undefined;
+  if (status === 0) return new LibraryError(isUntrusted(cause) ? 'POLICY' : 'TRANSIENT', message, { cause });
+  if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause }); // a HEAD says no more where a token has ended
+  const errorClass = Object.hasOwn(OF_THE_LIBRARY, code) ? OF_THE_LIBRARY[code] : undefined;
+  return errorClass && new LibraryError(errorClass, message, { cause });
 }
 
 const CLASSES: Record<string, ErrorClass> = {
@@ -108,6 +110,11 @@ const CLASSES: Record<string, ErrorClass> = {
   PreconditionFailed: 'TRANSIENT',
   GlacierExpeditedRetrievalNotAvailable: 'TRANSIENT',
 };
+
+/** Of one file: it is there, and the right to it is missing. */
+export function isDenied({ cause }: TapeError): boolean {
+  return failureOf(cause, '').code === 'AccessDenied';
+}
 
 /** What became of one file. */
 export function fileErrorOf({ code, status, message, cause }: Failure): TapeError {

@@ -1,9 +1,11 @@
 /** Objects in the archive classes of S3 as a staging library: a copy is asked for, comes after hours, and leaves by itself after days. */
 import { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { S3Calls } from './calls.js';
 import { eachAtOnce } from './concurrently.js';
 import type { CredentialsEnvironment } from './credentials.js';
+import { isDenied } from './failures.js';
 import { keyOf } from './keys.js';
 import { lookUp, type Sight } from './look-up.js';
 import { readObject } from './read.js';
@@ -21,18 +23,22 @@ export function createS3Library(settings: S3Settings, env: CredentialsEnvironmen
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
+    ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds }, // for a connection, and for an answer
     usage: calls.usage,
 
     async stage(files, signal) {
       const known: FileState[] = [];
       const looked = await look(calls, settings, files, signal);
       known.push(...looked.refused);
+      const demands: FileState[] = [];
       await eachAtOnce(looked.found, settings.concurrency, signal, async ({ path, key, sight }, each) => {
         const state = isArchived(sight)
           ? await restoreOne(calls, { path, key, seen: sight }, settings, each)
           : stateOfSight(path, calls.nameOf(key), sight);
+        if (isArchived(sight)) demands.push(state);
         if (state.state !== 'waiting') known.push(state);
       });
+      refuseDenied(demands);
       return { id: null, known };
     },
 
@@ -51,6 +57,13 @@ export function createS3Library(settings: S3Settings, env: CredentialsEnvironmen
       return await findKept(calls, settings, demand, signal);
     },
   };
+}
+
+/** They may all be looked at, and none may be restored: it is the right to restore that is missing. */
+function refuseDenied(demands: readonly FileState[]): void {
+  const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
+  const [first] = errors;
+  if (first && errors.length === demands.length) throw new LibraryError('POLICY', first.message, { cause: first });
 }
 
 interface Looked {

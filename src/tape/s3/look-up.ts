@@ -4,7 +4,7 @@
  * worth another try.
  */
 import type { Readable } from 'node:stream';
-import type { TapeError } from '../../errors.js';
+import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { S3Calls } from './calls.js';
 import { eachAtOnce } from './concurrently.js';
@@ -41,12 +41,14 @@ export async function lookUp(
   const sights = new Map<string, Sight>();
   const single: string[] = [];
   let run = FIRST_RUN;
+  let hasListed = false;
   for (let at = 0; at < keys.length; ) {
     if (stateBy === 'head' || keys.length - at < WORTH_A_LIST) {
       single.push(...keys.slice(at));
       break;
     }
     const told = await listFrom(calls, { prefix, keys, at }, signal);
+    hasListed = true;
     for (const [key, seen] of told.sights) sights.set(key, seen);
     single.push(...told.untold);
     at = told.next;
@@ -60,6 +62,9 @@ export async function lookUp(
   await eachAtOnce(single, concurrency, signal, async (key, each) => {
     sights.set(key, await headOf(calls, key, each));
   });
+  const denied = [...sights].find(([, sight]) => sight instanceof TapeError && sight.errorClass === 'POLICY');
+  // where nothing may be listed either, it is the right to all of them that is missing
+  if (denied && stateBy === 'list' && !hasListed) await askForList(calls, { Prefix: denied[0] }, signal);
   return sights;
 }
 

@@ -4,7 +4,7 @@ import { LibraryError } from '../backend.js';
 import { readText } from '../http/body.js';
 import type { SiteClient } from '../http/client.js';
 import { nameOf } from '../http/exchange.js';
-import { readProblem, toLibraryError } from '../http/problems.js';
+import { type Problem, readProblem, toLibraryError } from '../http/problems.js';
 import { untilAborted } from '../until-aborted.js';
 import type { WlcgSettings } from './settings.js';
 
@@ -69,7 +69,7 @@ export class Discovery {
   private async ask(signal: AbortSignal): Promise<string> {
     const { discoveryUrl } = this.settings;
     const reply = await this.client.send({ url: discoveryUrl, headers: { accept: 'application/json' }, signal });
-    if (reply.response.statusCode !== 200) throw toLibraryError(await readProblem(reply, signal));
+    if (reply.response.statusCode !== 200) throw notFound(await readProblem(reply, signal));
     const text = await readText(reply, { maxBytes: MAX_ANSWER, signal });
     const base = this.choose(text);
     this.known = { base, at: Date.now() };
@@ -85,10 +85,10 @@ export class Discovery {
     const found = endpoints.find(({ version }) => VERSION.test(version));
     if (!found) {
       const versions = endpoints.map(({ version }) => quote(version)).join(', ') || 'none';
-      throw new LibraryError('TRANSIENT', `${where} tells versions ${versions} of the tape API, and Tapegate knows v1`);
+      throw new LibraryError('PERMANENT', `${where} tells versions ${versions} of the tape API, and Tapegate knows v1`);
     }
     if (!URL.canParse(found.uri, this.settings.discoveryUrl)) {
-      throw new LibraryError('TRANSIENT', `${where} says that the tape API is at ${quote(found.uri)}, which is no URL`);
+      throw new LibraryError('PERMANENT', `${where} says that the tape API is at ${quote(found.uri)}, which is no URL`);
     }
     return this.check(new URL(found.uri, this.settings.discoveryUrl));
   }
@@ -104,6 +104,12 @@ export class Discovery {
     }
     return nameOf(url).replace(/\/+$/, '');
   }
+}
+
+/** A site that has no such document has no tape API, or another place for it. */
+function notFound(problem: Problem): LibraryError {
+  const isNone = problem.status === 404 || problem.status === 410;
+  return isNone ? new LibraryError('PERMANENT', problem.text) : toLibraryError(problem);
 }
 
 function readEndpoints(text: string): { uri: string; version: string }[] | undefined {

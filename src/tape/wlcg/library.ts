@@ -25,6 +25,7 @@ export function createWlcgLibrary(settings: WlcgSettings, env: Environment): Sta
 
 class WlcgLibrary implements StagingLibrary {
   readonly pollSeconds: StagingLibrary['pollSeconds'];
+  readonly ownSeconds: { call: number; read: number };
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
@@ -37,6 +38,8 @@ class WlcgLibrary implements StagingLibrary {
     const site = { trusted, identity, limits, env, ...(token ? { token } : {}) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // of one exchange
+    this.ownSeconds = { call: seconds, read: seconds };
     this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
     this.bytes = new SiteClient({ ...site, sockets });
   }

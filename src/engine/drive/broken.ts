@@ -1,0 +1,41 @@
+/**
+ * A drive that cannot be used, as its library has told (DriveError): it is held by itself, with the time of the next try, and what it was
+ * to read goes to other drives.
+ */
+import type { Context } from '../../context.js';
+import type { ErrorClass } from '../../errors.js';
+import { countDriveFailure, forgetDriveFailures } from '../../operations/recalls/drives.js';
+import { isSuspended } from '../../operations/suspensions.js';
+import { beginTrial, holdUntil, trialSeconds } from '../../operations/trials.js';
+import type { DriveError } from '../../tape/backend.js';
+import { addSeconds } from '../../time.js';
+import type { HeldLease } from './lease.js';
+import { classifyError } from './retry.js';
+
+/** What does not pass by itself is tried so often, one time after another, and then left to an operator: it may spoil cartridges. */
+const MOST_TRIES = 3;
+const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
+
+/** Before the drive is given back, so that nobody else walks into it. */
+export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
+  const failures = await countDriveFailure(ctx, lease);
+  if (failures === undefined) return;
+  const { errorClass, error: problem } = classifyError(thrown);
+  const isLeft = LASTING.includes(errorClass) && failures >= MOST_TRIES;
+  const retryAt = isLeft ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
+  await holdUntil(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
+}
+
+/** May something be mounted on the drive? A drive whose next try is due is in service again with this. */
+export async function isOpenNow(ctx: Context, lease: HeldLease): Promise<boolean> {
+  if (!(await isSuspended(ctx, lease))) return true;
+  const isTried = await beginTrial(ctx, { kind: 'DRIVE', name: lease.driveName });
+  return isTried && !(await isSuspended(ctx, lease));
+}
+
+/** A volume was mounted on it, and read. */
+export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
+  if (lease.failures === 0) return;
+  await forgetDriveFailures(ctx, lease);
+  lease.failures = 0;
+}
