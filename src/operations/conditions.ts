@@ -46,20 +46,33 @@ export function isLeftAlone(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }
 
-/** A staging library finds files by their paths: of its volumes no position is needed. */
-const isOfStaging = (volumeId: Sql): Sql => sql`EXISTS (
-  SELECT FROM volume o JOIN library b ON b.id = o.library_id WHERE o.id = ${volumeId} AND b.contract = 'STAGING')`;
+/** Kinds of libraries with drives that find a file on its volume by its path: `findsBy` in tape/kind.ts, with which a test compares it. */
+export const pathKinds: readonly string[] = ['command', 'ltfs'];
+
+/** Files of the volume are read from drives, and need no position for that. Looked up once for a queue of millions, whose files may have none. */
+const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
+  SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
+
+/** The same, also of staging libraries, all of which go by paths. */
+const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
+  WHERE o.id = ${volumeId} AND (b.contract = 'STAGING' OR b.kind = ANY(${pathKinds}::text[])))`;
 
 /** Nobody knows where on tape the file of the recall `c` is. */
-export const isUnplaced = sql`(c.volume_id IS NULL OR (c.position IS NULL AND NOT ${isOfStaging(sql`c.volume_id`)}))`;
+export const isUnplaced = sql`(c.volume_id IS NULL OR (c.position IS NULL AND NOT ${isByPath(sql`c.volume_id`)}))`;
 
 /** The same of the file `f`, the other way round. */
-export const hasPlace = sql`(f.volume_id IS NOT NULL AND (f.position IS NOT NULL OR ${isOfStaging(sql`f.volume_id`)}))`;
+export const hasPlace = sql`(f.volume_id IS NOT NULL AND (f.position IS NOT NULL OR ${isByPath(sql`f.volume_id`)}))`;
+
+/** The volume is one of a staging library. */
+export const isOfStaging = (volumeId: Sql): Sql => sql`EXISTS (
+  SELECT FROM volume o JOIN library b ON b.id = o.library_id WHERE o.id = ${volumeId} AND b.contract = 'STAGING')`;
+
+/** A drive can read the file of the recall `c`, as far as the catalogue says where it is. */
+export const isReadable = sql`(c.volume_id IS NOT NULL AND (c.position IS NOT NULL OR ${isReadByPath(sql`c.volume_id`)}))`;
 
 /** The recall `c` waits, and is to be tried by then. */
 export function isReadyBy(time: string | Sql): Sql {
-  return sql`c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL
-    AND (c.not_before IS NULL OR c.not_before <= ${time})`;
+  return sql`c.state = 'WAITING' AND ${isReadable} AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
 
 /** The recall `c`, of a volume of a staging library, waits, and the library is to be asked for its file at that time. */
@@ -75,9 +88,11 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/** A recall of the file `s.file_id` waits or runs, and is one of the library that was asked for it. */
-export const isStagingWanted = sql`EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
-  WHERE c.file_id = s.file_id AND v.library_id = s.library_id)`;
+/** A recall of the file `s.file_id` waits or runs, and is one of the library that was asked for it; or its copy there is to be read back. */
+export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
+  WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
+  OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id
+    WHERE w.file_id = s.file_id AND v.library_id = s.library_id AND w.not_before IS NOT NULL AND f.stage = 'UNVERIFIED' AND f.verified IS NULL))`;
 
 /** The recalls of the quota of the hold `h` are in service. */
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;

@@ -27,8 +27,8 @@ export interface QueueEntry {
 /** A file that waits on a volume. */
 export interface QueuedRecall {
   fileId: bigint;
-  /** Byte of the volume at which the file begins, as far as the catalogue knows what stands before it. */
-  start: bigint;
+  /** Byte of the volume at which the file begins, as far as the catalogue knows what stands before it; null: nobody knows where it is. */
+  start: bigint | null;
   size: bigint;
   user: string;
   priority: number;
@@ -60,10 +60,15 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
   return [...volumes.values()];
 }
 
-/** The files in the order in which they are read; `head` is the byte at which the drive stands. */
+/**
+ * The files in the order in which they are read; `head` is the byte at which the drive stands. Those of which nobody knows where they are
+ * come last, in the order given: no order of places can be made for them.
+ */
 export function orderRecalls(medium: Medium, head: number, recalls: readonly QueuedRecall[]): QueuedRecall[] {
-  const extents = recalls.map((recall) => ({ start: Number(recall.start), size: Number(recall.size) }));
-  return orderReads(medium, head, extents).order.flatMap((index) => recalls[index] ?? []);
+  const placed = recalls.filter(({ start }) => start !== null);
+  const extents = placed.map(({ start, size }) => ({ start: Number(start), size: Number(size) }));
+  const { order } = orderReads(medium, head, extents);
+  return [...order.flatMap((index) => placed[index] ?? []), ...recalls.filter(({ start }) => start === null)];
 }
 
 /** Files started together: bytes that a drive reads in a second, and files that it reads in about as long. */

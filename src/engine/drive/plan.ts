@@ -59,8 +59,8 @@ export class VolumePlan {
   takeFiles(): bigint[] {
     const taken = takeBatch(this.recalls, this.batchFiles);
     this.recalls = this.recalls.slice(taken.length);
-    const last = taken.at(-1);
-    if (last) this.head = Number(last.start + last.size);
+    const last = taken.findLast(({ start }) => start !== null);
+    if (last) this.head = Number(last.start) + Number(last.size);
     return taken.map(({ fileId }) => fileId);
   }
 

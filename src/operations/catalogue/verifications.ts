@@ -11,7 +11,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
-import { isLeftAlone } from '../conditions.js';
+import { hasPlace, isLeftAlone, isOfStaging } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { holdsText } from '../match.js';
@@ -23,8 +23,13 @@ import { moveFiles } from './moves.js';
  * `f` is the file. One that has been confirmed before, or whose copy in the restore area is another, was changed on disk
  * since: reading its tape copy proves nothing.
  */
-const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND f.position IS NOT NULL
+const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
   AND f.changed_disk_id IS NULL`;
+
+/** The copy of `f` is to be read back by the entry `w`: that of a staging library, where each read costs a mount or money, only when somebody has asked. */
+export function isReadBackDue(now: string): Sql {
+  return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
+}
 
 function isDueAt(now: string): Sql {
   return sql`NOT EXISTS (SELECT FROM verification w
@@ -53,21 +58,27 @@ export interface UnconfirmedCopy {
   fileId: bigint;
   path: string;
   size: bigint;
-  position: bigint;
+  /** Null where the catalogue knows none, and the library finds the file by its path. */
+  position: bigint | null;
   checksum: string;
   /** Tries so far. */
   attempts: number;
 }
 
-/** The next copies of a volume to be confirmed, in order of their positions. */
+/** The next copies of a volume to be confirmed, in order of their positions, those without one last. */
 export async function readUnconfirmed(
   ctx: Context,
-  page: { volumeId: number; after: bigint; limit: number },
+  page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
 ): Promise<UnconfirmedCopy[]> {
+  const { position = -1n, fileId = 0n } = page.after ?? {};
+  const isAfter =
+    position === null
+      ? sql`(f.position IS NULL AND f.id > ${fileId})`
+      : sql`(f.position IS NULL OR (f.position, f.id) > (${position}::bigint, ${fileId}::bigint))`;
   const { rows } = await ctx.db.pool.query<UnconfirmedCopy>(
     sql`SELECT f.id AS "fileId", f.path, f.size, f.position, f.checksum,
        coalesce((SELECT w.attempts FROM verification w WHERE w.file_id = f.id), 0) AS attempts
-     FROM tape_file f WHERE f.volume_id = ${page.volumeId} AND f.position > ${page.after} AND ${isUnconfirmed} AND ${isDueAt(ctx.now())}
+     FROM tape_file f WHERE f.volume_id = ${page.volumeId} AND ${isAfter} AND ${isUnconfirmed} AND ${isDueAt(ctx.now())}
      ORDER BY f.position, f.id LIMIT ${page.limit}`,
   );
   return rows;
@@ -95,7 +106,7 @@ export async function endVerification(
   await transaction(ctx.db.pool, 'endVerification', async (tx) => {
     const same = await tx.query(
       sql`SELECT FROM tape_file f WHERE f.id = ${copy.fileId} AND ${isUnconfirmed}
-         AND f.size = ${copy.size} AND f.volume_id = ${copy.volumeId} AND f.position = ${copy.position} AND f.checksum = ${copy.checksum} ${locking.file}`,
+         AND f.size = ${copy.size} AND f.volume_id = ${copy.volumeId} AND f.position IS NOT DISTINCT FROM ${copy.position}::bigint AND f.checksum = ${copy.checksum} ${locking.file}`,
     );
     if (same.length === 0) return;
     if (failure) {
@@ -135,21 +146,43 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   };
 }
 
+export interface VerifyAgainInput {
+  match: string;
+  /** Also those of staging libraries that nobody has read back yet, which may cost the site something. */
+  staged?: boolean | null | undefined;
+}
+
 /**
  * Has copies that could not be confirmed tried again at once.
  * @returns how many
  */
-export async function verifyAgain(ctx: Context, input: { match: string }): Promise<number> {
-  return await audited(ctx, { operation: 'verifyAgain', kind: 'FILES', object: input.match }, async (note) => {
+export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
+  const deed = {
+    operation: 'verifyAgain',
+    kind: 'FILES',
+    object: given,
+    ...(staged && { given: { staged } }),
+  } as const;
+  return await audited(ctx, deed, async (note) => {
     allow(ctx, 'verifyAgain');
-    const match = checkPattern('match', input.match);
+    const match = checkPattern('match', given);
+    const isWished = sql`${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`;
+    const isNew = staged ? sql`true` : sql`EXISTS (SELECT FROM verification o WHERE o.file_id = f.id)`;
     const { rows } = await ctx.db.pool.query<{ count: number }>(
       sql`WITH noted AS (${note()}), again AS (
             DELETE FROM verification w USING tape_file f
-            WHERE f.id = w.file_id AND ${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL
-            RETURNING true
-          ) SELECT count(*)::int AS count FROM again`,
+            WHERE f.id = w.file_id AND ${isWished} AND NOT ${isOfStaging(sql`f.volume_id`)} RETURNING true
+          ), asked AS (
+            INSERT INTO verification (file_id, attempts, error_class, error, at, not_before)
+            SELECT f.id, 0, 'TRANSIENT', ${TO_BE_READ}, ${ctx.now()}, ${ctx.now()} FROM tape_file f
+            WHERE ${isWished} AND ${isUnconfirmed} AND ${isOfStaging(sql`f.volume_id`)} AND ${isNew}
+            ON CONFLICT (file_id) DO UPDATE SET attempts = 0, not_before = excluded.not_before RETURNING true
+          ), rung AS (SELECT pg_notify('tapegate', 'recall') FROM asked LIMIT 1)
+          SELECT (SELECT count(*) FROM again)::int + (SELECT count(*) FROM asked)::int AS count FROM (SELECT count(*) FROM rung) r`,
     );
     return rows[0]?.count ?? 0;
   });
 }
+
+/** What is told of a copy until it was read. */
+const TO_BE_READ = 'it is to be read back: its library is asked for it when no recall is';

@@ -6,13 +6,14 @@ import { raw, type Sql, sql } from '../../database/sql.js';
 
 /**
  * Are they the same bytes? Where both checksums are known they decide, wherever the bytes lie. Else these are the same as
- * long as they lie in the same place and nothing is said of them that they were never compared with.
+ * long as they lie in the same place and nothing is said of them that they were never compared with. That a position has become known is no
+ * other place: without one the file was found by its path.
  * @param was,is aliases of rows with `size`, `checksum`, `volume_id` and `position`: earlier, and now
  */
 export function isSameVersion(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.size = ${b}.size AND (coalesce(${a}.checksum = ${b}.checksum, false)
-    OR (${b}.checksum IS NULL AND ${isSamePlace(was, is)})))`;
+    OR (${b}.checksum IS NULL AND (${isSamePlace(was, is)} OR (${a}.position IS NULL AND ${a}.volume_id = ${b}.volume_id)))))`;
 }
 
 /** Do they lie in the same place on tape? Of the same rows. */

@@ -5,11 +5,11 @@ import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
-import { isLeftAlone, isReadyBy, isServed, needsRoom } from '../conditions.js';
+import { isLeftAlone, isReadable, isReadyBy, isServed, needsRoom } from '../conditions.js';
 import { isDoubted } from './doubts.js';
 import type { Lease } from './drives.js';
 
-const isQueuedForRoom = sql`(c.state = 'WAITING' AND c.volume_id IS NOT NULL AND c.position IS NOT NULL AND ${needsRoom})`;
+const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
  * The queue by volume and user. A file that two users wait for counts for both.
@@ -69,7 +69,7 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 const PLANNED_FILES = 5000;
 
 /**
- * What waits on a volume, in order of position, each file once, under the user of the request that asked first. As long as it is in
+ * What waits on a volume, in order of position, and what has none last, by its path; each file once, under the user of the request that asked first. As long as it is in
  * doubt whether anything of it can be read, only what was tried least: so that of many bad files none keeps those behind it from being
  * tried, however often the volume is held for them.
  * @param users only what one of them waits for
@@ -96,22 +96,34 @@ export async function readVolumeQueue(
         ORDER BY ${order}, c.file_id LIMIT ${PLANNED_FILES}`,
   );
   const chosen = isDoubtful ? rows.filter((row) => row.tries === rows[0]?.tries) : rows;
-  const starts = await readStarts(
-    ctx,
-    queue.volumeId,
-    chosen.map(({ fileId }) => fileId),
-  );
+  const fileIds = chosen.map(({ fileId }) => fileId);
+  const starts = await readStarts(ctx, queue.volumeId, fileIds);
   // also what an import has just moved elsewhere: whoever starts it sees that, and the queue has nothing left of it
-  return chosen.map(({ tries: _tries, ...recall }) => ({ ...recall, start: starts.get(recall.fileId) ?? 0n }));
+  const placeOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
+  return chosen
+    .map(({ tries: _tries, ...recall }) => ({ ...recall, start: placeOf(recall.fileId).start }))
+    .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
+}
+
+/** Where a file begins; of one of which nobody knows that, its path, and else an empty one. */
+interface Start {
+  start: bigint | null;
+  path: string;
+}
+
+function comparePaths({ path: a }: Start, { path: b }: Start): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
 }
 
 /** A statement of its own: joined with the queue, it is a product of both whenever PostgreSQL takes the queue for short. */
-async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
-  const { rows } = await ctx.db.pool.query<{ id: bigint; start: bigint }>(
-    sql`SELECT id, start FROM (
-       SELECT id, coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS start
+async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
+  const { rows } = await ctx.db.pool.query<Start & { id: bigint }>(
+    sql`SELECT id, start, path FROM (
+       SELECT id, CASE WHEN position IS NULL THEN path ELSE '' END AS path, CASE WHEN position IS NOT NULL THEN
+         coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) END AS start
        FROM tape_file WHERE volume_id = ${volumeId}
      ) place WHERE id = ANY(${fileIds}::bigint[])`,
   );
-  return new Map(rows.map((row) => [row.id, row.start]));
+  return new Map(rows.map(({ id, ...start }) => [id, start]));
 }

@@ -10,7 +10,7 @@ import { addSeconds } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
-import { isChanged, isStagedAt, isWaiting } from '../conditions.js';
+import { hasPlace, isChanged, isStagedAt, isWaiting } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -23,8 +23,8 @@ export interface RunningRecall extends FileAttributes {
   fileId: bigint;
   path: string;
   size: bigint;
-  /** Of a file of a staging library that knows none: 0. */
-  position: bigint;
+  /** Null where the catalogue knows none, and the library finds the file by its path. */
+  position: bigint | null;
   checksum: string | null;
   /** It was taken at the file's first restore: nobody has told it. */
   isChecksumTaken: boolean;
@@ -63,7 +63,12 @@ export async function startRecalls(
     const isHere = ({ volumeId, isStaged }: WaitingRecall) =>
       stagedAt === undefined ? volumeId !== null && volumeId === mounted.volumeId : isStaged;
     const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
-    const placed = await reserve(ctx, tx, startable.filter(hasPosition), seen);
+    const placed = await reserve(
+      ctx,
+      tx,
+      startable.filter(({ hasPlace }) => hasPlace),
+      seen,
+    );
     await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
@@ -95,7 +100,7 @@ async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise
 
 /** A recall with the disk that its file goes to. */
 interface Placed {
-  recall: PlacedRecall;
+  recall: WaitingRecall;
   disk: DiskRow;
 }
 
@@ -112,17 +117,18 @@ async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: 
 }
 
 function toRunning({
-  recall: { stage, volumeId, hasCopy, mayBegin, isStaged, ...recall },
+  recall: { stage, volumeId, hasPlace, hasCopy, mayBegin, isStaged, ...recall },
   disk,
 }: Placed): RunningRecall {
   return { ...recall, diskId: disk.id, mountpoint: disk.mountpoint };
 }
 
 /** A recall of the queue, with what its file says now. */
-interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'position'> {
+interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint'> {
   stage: Stage;
   volumeId: number | null;
-  position: bigint | null;
+  /** The catalogue says where it is, as far as its library needs that. */
+  hasPlace: boolean;
   /** Its last copy has not left the restore area. */
   hasCopy: boolean;
   /** Nothing that it would use is suspended. */
@@ -131,8 +137,6 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   isStaged: boolean;
 }
 
-type PlacedRecall = WaitingRecall & { position: bigint };
-
 /** @returns those that still wait, in the order of `fileIds`; the files are locked */
 async function lockWaiting(
   ctx: Context,
@@ -140,11 +144,9 @@ async function lockWaiting(
   lease: Lease,
   { fileIds, stagedAt }: { fileIds: readonly bigint[]; stagedAt: number | undefined },
 ): Promise<WaitingRecall[]> {
-  // no position is needed of what is read by its path
-  const position = stagedAt === undefined ? sql`f.position` : sql`coalesce(f.position, 0)`;
   const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", ${position} AS position, f.checksum,
+    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, ${hasPlace} AS "hasPlace", f.checksum,
           f.checksum_taken AS "isChecksumTaken", c.attempts,
           c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,
@@ -158,10 +160,6 @@ async function lockWaiting(
 
 function isStartable(recall: WaitingRecall): boolean {
   return recall.stage === 'ONTAPE' && !recall.hasCopy && recall.mayBegin;
-}
-
-function hasPosition(recall: WaitingRecall): recall is PlacedRecall {
-  return recall.position !== null;
 }
 
 function isOnDisk(recall: WaitingRecall): boolean {
