@@ -58,6 +58,10 @@ builder.mutationFields((t) => ({
         required: true,
         description: 'A plain, case-sensitive substring; an empty one is in all.',
       }),
+      staged: t.arg.boolean({
+        description:
+          'Also those of libraries that stage files, which are read back only when somebody asks for it: each may cost a mount, or money.',
+      }),
     },
     resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),
   }),

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
@@ -11,14 +12,19 @@ export function registerVerify(program: Command): void {
     .description('list tape copies that could not be confirmed, of paths that hold <match>')
     .option(...jsonOption)
     .option('--again', 'have them tried again at once')
+    .option('--staged', 'with --again: also those of libraries that stage files, which may cost a mount or money each')
     .option('--limit <n>', limitHelp('list at most so many'))
-    .action((match, options: VerifyOptions) =>
-      options.again ? verifyAgain(readUrl(), match ?? '', options) : listVerifications(readUrl(), match, options),
-    );
+    .action((match, options: VerifyOptions) => {
+      if (options.staged && !options.again) throw new UsageError('--staged is for --again');
+      return options.again
+        ? verifyAgain(readUrl(), match ?? '', options)
+        : listVerifications(readUrl(), match, options);
+    });
 }
 
 interface VerifyOptions extends OutputOptions {
   again?: boolean;
+  staged?: boolean;
   limit?: string;
 }
 
@@ -74,12 +80,13 @@ async function listVerifications(url: string, match: string | undefined, options
   if (isCut) printLine(cut);
 }
 
-const AGAIN = `mutation ($match: String!) {
-  verifyAgain(match: $match) { ... on VerifyAgain { files } ${FAILURE} }
+const AGAIN = `mutation ($match: String!, $staged: Boolean) {
+  verifyAgain(match: $match, staged: $staged) { ... on VerifyAgain { files } ${FAILURE} }
 }`;
 
-async function verifyAgain(url: string, match: string, options: OutputOptions): Promise<void> {
-  const answer = await ask<{ verifyAgain: Result<{ files: number }> }>(url, AGAIN, { match });
+async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
+  const { staged } = options;
+  const answer = await ask<{ verifyAgain: Result<{ files: number }> }>(url, AGAIN, { match, staged });
   const { files } = unwrapResult(answer.verifyAgain);
   if (options.json) printJson({ files });
   else printLine(`${files} files are tried again`);

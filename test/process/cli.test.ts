@@ -93,7 +93,7 @@ const commands = {
     '--dry-run',
   ],
   plan: ['--json', '--limit'],
-  verify: ['--json', '--again', '--limit'],
+  verify: ['--json', '--again', '--staged', '--limit'],
   'user forget': ['--json'],
   audit: ['--json', '--csv', '--since', '--until', '--who', '--operation', '--limit'],
   requests: ['--json', '--quota', '--all'],

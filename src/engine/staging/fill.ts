@@ -15,6 +15,7 @@ import {
   type Staged,
   type Unasked,
 } from '../../operations/staging/intend.js';
+import { intendReadBacks } from '../../operations/staging/read-back.js';
 import type { StagerLease } from '../../operations/staging/stagers.js';
 import { estimateReading, findMedium } from '../../planner/media.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
@@ -34,6 +35,9 @@ const MOST_TURNS = 50;
 /** While more than this part of the depth is taken nothing is added: files that come one by one are asked for together. */
 const FULL_PART = 0.9;
 
+/** Copies that are to be read back are asked for so many at a time: nothing of the restore area bounds them. */
+const READ_BACKS = 100;
+
 /** @returns how many files are intended now */
 export async function fillDepth(
   ctx: Context,
@@ -43,7 +47,8 @@ export async function fillDepth(
   const staged = await countStaged(ctx, place.id);
   if (staged.files > place.depth.files * FULL_PART) return 0;
   const entries = await readUnasked(ctx, place.id);
-  if (entries.length === 0) return 0;
+  const room = Math.min(place.depth.files - staged.files, READ_BACKS);
+  if (entries.length === 0) return staged.files < READ_BACKS ? await intendReadBacks(ctx, lease, room) : 0;
   const fill = new Fill(ctx, lease, { place, measure, staged });
   return await fill.run(groupByVolume(entries));
 }

@@ -1,6 +1,6 @@
 /** Files that do not come: a staging library has said so of them, and their recalls end, or are tried again, as any. */
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import { isWaiting } from '../conditions.js';
@@ -17,10 +17,11 @@ export interface FailedStaging extends Answered {
   notBefore: string | null;
 }
 
-/** Tries so far, by the ids of files whose recalls wait. */
+/** Tries so far, by the ids of files whose recalls wait, or whose copies are to be read back. */
 export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> {
   const { rows } = await ctx.db.pool.query<{ fileId: bigint; attempts: number }>(
-    sql`SELECT c.file_id AS "fileId", c.attempts FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[])`,
+    sql`SELECT w.file_id AS "fileId", w.attempts FROM verification w WHERE w.file_id = ANY(${fileIds}::bigint[])
+        UNION ALL SELECT c.file_id, c.attempts FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[])`,
   );
   return new Map(rows.map((row) => [row.fileId, row.attempts]));
 }
@@ -52,6 +53,7 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
             AS n (file_id, not_before, error_class, error, is_try)
           WHERE c.file_id = n.file_id AND ${isHere}`,
     );
+    await tx.query(failReadBacks(told, now));
     const over = new Map(told.filter(({ notBefore }) => notBefore === null).map((file) => [file.fileId, file]));
     const gone = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
@@ -62,4 +64,13 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
     });
     await markHolds(ctx, tx, outcomes);
   });
+}
+
+/** Of copies that are to be read back, and for which no recall waits. */
+function failReadBacks(told: readonly FailedStaging[], now: string): Sql {
+  return sql`UPDATE verification w SET attempts = w.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error, at = ${now}
+    FROM unnest(${told.map((f) => f.fileId)}::bigint[], ${told.map((f) => f.notBefore)}::timestamp[],
+      ${told.map((f) => f.errorClass)}::"ErrorClass"[], ${told.map((f) => f.error)}::text[], ${told.map((f) => f.isTry)}::bool[])
+      AS n (file_id, not_before, error_class, error, is_try)
+    WHERE w.file_id = n.file_id AND w.not_before IS NOT NULL AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = w.file_id)`;
 }

@@ -95,7 +95,7 @@ const MOST_PAUSE_SECONDS = 600;
 /** Between two looks at what is kept without a word of how long: half of the time since it is. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/** A file that the system keeps, or brings, all the same; until then, where it says so. */
+/** A file that the system keeps, or brings, all the same; until then, where it says so, else as it has said when the file was ready. */
 export type KeptRow = Answered & { until: string | null };
 
 /**
@@ -128,7 +128,7 @@ export async function noteReleased(
           DELETE FROM staging s USING ${told}
           WHERE ${isTold} AND NOT n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)
         )
-        UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = n.until,
+        UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = coalesce(n.until, CASE WHEN s.ready_until > ${now} THEN s.ready_until END),
           due_at = ${now}::timestamp + CASE s.state WHEN 'KEPT'
             THEN least(greatest((${now}::timestamp - s.since) / 2, ${KEPT_PAUSE.least}), ${KEPT_PAUSE.most}) ELSE ${KEPT_PAUSE.least} END
         FROM ${told} WHERE ${isTold} AND n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)`,
