@@ -159,7 +159,8 @@ test('what the quota at the far one has no room for waits and says so, and comes
     const told = ['WAITING', 0, expect.stringMatching(/the quota has no room for it/), expect.any(String)];
     expect([state, attempts, lastError, nextTry]).toEqual(told);
   }
-  const query = 'query ($id: Int!) { request(id: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
+  const query =
+    'query ($id: Int!) { request(id: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
   const { request } = await askData<{ request: { waiting: object } }>(near, query, { id });
   // the room that is wanted is not that of restore disks
   const part = { reason: 'RETRY', explanation: expect.stringMatching(/the quota has no room for it/), files: 3 };

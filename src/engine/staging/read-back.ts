@@ -3,30 +3,37 @@
  * recall has anything to be read.
  */
 import type { Context } from '../../context.js';
-import { isExhausted } from '../../errors.js';
+import { isExhausted, oneLine } from '../../errors.js';
 import { endVerification, type VerificationFailure } from '../../operations/catalogue/verifications.js';
 import { letGoFiles } from '../../operations/staging/letting-go.js';
 import { leaveReadBack, type ReadyCopy, takeReadBack } from '../../operations/staging/read-back.js';
 import { LibraryError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
+import { PutOffError } from '../drive/put-off.js';
 import { classifyError, pauseSeconds } from '../drive/retry.js';
 import { tellMismatch } from '../drive/verify.js';
 import { readChecked } from '../tape-copy.js';
 import type { StagingPlace } from './place.js';
 import { StagedSource } from './source.js';
+import type { Unread } from './unread.js';
 
 /**
  * Reads one copy.
+ * @param how.unread of the visit
  * @returns whether there was one
  * @throws LibraryError when the library cannot be read, which says nothing of the copy
  */
-export async function readBackNext(ctx: Context, place: StagingPlace, signal: AbortSignal): Promise<boolean> {
+export async function readBackNext(
+  ctx: Context,
+  place: StagingPlace,
+  { unread, signal }: { unread: Unread; signal: AbortSignal },
+): Promise<boolean> {
   const copy = await takeReadBack(ctx, place.id);
   if (!copy) return false;
   const { path, size, position, checksum, volumeId, fileId, tries } = copy;
   const expected = { path, size, position, checksum };
-  const source = new StagedSource(ctx, place, [copy]);
+  const source = new StagedSource(ctx, place, [copy], unread);
   let failure: VerificationFailure | undefined;
   try {
     await readChecked(source, expected, { signal, tell: tellMismatch });
@@ -36,11 +43,18 @@ export async function readBackNext(ctx: Context, place: StagingPlace, signal: Ab
       await leaveReadBack(ctx, place.id, copy);
       throw error;
     }
-    failure = explainReadBack(ctx, copy, error);
-    await letGoFiles(ctx, place.id, [fileId]); // what is there is brought anew before the next try
+    failure = error instanceof PutOffError ? putOff(ctx, copy, error) : explainReadBack(ctx, copy, error);
+    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // what is there is brought anew before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;
+}
+
+/** It is there, and could not be read just now. */
+function putOff(ctx: Context, { path }: ReadyCopy, { message, seconds }: PutOffError): VerificationFailure {
+  const error = oneLine(message);
+  ctx.log.warn({ path, seconds }, `read-back put off: ${error}`);
+  return { errorClass: 'TRANSIENT', error, isTry: false, notBefore: addSeconds(ctx.now(), seconds) };
 }
 
 function explainReadBack(ctx: Context, { path, tries }: ReadyCopy, thrown: unknown): VerificationFailure {

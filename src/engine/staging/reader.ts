@@ -117,7 +117,8 @@ class ReadingVisit {
   /** @returns whether a copy was read that is to be confirmed */
   async readBack(): Promise<boolean> {
     try {
-      return !this.isOver && (await readBackNext(this.ctx, this.place, this.lease.signal));
+      const how = { unread: this.unread, signal: this.lease.signal };
+      return !this.isOver && (await readBackNext(this.ctx, this.place, how));
     } catch (error) {
       if (!(error instanceof LibraryError)) throw error;
       await this.rest(error);
