@@ -37,7 +37,7 @@ import { carriesStream } from './access/stream-sockets.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { Standbys } from './database/standbys.js';
-import { DOOR_PATHS, mountDoor, mountDoorErrors } from './door.js';
+import { DOOR_PATHS, joinSlashes, mountDoor, mountDoorErrors } from './door.js';
 import { codeOf, messageOf } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkTarget, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
@@ -78,6 +78,7 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
     IMPORT_PATH,
     inOne(known, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next())),
   );
+  app.use(joinSlashes);
   app.use([...DOOR_PATHS], known);
   mountDoor(app, ctx, contextFor);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));

@@ -12,7 +12,8 @@ export interface OpenCopy {
   /** @returns bytes read, from the position on: as many as the buffer takes, or the copy still has */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
-  close(): Promise<void>;
+  /** Where the disk hangs, once it answers: nobody waits for that. */
+  close(): void;
 }
 
 export interface ClosedCopy {

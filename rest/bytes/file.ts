@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
-import { quote } from '../../src/errors.js';
+import { logFailure, quote } from '../../src/errors.js';
 import { HttpError } from '../../src/http-body.js';
 import { findHostsOf, findServed, type ServedCopy, type Unserved } from '../../src/operations/disks/served.js';
 import { findPathProblem } from '../../src/operations/input.js';
@@ -24,10 +24,22 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
   if ('closed' in opened) throw await explainClosed(ctx, copy, opened);
   try {
     await answer(req, res, copy, opened);
+  } catch (error) {
+    if (res.headersSent || res.destroyed || res.closed) throw error;
+    for (const name of OF_FILE) res.removeHeader(name);
+    if (error instanceof HttpError) throw error;
+    logFailure(ctx.log, error, 'a copy cannot be read', { path });
+    throw unreadable(path);
   } finally {
-    await opened.close();
+    opened.close();
   }
 }
+
+/** What is said of a file: with an error that is told instead, a reader would wait for as many bytes. */
+const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
+
+const unreadable = (path: string) =>
+  new HttpError(503, `the disk that has ${quote(path)} cannot be read here at the moment`, { 'Retry-After': '30' });
 
 const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
@@ -68,9 +80,7 @@ async function explainClosed(
     if (url !== undefined)
       return new HttpError(307, `another gateway has ${quote(path)}`, { Location: url + hrefOf('', path) });
   }
-  return new HttpError(503, `the disk that has ${quote(path)} cannot be read here at the moment`, {
-    'Retry-After': '30',
-  });
+  return unreadable(path);
 }
 
 async function answer(req: Request, res: Response, copy: ServedCopy, opened: OpenCopy): Promise<void> {

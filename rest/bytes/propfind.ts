@@ -1,4 +1,6 @@
 /** PROPFIND of depth 0 and 1: what grid clients ask of a file before they read it, and to see what a folder has (RFC 4918). */
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { quote } from '../../src/errors.js';
@@ -7,25 +9,60 @@ import { type Entry, listFolder, readEntry } from '../../src/operations/catalogu
 import { findPathProblem } from '../../src/operations/input.js';
 import { hrefOf, readLogicalPath } from './path.js';
 
+/** @returns what ends it @throws HttpError 429, 503 */
+export type Enter = (req: Request) => () => void;
+
 /** Of a folder; a client that wants to see more goes by GraphQL, page by page. */
 const MOST = 10_000;
 
-/** All properties that there are are told, whichever are asked for. */
-export async function propfind(ctx: Context, req: Request, res: Response): Promise<void> {
+/**
+ * All properties that there are are told, whichever are asked for.
+ * @param enter counts who lists a folder
+ */
+export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);
   const depth = req.headers.depth ?? 'infinity';
   if (depth !== '0' && depth !== '1') throw new HttpError(403, `Depth must be 0 or 1, not ${quote(String(depth))}`);
   const isPath = path === '' || findPathProblem(path) === undefined;
   const entry = isPath ? await readEntry(ctx, path) : undefined;
   if (!entry) throw new HttpError(404, `there is no file or folder ${quote(path)}`);
-  const entries = depth === '1' && entry.isFolder ? await listFolder(ctx, path, MOST) : [];
+  if (depth === '0' || !entry.isFolder) return await send(ctx, res, [entry]);
+  const leave = enter(req);
+  try {
+    await send(ctx, res, [entry, ...(await listEntries(ctx, path))]);
+  } finally {
+    leave();
+  }
+}
+
+async function listEntries(ctx: Context, path: string): Promise<Entry[]> {
+  const entries = await listFolder(ctx, path, MOST);
   if (entries.length > MOST)
     throw new HttpError(507, `${quote(path)} has more than ${MOST} entries, which are listed by GraphQL alone`);
-  const prefix = ctx.config.publicUrl === undefined ? '' : new URL(ctx.config.publicUrl).pathname.replace(/\/$/, '');
-  const responses = [entry, ...entries].map((each) => present(each, hrefOf(prefix, each.path)));
-  const body = `<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">${responses.join('')}</D:multistatus>\n`;
+  return entries;
+}
+
+const HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">';
+const TAIL = '</D:multistatus>\n';
+
+/** So many entries are written at a time. */
+const PART = 500;
+
+/** At the pace of the reader: a long list is never in memory as text. */
+async function send({ config }: Context, res: Response, entries: readonly Entry[]): Promise<void> {
+  const prefix = config.publicUrl === undefined ? '' : new URL(config.publicUrl).pathname.replace(/\/$/, '');
+  const partOf = (from: number) => {
+    const part = entries.slice(from, from + PART);
+    return part.map((each) => present(each, hrefOf(prefix, each.path))).join('');
+  };
   res.status(207).setHeader('Content-Type', 'application/xml; charset=utf-8');
-  res.end(body);
+  if (entries.length <= PART) return void res.end(HEAD + partOf(0) + TAIL);
+  const parts = function* parts() {
+    yield HEAD;
+    for (let from = 0; from < entries.length; from += PART) yield partOf(from);
+    yield TAIL;
+  };
+  await pipeline(Readable.from(parts(), { highWaterMark: 1 }), res);
 }
 
 function present({ path, isFolder, size, mtime }: Entry, href: string): string {

@@ -4,21 +4,26 @@ import type { Context } from '../../src/context.js';
 import { HttpError } from '../../src/http-body.js';
 import type { Copies } from './copies.js';
 import { getFile } from './file.js';
-import { propfind } from './propfind.js';
+import { type Enter, propfind } from './propfind.js';
 
 const ALLOW = 'OPTIONS, GET, HEAD, PROPFIND';
 
 interface Door {
   copies: Copies;
-  /** Counts who reads. @returns what ends that @throws HttpError 429, 503 */
-  enter(req: Request): () => void;
+  /** Counts who reads. */
+  enter: Enter;
+  /** Counts who lists a folder. */
+  enterFolder: Enter;
 }
 
 /**
  * To be mounted at `WEBDAV_ROOT`.
  * @param contextOf gives the context in which a request is served
  */
-export function createBytesHandler(contextOf: (req: Request) => Context, { copies, enter }: Door): RequestHandler {
+export function createBytesHandler(
+  contextOf: (req: Request) => Context,
+  { copies, enter, enterFolder }: Door,
+): RequestHandler {
   return async (req, res) => {
     const ctx = contextOf(req);
     if (ctx.config.door.webdav === 'off') throw new HttpError(404, 'the bytes of files are not served here (WEBDAV)');
@@ -26,7 +31,7 @@ export function createBytesHandler(contextOf: (req: Request) => Context, { copie
       const leave = enter(req);
       return await getFile(ctx, copies, req, res).finally(leave);
     }
-    if (req.method === 'PROPFIND') return await propfind(ctx, req, res);
+    if (req.method === 'PROPFIND') return await propfind(ctx, enterFolder, req, res);
     if (req.method === 'OPTIONS') return options(res);
     throw new HttpError(405, `${req.method} is not allowed here, only ${ALLOW}`, { Allow: ALLOW });
   };

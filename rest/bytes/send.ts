@@ -1,5 +1,6 @@
 /** Bytes of a copy on their way to a reader, as fast as it takes them and no faster. */
 import type { Response } from 'express';
+import { HttpError } from '../../src/http-body.js';
 import type { OpenCopy } from './copies.js';
 import type { Range } from './ranges.js';
 
@@ -16,45 +17,62 @@ export async function sendParts(
   { parts, tail }: { parts: readonly { head: string; range: Range }[]; tail: string },
 ): Promise<void> {
   const longest = Math.max(0, ...parts.map(({ range }) => range.length));
-  const buffers = [0, 1].map(() => ({
-    bytes: Buffer.allocUnsafeSlow(Math.min(longest, CHUNK)),
-    written: Promise.resolve(),
-  }));
-  const gone = goneOf(res);
+  const writers = [0, 1].map(() => new Writer(res, Math.min(longest, CHUNK)));
   let turn = 0;
   for (const { head, range } of parts) {
     if (head !== '') res.write(head);
     for (let sent = 0; sent < range.length; turn += 1) {
-      const buffer = buffers[turn % 2] as (typeof buffers)[number];
-      await Promise.race([buffer.written, gone]);
-      const wanted = buffer.bytes.subarray(0, Math.min(buffer.bytes.length, range.length - sent));
+      const writer = writers[turn % 2] as Writer;
+      await writer.written();
+      const wanted = writer.bytes.subarray(0, Math.min(writer.bytes.length, range.length - sent));
       const count = await copy.read(wanted, range.start + sent);
-      if (count === 0) throw new Error('a copy became shorter while it was read');
+      if (count === 0) throw new HttpError(409, 'the copy became shorter while it was read');
       sent += count;
       // what a reader takes for whole must be: the last bytes go out only then
-      if (sent === range.length && !(await copy.isUnchanged())) throw new Error('a copy was changed while it was read');
-      buffer.written = write(res, wanted.subarray(0, count));
-      buffer.written.catch(() => {}); // told where it is waited for
+      if (sent === range.length && !(await copy.isUnchanged()))
+        throw new HttpError(409, 'the copy was changed while it was read');
+      writer.write(count);
     }
   }
-  await Promise.race([Promise.all(buffers.map(({ written }) => written)), gone]);
+  for (const writer of writers) await writer.written();
   res.end(tail);
 }
 
-/** @returns when the bytes are no longer needed here */
-function write(res: Response, bytes: Buffer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    res.write(bytes, (error) => (error ? reject(error) : resolve()));
-  });
-}
+/** A buffer, and the way of what is in it. */
+class Writer {
+  readonly bytes: Buffer;
+  private readonly res: Response;
+  private isWriting = false;
+  /** Of whoever waits for it, which is one at most. */
+  private wake: (() => void) | undefined;
 
-/** Rejects when the reader goes. */
-function goneOf(res: Response): Promise<never> {
-  const gone = new Promise<never>((_resolve, reject) => {
-    const leave = () => reject(new Error('the reader has gone'));
-    if (res.destroyed || res.closed) leave();
-    else res.once('close', leave);
-  });
-  gone.catch(() => {});
-  return gone;
+  constructor(res: Response, size: number) {
+    this.res = res;
+    this.bytes = Buffer.allocUnsafeSlow(size);
+    // once for all that is sent: a promise that each wait is bound to would keep something of each
+    res.once('close', () => this.wake?.());
+  }
+
+  write(count: number): void {
+    this.isWriting = true;
+    this.res.write(this.bytes.subarray(0, count), () => {
+      this.isWriting = false;
+      this.wake?.();
+    });
+  }
+
+  /** When the bytes are no longer needed here. @throws Error where the reader has gone */
+  async written(): Promise<void> {
+    if (this.isWriting && !this.isGone()) {
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+      this.wake = undefined;
+    }
+    if (this.isGone()) throw new Error('the reader has gone');
+  }
+
+  private isGone(): boolean {
+    return this.res.destroyed || this.res.closed;
+  }
 }

@@ -26,8 +26,11 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
 async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
   const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
   const [first, ...others] = named;
-  if (others.length > 0)
-    throw new InvalidInputError(field, `must name one quota in a request, not ${named.map(quote).join(' and ')}`);
+  if (others.length > 0) {
+    const some = named.slice(0, 3).map(quote).join(' and ');
+    const more = named.length > 3 ? `, of ${named.length}` : '';
+    throw new InvalidInputError(field, `must name one quota in a request, not ${some}${more}`);
+  }
   if (first !== undefined) return first;
   const own = await readQuotasOfCaller(ctx);
   const [only, ...more] = own ?? [];
@@ -69,7 +72,10 @@ export async function release(ctx: Context, req: Request, res: Response): Promis
 }
 
 async function readLogicalPaths({ config }: Context, req: Request): Promise<string[]> {
-  return [...new Set((await readPaths(req, config.limits.requestPaths)).map(toLogicalPath))];
+  const paths = await readPaths(req);
+  const most = config.limits.requestPaths;
+  if (paths.length > most) throw new InvalidInputError('paths', `must be at most ${most}, not ${paths.length}`);
+  return [...new Set(paths.map(toLogicalPath))];
 }
 
 /** So many are looked up at a time. */
@@ -77,7 +83,8 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  for (const path of await readPaths(req, ctx.config.limits.requestPaths)) {
+  // too many are no error by the specification: the client asks again for those that are not in the answer
+  for (const path of (await readPaths(req)).slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);
     if (!given.has(logical)) given.set(logical, path);
   }

@@ -18,6 +18,9 @@ export interface StageBody {
   quotas: string[];
 }
 
+/** Characters of a path as it is written, which is kept: percent-encoded the longest has three quarters of them. */
+const MOST_GIVEN = 8192;
+
 /** @throws HttpError 400, 413, 415; InvalidInputError */
 export async function readStage(req: Request, siteName: string): Promise<StageBody> {
   const { files } = await readObject(req);
@@ -27,6 +30,8 @@ export async function readStage(req: Request, siteName: string): Promise<StageBo
     const field = `files[${n}]`;
     if (!isObject(entry)) throw new InvalidInputError(field, `must be an object, not ${nameOf(entry)}`);
     const given = textOf(`${field}.path`, entry.path);
+    if (given.length > MOST_GIVEN)
+      throw new InvalidInputError(`${field}.path`, `must have at most ${MOST_GIVEN} characters, not ${given.length}`);
     const lifetime = entry.diskLifetime ?? undefined;
     const quota = quotaOf(entry.targetedMetadata, siteName);
     if (quota !== undefined) quotas.add(quota);
@@ -39,11 +44,10 @@ export async function readStage(req: Request, siteName: string): Promise<StageBo
   return { files: staged, quotas: [...quotas] };
 }
 
-/** @param most paths that may be given @returns as they are written @throws HttpError 400, 413, 415; InvalidInputError */
-export async function readPaths(req: Request, most: number): Promise<string[]> {
+/** @returns as they are written @throws HttpError 400, 413, 415; InvalidInputError */
+export async function readPaths(req: Request): Promise<string[]> {
   const { paths } = await readObject(req);
   const list = listOf('paths', paths);
-  if (list.length > most) throw new InvalidInputError('paths', `must be at most ${most}, not ${list.length}`);
   return list.map((path, n) => textOf(`paths[${n}]`, path));
 }
 

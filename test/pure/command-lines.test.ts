@@ -155,3 +155,9 @@ test.each([
   expect(parse).toThrow(SettingsError);
   expect(parse).toThrow(expect.objectContaining({ setting }));
 });
+
+test('what an environment has that is not as it should be is told to nobody: it may be a secret', () => {
+  const parse = () => command.parse({ ...DRIVES, environment: ['API-TOKEN=hush'] });
+  expect(parse).toThrow(SettingsError);
+  expect(parse).not.toThrow(/hush/);
+});

@@ -66,7 +66,18 @@ const refused: [object, string][] = [
     'credentialsFile cannot be "/b" where the variable "A" is named',
   ],
   [{ ...LEAST, profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not given'],
-  [{ ...LEAST, credentialsFile: 'keys' }, 'credentialsFile must be an absolute path, not "keys"'],
+  [{ ...LEAST, credentialsFile: 'keys' }, 'credentialsFile must be an absolute path, not what is given'],
+  ...[
+    'AKIAIOSFODNN7EXAMPLE',
+    'ASIAIOSFODNN7EXAMPLE',
+    'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY',
+    'wJalrXUtnFEMIaK7MDENGabPxRfiCYEXAMPLEKEY',
+  ].flatMap((secret) =>
+    ['accessKeyIdEnv', 'secretAccessKeyEnv', 'sessionTokenEnv'].map((name): [object, string] => [
+      { ...LEAST, accessKeyIdEnv: 'A', secretAccessKeyEnv: 'B', [name]: secret },
+      `${name} must be the name of a variable that has it, not what is given`,
+    ]),
+  ),
   [
     { ...LEAST, pollSeconds: 60, pollSecondsMost: 30 },
     'pollSecondsMost must be a whole number from 60 to 86400, not 30',

@@ -225,6 +225,17 @@ test('a token is read anew for each call, and refused where others may read it',
     expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY', message });
   }));
 
+test('a token that a server repeats in what it refuses is told to nobody', () =>
+  withBench(['dcache'], async (bench) => {
+    const files = await putFiles(bench, pathsOf(1));
+    const detail = 'invalid token: a.bearer.token, get a new one';
+    for (const special of [{ body: { detail } }, { headers: { title: detail } }]) {
+      bench.server.onCall = () => ({ status: 403, ...special });
+      const message = expect.stringMatching(/answers 403: invalid token: …, get a new one$/);
+      expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({ message });
+    }
+  }));
+
 test('a token may be in a variable', async () => {
   const settings = { tokenFile: undefined, tokenEnv: 'WLCG_TOKEN' };
   await withBench(['eos', { settings }], async (bench) => {

@@ -36,7 +36,7 @@ test.each<[object, string, string]>([
   ],
   [{ url, pathPrefix: 'archive' }, 'pathPrefix', 'must be an absolute path, not "archive"'],
   [{ url, remotePathPrefix: 'pnfs' }, 'remotePathPrefix', 'must be an absolute path, not "pnfs"'],
-  [{ url, tokenFile: 'token' }, 'tokenFile', 'must be an absolute path, not "token"'],
+  [{ url, tokenFile: 'token' }, 'tokenFile', 'must be an absolute path, not what is given'], // the token itself, maybe
   [{ url, tokenFile: '/token', tokenEnv: 'TOKEN' }, 'tokenEnv', 'cannot be given beside tokenFile, which is "/token"'],
   [{ url, tokenEnv: 'eyJhbGciOi.hush' }, 'tokenEnv', 'must be the name of a variable'],
   [

@@ -49,11 +49,9 @@ const stages: BadTape[] = [
   bad('an empty path', /^files\[0\]\.path must not be empty$/, { body: { files: [{ path: '' }] } }),
   bad('a path with NUL', /^files\[0\]\.path must be text: /, { body: { files: [{ path: '/a/\0' }] } }),
   bad('half a character', /^files\[0\]\.path must be text: /, { body: '{"files":[{"path":"/a/\\ud800"}]}' }),
-  ...['a/one.nc', '/a/../b', '/a/./b', `/${'x'.repeat(300)}`, '/', '/webdav', '/a/.tapegate-x'].map((path) =>
-    bad(`the path ${path.slice(0, 20)}`, /^files has a path that /, {
-      body: { files: [{ path, targetedMetadata: MINE }] },
-    }),
-  ),
+  bad('a path of more characters than any has', /^files\[1\]\.path must have at most 8192 characters, not 8193$/, {
+    body: { files: [{ path: '/a/one.nc' }, { path: `/${'/'.repeat(8191)}a` }] },
+  }),
   ...['1D', 'P', 'PT', 'P1', 'P-1D', 'P0D', 'PT0S', 'P1000Y', '', '2026-01-01', `P${'1'.repeat(200)}D`].map(
     (diskLifetime) =>
       bad(`the lifetime ${diskLifetime.slice(0, 20)}`, /^files\[0\]\.diskLifetime must /, {
@@ -75,6 +73,14 @@ const stages: BadTape[] = [
   bad('more quotas than one', /\.quota must name one quota in a request, not "alice" and "bob"$/, {
     body: {
       files: ['alice', 'bob'].map((quota) => ({ path: `/a/${quota}`, targetedMetadata: { default: { quota } } })),
+    },
+  }),
+  bad('more quotas than are named again', / not "0" and "1" and "2", of 1000$/, {
+    body: {
+      files: Array.from({ length: 1000 }, (_, n) => ({
+        path: `/a/${n}`,
+        targetedMetadata: { default: { quota: String(n) } },
+      })),
     },
   }),
   bad('no quota', /\.quota must name the quota that is to be charged: you may ask with any$/, {

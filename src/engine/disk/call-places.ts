@@ -19,6 +19,13 @@ export class CallPlaces {
     return () => this.leave();
   }
 
+  /** The same, however long it takes. */
+  async enterAtLast(): Promise<() => void> {
+    if (this.free > 0) this.free -= 1;
+    else await new Promise<void>((resolve) => this.waiting.push(resolve));
+    return () => this.leave();
+  }
+
   private async waitForPlace(): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const take = () => {

@@ -37,7 +37,8 @@ export interface OpenCopy {
   read(buffer: Uint8Array, position: number): Promise<number>;
   /** Is it what it was when it was opened? */
   isUnchanged(): Promise<boolean>;
-  close(): Promise<void>;
+  /** Where the disk hangs, once it answers: nobody waits for that. */
+  close(): void;
 }
 
 /** Of a larger one, of which only the time of change is another, the bytes are not compared on behalf of a reader. */
@@ -59,7 +60,8 @@ interface Found {
 export class CopyDoor {
   private readonly watch: CallWatch;
   private readonly places: CallPlaces;
-  private readonly compared = new Set<string>();
+  /** Do they have the bytes that they had? */
+  private readonly compared = new Map<string, boolean>();
   private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
 
   /** @param seconds after which a call hangs */
@@ -114,7 +116,8 @@ export class CopyDoor {
     if (copy.ctimeNs === stats.ctimeNs && copy.ino !== null) return true;
     if (copy.copyChecksum === null) return copy.ino !== null;
     const key = JSON.stringify([copy.diskId, copy.path, String(stats.ino), String(stats.ctimeNs), copy.copyChecksum]);
-    if (this.compared.has(key)) return true;
+    const known = this.compared.get(key);
+    if (known !== undefined) return known;
     if (stats.size > MOST_COMPARED) return false;
     const checksum = createChecksum(copy.copyChecksum);
     const buffer = Buffer.allocUnsafe(CHUNK);
@@ -125,11 +128,11 @@ export class CopyDoor {
       position += bytesRead;
       tick();
     }
-    const isUntouched = (await handle.stat({ bigint: true })).ctimeNs === stats.ctimeNs;
-    if (!isUntouched || checksum.digest() !== copy.copyChecksum) return false;
+    if ((await handle.stat({ bigint: true })).ctimeNs !== stats.ctimeNs) return false;
+    const isSame = checksum.digest() === copy.copyChecksum;
     if (this.compared.size >= MOST_KNOWN) this.compared.clear();
-    this.compared.add(key);
-    return true;
+    this.compared.set(key, isSame);
+    return isSame;
   }
 
   /** May everybody on this host go there? */
@@ -153,8 +156,15 @@ export class CopyDoor {
         const now = await this.call(copy, () => handle.stat({ bigint: true }));
         return now.size === size && now.mtimeNs === mtimeNs;
       },
-      close: async () => await this.call(copy, () => handle.close()),
+      close: () => void this.closeInTurn(copy, handle),
     };
+  }
+
+  /** However long all places are kept by what hangs: what is not closed would be open for good. */
+  private async closeInTurn({ mountpoint }: LeftCopy, handle: FileHandle): Promise<void> {
+    const leave = await this.places.enterAtLast();
+    const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
+    await closed.catch(() => {}); // of what is only read nothing is lost, and a disk that hangs is told by others
   }
 
   private async call<T>({ mountpoint }: LeftCopy, work: (tick: () => void) => Promise<T>): Promise<T> {

@@ -32,6 +32,16 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
   return sql`(${isUnruled} OR path_allowed(f.path, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
+/**
+ * The first path from one on and before another one, in order of bytes, that the caller may list; null where there is none. However many are
+ * kept from the caller, it is found as soon.
+ */
+export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
+  const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) ORDER BY f.path USING ~<~ LIMIT 1)`;
+  if (!isRuled(caller)) return first;
+  return sql`CASE WHEN ${isUnruled} THEN ${first} ELSE first_listed(${from}, ${before}, ${ownerOf(caller)}, ${caller.groups}::text[]) END`;
+}
+
 /** The same for a request `r`, whoever asks: what joins it later, and what its mail tells. */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}

@@ -2,11 +2,14 @@
 import { ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
-import { InvalidInputError, quote } from '../../errors.js';
+import { InvalidInputError, quote, UserError } from '../../errors.js';
+import { noteRefusal } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
-import { allow, isVisibleQuota } from '../policy.js';
+import { findPathProblem } from '../input.js';
+import { allow, allowChange, isVisibleQuota } from '../policy.js';
 import { cancelRequest } from '../requests/ends.js';
 import { releaseFiles } from '../requests/releases.js';
+import { keyOf } from './keys.js';
 import { isBulkId, noBulk } from './read.js';
 
 interface Members {
@@ -16,26 +19,29 @@ interface Members {
 
 /**
  * All of them or none: what is still to come is not waited for any more, and what has come is let go.
- * @param paths logical ones
+ * @param paths logical ones, or what is none
  * @throws InvalidInputError for a path that is not in the bulk, and nothing is changed then; NotFoundError, ForbiddenError
  */
 export async function cancelInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
+  await findRequests(ctx, id);
   await letGoAll(ctx, id, await findMembers(ctx, id, paths));
   await ctx.db.pool.query(sql`UPDATE bulk SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
 /** The same of what the client needs no more. @throws as `cancelInBulk` */
 export async function releaseInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
+  await findRequests(ctx, id);
   await letGoAll(ctx, id, await findMembers(ctx, id, paths));
 }
 
 /** Of one who does not say in which bulk: in all that the caller has made. What is in none of them is passed over. */
 export async function releaseInAll(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
+  const known = paths.filter((path) => findPathProblem(path) === undefined);
   const { rows } = await ctx.db.pool.query<{ bulkId: string; id: number; paths: string[] }>(
     sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(b.path) AS paths
         FROM tape_file f JOIN bulk_file b ON b.file_id = f.id JOIN request r ON r.id = b.request_id JOIN quota q ON q.id = r.quota_id
-        WHERE f.path = ANY(${paths}::text[]) AND ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
+        WHERE f.path = ANY(${known}::text[]) AND ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
         GROUP BY b.bulk_id, r.id ORDER BY r.id`,
   );
   for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, { requests: [request] });
@@ -46,42 +52,61 @@ export async function releaseInAll(ctx: Context, paths: readonly string[]): Prom
  * @throws NotFoundError, ForbiddenError; what was ended before stays so
  */
 export async function removeBulk(ctx: Context, id: string): Promise<void> {
-  const { quota, requests } = await findRequests(ctx, id);
-  if (requests.length === 0) allow(ctx, 'createRequest', quota);
-  for (const request of requests) await cancelRequest(ctx, request);
+  for (const request of await findRequests(ctx, id)) await cancelRequest(ctx, request);
   await ctx.db.pool.query(sql`DELETE FROM bulk WHERE id = ${id}::uuid`);
 }
 
-async function findRequests(ctx: Context, id: string): Promise<{ quota: string; requests: number[] }> {
+/**
+ * Its requests, all of which the caller may change: before any of it is changed.
+ * @throws NotFoundError, also where the caller may not see it; ForbiddenError
+ */
+async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
   if (!isBulkId(id)) throw noBulk(id);
-  const { rows } = await ctx.db.pool.query<{ quota: string; requests: number[] }>(
-    sql`SELECT q."user" AS quota, ARRAY(
-          SELECT DISTINCT f.request_id FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NOT NULL ORDER BY 1) AS requests
-        FROM bulk b JOIN quota q ON q.id = b.quota_id WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)}`,
+  const { rows } = await ctx.db.pool.query<{ user: string; id: number | null; madeBy: string | null }>(
+    sql`SELECT q."user", r.id, r.made_by AS "madeBy" FROM bulk b JOIN quota q ON q.id = b.quota_id LEFT JOIN LATERAL (
+          SELECT DISTINCT f.request_id FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NOT NULL) m ON true
+          LEFT JOIN request r ON r.id = m.request_id
+        WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)} ORDER BY r.id`,
   );
-  const [found] = rows;
-  if (!found) throw noBulk(id);
-  return found;
+  if (rows.length === 0) throw noBulk(id);
+  return rows.flatMap(({ id: request, ...of }) => {
+    // of which nothing could be had is that of whoever may ask with its quota
+    if (request === null) allow(ctx, 'createRequest', of.user);
+    else checkChange(ctx, { id: request, ...of });
+    return request ?? [];
+  });
+}
+
+/** @throws ForbiddenError, which is noted as of any other request */
+function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
+  try {
+    allowChange(ctx, 'cancelRequest', request);
+  } catch (error) {
+    const deed = { operation: 'cancelRequest', kind: 'REQUEST', object: request.id } as const;
+    if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
+    throw error;
+  }
 }
 
 async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members> {
-  await findRequests(ctx, id);
+  const given = new Map(paths.map((path) => [keyOf(path), path]));
   const { rows } = await ctx.db.pool.query<{ path: string; isIn: boolean; requestId: number | null }>(
     sql`SELECT w.path, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
-        FROM unnest(${paths}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path`,
+        FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path`,
   );
   const foreign = rows.filter(({ isIn }) => !isIn);
   if (foreign[0]) {
     const more = foreign.length === 1 ? '' : ` and ${foreign.length - 1} more`;
-    throw new InvalidInputError(
-      'paths',
-      `has what stage request ${id} does not hold: ${quote(foreign[0].path)}${more}`,
-    );
+    const first = quote(given.get(foreign[0].path) ?? foreign[0].path);
+    throw new InvalidInputError('paths', `has what stage request ${id} does not hold: ${first}${more}`);
   }
   const byRequest = new Map<number, string[]>();
   for (const { path, requestId } of rows) {
-    if (requestId !== null) byRequest.set(requestId, [...(byRequest.get(requestId) ?? []), path]);
+    if (requestId === null) continue;
+    const own = byRequest.get(requestId) ?? [];
+    byRequest.set(requestId, own);
+    own.push(path);
   }
   return { requests: [...byRequest].map(([request, own]) => ({ id: request, paths: own })) };
 }

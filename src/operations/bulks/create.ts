@@ -7,11 +7,12 @@ import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { InvalidInputError, logFailure, UnknownUserError } from '../../errors.js';
 import { addSeconds } from '../../time.js';
-import { checkPath, checkText } from '../input.js';
+import { checkText } from '../input.js';
 import { allow } from '../policy.js';
-import type { BulkFileInput } from '../requests/bulk-files.js';
+import { type BulkFileInput, wantedFiles } from '../requests/bulk-files.js';
 import { createRequestOfBulk } from '../requests/create.js';
 import { cancelRequest } from '../requests/ends.js';
+import { keyOf } from './keys.js';
 
 /** Each lifetime is a request of its own, with a transaction of its own. */
 const MOST_LIFETIMES = 100;
@@ -31,8 +32,7 @@ export interface CreateBulkInput {
  */
 export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));
-  for (const { path } of files) checkPath('files', path);
-  const parts = partsOf(files);
+  const { parts, none } = partsOf(files);
   if (parts.size > MOST_LIFETIMES) {
     const problem = `must have at most ${MOST_LIFETIMES} values in a request, not ${parts.size}`;
     throw new InvalidInputError('diskLifetime', problem);
@@ -45,6 +45,7 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
   if (rowCount === 0) throw new UnknownUserError(quota);
   const made: number[] = [];
   try {
+    if (none.length > 0) await noteUnknown(ctx, id, none);
     for (const [lifetime, part] of parts) {
       const request = await createRequestOfBulk(
         ctx,
@@ -65,18 +66,34 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
   return id;
 }
 
-/** By their lifetimes, in the order in which these are first named. */
-function partsOf(files: CreateBulkInput['files']): Map<number | undefined, BulkFileInput[]> {
-  const parts = new Map<number | undefined, BulkFileInput[]>();
+interface Parts {
+  /** By their lifetimes, in the order in which these are first named. */
+  parts: Map<number | undefined, BulkFileInput[]>;
+  /** What is the path of no file. */
+  none: BulkFileInput[];
+}
+
+function partsOf(files: CreateBulkInput['files']): Parts {
+  const parts: Parts['parts'] = new Map();
+  const none: BulkFileInput[] = [];
   const known = new Set<string>();
-  for (const [index, { path, given, lifetimeSeconds }] of files.entries()) {
+  for (const [index, { path: wanted, given, lifetimeSeconds }] of files.entries()) {
+    const path = keyOf(wanted);
     if (known.has(path)) continue;
     known.add(path);
-    const part = parts.get(lifetimeSeconds) ?? [];
-    parts.set(lifetimeSeconds, part);
+    const part = path === wanted ? (parts.get(lifetimeSeconds) ?? []) : none;
+    if (part !== none) parts.set(lifetimeSeconds, part);
     part.push({ path, given, ordinal: index + 1 });
   }
-  return parts;
+  return { parts, none };
+}
+
+/** As each file stands for itself, one that there cannot be is its own problem, and not that of the others. */
+async function noteUnknown(ctx: Context, id: string, files: readonly BulkFileInput[]): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO bulk_file (bulk_id, path, given, ordinal, problem)
+        SELECT ${id}::uuid, l.path, l.given, l.n, 'UNKNOWN' FROM (${wantedFiles(files)}) l`,
+  );
 }
 
 async function takeBack(ctx: Context, id: string, requests: readonly number[]): Promise<void> {

@@ -1,5 +1,6 @@
 /** Where files are, as far as a client that wants to read them here is concerned. */
 import type { Context } from '../../context.js';
+import { askAtLength } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import type { BulkProblem } from '../../generated/prisma/enums.js';
 import { mayPath } from '../access/paths.js';
@@ -24,6 +25,13 @@ export interface LocalityRow {
   problem: LocalityProblem | null;
 }
 
+interface Located {
+  path: string;
+  isFile: boolean;
+  stage: string;
+  problem: LocalityProblem | null;
+}
+
 /**
  * What is told is what can be served here: of a file with a copy in the restore area, that it is on disk; of one that could be brought there, that it
  * is on tape. What the caller may not list is as if it were not there.
@@ -31,12 +39,8 @@ export interface LocalityRow {
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
   allow(ctx, 'listFiles');
-  const { rows } = await ctx.db.pool.query<{
-    path: string;
-    isFile: boolean;
-    stage: string;
-    problem: LocalityProblem | null;
-  }>(
+  const rows = await askAtLength<Located>(
+    ctx,
     sql`SELECT l.path, f.id IS NOT NULL AS "isFile", f.stage, CASE
           WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
           WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
@@ -46,6 +50,7 @@ export async function readLocalities(ctx: Context, paths: readonly string[]): Pr
           WHEN f.volume_id IS NULL THEN 'NO_PLACE'
           WHEN f.stage = 'ONTAPE' AND EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.volume_id) THEN 'VOLUME_AWAY' END AS problem
         FROM unnest(${paths}::text[]) AS l (path) LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'LIST')}`,
+    ctx.reader,
   );
   return rows.map(({ path, isFile, stage, problem }) => ({
     path,

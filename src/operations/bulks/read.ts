@@ -1,6 +1,6 @@
 /** How far a bulk is: as a whole, and each of its files. Who sees the requests of its quota sees it. */
 import type { Context } from '../../context.js';
-import { type ListPages, readList } from '../../database/snapshot.js';
+import { askAtLength, type ListPages, readList } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { NotFoundError, quote } from '../../errors.js';
 import type { BulkProblem } from '../../generated/prisma/enums.js';
@@ -57,17 +57,18 @@ export async function readBulk<T>(
 /** @throws NotFoundError, also where the caller may not see it */
 async function findBulk(ctx: Context, id: string): Promise<BulkRow> {
   allow(ctx, 'getRequest');
-  const { rows } = isBulkId(id)
-    ? await ctx.db.pool.query<BulkRow>(
+  const [bulk] = isBulkId(id)
+    ? await askAtLength<BulkRow>(
+        ctx,
         sql`SELECT b.id, q."user" AS quota, b.made_at AS "madeAt", t."startedAt",
               CASE WHEN NOT t."isOpen" THEN greatest(b.made_at, b.cancelled_at, t."endedAt") END AS "endedAt"
             FROM bulk b JOIN quota q ON q.id = b.quota_id CROSS JOIN LATERAL (
               SELECT min(s."requestStart") AS "startedAt", max(s."requestEnd") AS "endedAt", coalesce(bool_or(s.state IN ('SUBMITTED', 'STARTED')), false) AS "isOpen"
               FROM (${filesOf(ctx, id)}) s
             ) t WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)}`,
+        ctx.reader,
       )
-    : { rows: [] };
-  const [bulk] = rows;
+    : [];
   if (!bulk) throw noBulk(id);
   return bulk;
 }

@@ -1,7 +1,8 @@
 /** The catalogue as folders: what is at a path, and what a folder has. Folders are made of the paths of files. */
 import type { Context } from '../../context.js';
+import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { mayPath } from '../access/paths.js';
+import { firstListed, mayPath } from '../access/paths.js';
 import { allow } from '../policy.js';
 
 export interface Entry {
@@ -19,7 +20,7 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<Entry>(
     sql`SELECT f.path, false AS "isFolder", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${mayPath(ctx, 'LIST')}
-        UNION ALL SELECT ${path}::text, true, NULL, NULL WHERE ${path}::text = '' OR EXISTS (${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })})
+        UNION ALL SELECT ${path}::text, true, NULL, NULL WHERE ${path}::text = '' OR ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} IS NOT NULL
         LIMIT 1`,
   );
   return rows[0];
@@ -35,17 +36,17 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
   const child = sql`${path}::text || '/' || ${name}`;
   // what follows the files of a folder begins with what follows a slash
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
-  const { rows } = await ctx.db.pool.query<Entry>(
+  return await askAtLength<Entry>(
+    ctx,
     sql`WITH RECURSIVE e AS (
-          SELECT (${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })}) AS path
-          UNION ALL SELECT (${firstBelow(ctx, { path, from: next })}) FROM e WHERE e.path IS NOT NULL
+          SELECT ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} AS path
+          UNION ALL SELECT ${firstBelow(ctx, { path, from: next })} FROM e WHERE e.path IS NOT NULL
         ), listed AS (SELECT e.path, ${child} AS child FROM e WHERE e.path IS NOT NULL LIMIT ${limit + 1})
         SELECT s.child AS path, s.path <> s.child AS "isFolder", f.size, f.mtime
         FROM listed s LEFT JOIN tape_file f ON f.path = s.child ORDER BY s.child COLLATE "C"`,
+    ctx.reader,
   );
-  return rows;
 }
 
-const firstBelow = (ctx: Context, { path, from }: { path: string; from: Sql }) => sql`
-  SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${path}::text || '0') AND ${mayPath(ctx, 'LIST')}
-  ORDER BY f.path USING ~<~ LIMIT 1`;
+const firstBelow = (ctx: Context, { path, from }: { path: string; from: Sql }) =>
+  firstListed(ctx, { from, before: sql`${path}::text || '0'` });

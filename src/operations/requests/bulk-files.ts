@@ -4,10 +4,10 @@
  */
 import type { Context } from '../../context.js';
 import { lockQuotas } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { UnknownUserError } from '../../errors.js';
-import { mayPath } from '../access/paths.js';
+import { firstListed, mayPath } from '../access/paths.js';
 import { type Counts, checkCounts, countColumns, countsOf } from '../quotas/counts.js';
 import { insertRequest, type NewRequest } from './first-files.js';
 import { checkWithin } from './limits.js';
@@ -50,7 +50,7 @@ export async function storeFitting(
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
        SELECT l.path, l.given, l.n, f.id, f.size, ${problemOf(ctx)} AS problem
-       FROM (${wantedFiles(bulk)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}
+       FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}
      ), summed AS MATERIALIZED (
        SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
      ), judged AS MATERIALIZED (
@@ -78,7 +78,8 @@ export async function storeFitting(
   return { id, files };
 }
 
-function wantedFiles({ files }: BulkPart) {
+/** As rows `l`. */
+export function wantedFiles(files: readonly BulkFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
   const ordinals = files.map(({ ordinal }) => ordinal);
@@ -92,5 +93,5 @@ const problemOf = (ctx: Context) => sql`CASE
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
 /** There are files below the path `l` that the caller may know of. */
-export const isFolder = (ctx: Context) => sql`EXISTS (
-  SELECT FROM (SELECT f.path FROM tape_file f WHERE f.path ~>=~ (l.path || '/') AND f.path ~<~ (l.path || '0') AND ${mayPath(ctx, 'LIST')} LIMIT 1) below)`;
+export const isFolder = (ctx: Context) =>
+  sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

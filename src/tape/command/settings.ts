@@ -37,7 +37,11 @@ function readEnvironment(lines: readonly string[]): Record<string, string> {
   const pairs = lines.map((line) => {
     const [, variable, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
     if (variable === undefined || value === undefined) {
-      throw new SettingsError('environment', `must be a list of NAME=value, and has ${JSON.stringify(line)}`);
+      // a value may be a secret
+      throw new SettingsError(
+        'environment',
+        `must be a list of NAME=value, and has a line that is not so, of ${line.length} characters`,
+      );
     }
     if (SECRET.test(variable)) {
       const problem = `must not have the secret ${variable}, which would stand in the database: a script reads it from a file`;

@@ -32,6 +32,8 @@ export interface Call {
 export interface Reply extends Answer {
   /** The answers that redirected to it, in order. */
   ways: readonly ResponseHead[];
+  /** The token that it answers; undefined where it was given none. */
+  token?: string;
 }
 
 const MAX_REDIRECTS = 5;
@@ -96,10 +98,11 @@ export class SiteClient {
     for (let at = url; ; ) {
       const isTrusted = this.options.trusted.has(at.origin);
       const sent: Record<string, string> = { ...headers, 'user-agent': 'tapegate', 'accept-encoding': 'identity' };
-      if (isTrusted && this.options.token)
-        sent.authorization = `Bearer ${await readToken(this.options.token, this.options.env)}`;
+      const place = isTrusted ? this.options.token : undefined;
+      const token = place && (await readToken(place, this.options.env));
+      if (token !== undefined) sent.authorization = `Bearer ${token}`;
       const answer = await ask({ ...call, method, url: at, headers: sent, isTrusted });
-      if (!REDIRECTS.includes(answer.response.statusCode ?? 0)) return { ...answer, ways };
+      if (!REDIRECTS.includes(answer.response.statusCode ?? 0)) return { ...answer, ways, ...(token && { token }) };
       const next = follow(at, answer.response.headers.location, { method, count: ways.push(answer.response) });
       await discard(answer, signal);
       at = next;

@@ -30,10 +30,13 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
     return '';
   });
   const said = readWords(body, response.headers['content-type']) ?? headerWords(response.headers);
-  const words = oneLine(said || response.statusMessage || '', MAX_TEXT).trim();
+  // some repeat the token that they refuse, and what they say is told to whoever has asked for a file
+  const words = oneLine(hide(said || response.statusMessage || '', reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
 }
+
+const hide = (text: string, secret: string | undefined) => (secret ? text.replaceAll(secret, '…') : text);
 
 /** Seconds, or a date of HTTP. */
 function readRetryAfter(value: string | undefined): number | undefined {

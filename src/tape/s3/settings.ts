@@ -164,9 +164,9 @@ function parseTiers(settings: SettingsReader): Tier[] {
 }
 
 function parseCredentials(settings: SettingsReader): CredentialsPlace {
-  const accessKeyId = settings.text('accessKeyIdEnv', undefined);
-  const secretAccessKey = settings.text('secretAccessKeyEnv', undefined);
-  const sessionToken = settings.text('sessionTokenEnv', undefined);
+  const accessKeyId = readVariable(settings, 'accessKeyIdEnv');
+  const secretAccessKey = readVariable(settings, 'secretAccessKeyEnv');
+  const sessionToken = readVariable(settings, 'sessionTokenEnv');
   const file = settings.file('credentialsFile', undefined);
   const profile = settings.text('profile', undefined);
   const variable = accessKeyId ?? secretAccessKey ?? sessionToken;
@@ -186,6 +186,16 @@ function parseCredentials(settings: SettingsReader): CredentialsPlace {
       `and secretAccessKeyEnv must be given both, not ${quote(variable)} alone`,
     );
   return { from: 'chain' };
+}
+
+/** An id of an access key, and a secret one, which may look like a name as well. */
+const KEY = /^(?:A[A-Z]IA[A-Z0-9]{16}|[A-Za-z0-9]{40})$/;
+
+/** What should be the name of a variable, and may be what should be in it: that would stand in the database, so that it is neither taken nor told. */
+function readVariable(settings: SettingsReader, name: string): string | undefined {
+  const variable = settings.text(name, undefined);
+  if (variable === undefined || (/^[A-Za-z_]\w*$/.test(variable) && !KEY.test(variable))) return variable;
+  throw new SettingsError(name, 'must be the name of a variable that has it, not what is given');
 }
 
 function parsePollSeconds(settings: SettingsReader, tier: Tier): { least: number; most: number } {

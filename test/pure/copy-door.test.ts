@@ -1,0 +1,96 @@
+/** Copies that are read for others, and what is left of a reader once it has gone or its disk has hung. */
+import { once } from 'node:events';
+import { mkdirSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import type { Response } from 'express';
+import { expect, test } from 'vitest';
+import { sendParts } from '../../rest/bytes/send.js';
+import { CopyDoor } from '../../src/engine/disk/copy-door.js';
+import { writeMarker } from '../../src/engine/disk/marker.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { createGate, waitFor } from '../support/wait.js';
+
+/** Of this process. */
+function isOpen(file: string): boolean {
+  return readdirSync('/proc/self/fd').some((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`) === file;
+    } catch {
+      return false; // closed meanwhile
+    }
+  });
+}
+
+test('a copy whose disk hangs for longer than anybody waits is closed once the disk answers', async () => {
+  const mountpoint = makeTempDir();
+  const disk = { diskId: 1, mountpoint };
+  await writeMarker(disk);
+  const file = path.join(mountpoint, 'a/f');
+  mkdirSync(path.dirname(file));
+  writeFileSync(file, 'bytes');
+  const { ino, mtimeNs, ctimeNs } = statSync(file, { bigint: true });
+  const copyDoor = new CopyDoor({ calls: 1, seconds: 0.3 });
+  const opened = await copyDoor.open(
+    { ...disk, path: '/a/f', size: 5n, ino, mtimeNs, ctimeNs, copyChecksum: null },
+    { isPublic: false },
+  );
+  if ('closed' in opened) throw new Error(opened.message);
+  const handle = await open('/proc/self/cmdline');
+  const methods = Object.getPrototypeOf(handle) as { read(...args: unknown[]): Promise<unknown> };
+  await handle.close();
+  const real = methods.read;
+  const gate = createGate();
+  methods.read = async function hanging(this: unknown, ...args: unknown[]) {
+    await gate.opened;
+    return await real.apply(this, args);
+  };
+  try {
+    await expect(opened.read(Buffer.alloc(5), 0)).rejects.toThrow('has not answered');
+    await opened.close();
+    // whoever comes meanwhile waits in vain, and is told
+    await expect(opened.isUnchanged()).rejects.toThrow('have not answered');
+    expect(isOpen(file)).toBe(true);
+  } finally {
+    gate.open();
+    methods.read = real;
+  }
+  await waitFor('the copy to be closed', async () => !isOpen(file));
+  rmSync(mountpoint, { recursive: true });
+});
+
+const PARTS = 150_000;
+
+test('a reader of many parts takes no more memory than one of few', async () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const heap: number[] = [];
+  const copy = {
+    mtimeNs: 0n,
+    read: async (_buffer: Uint8Array, position: number) => {
+      if (position === 1000 || position === PARTS - 1) {
+        collect();
+        heap.push(process.memoryUsage().heapUsed);
+      }
+      return 1;
+    },
+    isUnchanged: async () => true,
+    close: () => {},
+  };
+  const server = http.createServer((_req, res) => {
+    const parts = [{ head: '', range: { start: 0, length: PARTS } }];
+    sendParts(res as unknown as Response, copy, { parts, tail: '' }).catch((error) => res.destroy(error));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const [answer] = (await once(http.get({ port, host: '127.0.0.1' }), 'response')) as [http.IncomingMessage];
+  let size = 0;
+  for await (const part of answer) size += part.length;
+  server.close();
+  expect(size).toBe(PARTS);
+  expect((heap[1] ?? 0) - (heap[0] ?? 0)).toBeLessThan(8 * 1024 * 1024);
+});
