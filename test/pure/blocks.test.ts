@@ -15,6 +15,17 @@ test('a block that was given back is the next one that is taken, and no other ow
   expect(takeBlock().buffer).not.toBe(block.buffer);
 });
 
+test('what somebody has cut a chunk into gives nothing back, since the other pieces may be in use', () => {
+  const chunk = cutChunk(takeBlock(), 0, BLOCK_BYTES);
+  giveBack(chunk.subarray(0, 1000));
+  expect(takeBlock().buffer).not.toBe(chunk.buffer);
+  giveBack(chunk);
+  const next = takeBlock();
+  expect(next.buffer).toBe(chunk.buffer);
+  giveBack(chunk); // by whoever had it before
+  expect(takeBlock().buffer).not.toBe(next.buffer);
+});
+
 test('few bytes are copied out of their block, which is free at once', () => {
   const block = takeBlock();
   block.write('some bytes', 100);
