@@ -44,6 +44,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'Stager.engineId': 'nobody',
   'Stager.problem': 'nobody',
   'Stager.readProblem': 'nobody',
+  'LibraryUsage.request': 'nobody',
   'Staging.batch': 'nobody',
   'Staging.remoteId': 'nobody',
   'Bulk.id': 'nobody',
