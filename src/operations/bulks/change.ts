@@ -9,7 +9,7 @@ import { findPathProblem } from '../input.js';
 import { allow, allowChange, isVisibleQuota } from '../policy.js';
 import { cancelRequest } from '../requests/ends.js';
 import { releaseFiles } from '../requests/releases.js';
-import { keyOf } from './keys.js';
+import { bulkKeyOf } from './key.js';
 import { isBulkId, noBulk } from './read.js';
 
 interface Members {
@@ -90,7 +90,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 }
 
 async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members> {
-  const given = new Map(paths.map((path) => [keyOf(path), path]));
+  const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
   const { rows } = await ctx.db.pool.query<{ path: string; isIn: boolean; requestId: number | null }>(
     sql`SELECT w.path, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
         FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path`,

@@ -12,7 +12,7 @@ import { allow } from '../policy.js';
 import { type BulkFileInput, wantedFiles } from '../requests/bulk-files.js';
 import { createRequestOfBulk } from '../requests/create.js';
 import { cancelRequest } from '../requests/ends.js';
-import { keyOf } from './keys.js';
+import { bulkKeyOf } from './key.js';
 
 /** Each lifetime is a request of its own, with a transaction of its own. */
 const MOST_LIFETIMES = 100;
@@ -78,7 +78,7 @@ function partsOf(files: CreateBulkInput['files']): Parts {
   const none: BulkFileInput[] = [];
   const known = new Set<string>();
   for (const [index, { path: wanted, given, lifetimeSeconds }] of files.entries()) {
-    const path = keyOf(wanted);
+    const path = bulkKeyOf(wanted);
     if (known.has(path)) continue;
     known.add(path);
     const part = path === wanted ? (parts.get(lifetimeSeconds) ?? []) : none;

@@ -29,7 +29,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
     signal.throwIfAborted();
     return '';
   });
-  const said = readWords(body, response.headers['content-type']) ?? headerWords(response.headers);
+  const said = readWords(body, response.headers['content-type']) || headerWords(response.headers);
   // some repeat the token that they refuse, and what they say is told to whoever has asked for a file
   const words = oneLine(hide(said || response.statusMessage || '', reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { findPathProblem } from '../input.js';
 
 /** Its path; of what is no path at all, a text that none begins with, and that the database takes. */
-export function keyOf(path: string): string {
+export function bulkKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
 }
