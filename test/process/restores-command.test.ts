@@ -31,7 +31,7 @@ test('what nobody could read before its time there was over is asked for again',
   await suspend(app, { kind: 'VOLUME', name: LIBRARY, mode: 'HELD' });
   await kind.bench.arrive([file]);
   await untilState('READY');
-  await waitFor('it to be asked for again', () => countStages() > 1);
+  await waitFor('it to be asked for again', async () => countStages() > 1);
   await kind.bench.evict(file);
   await resume(app, 'VOLUME', LIBRARY);
   await waitFor('it to be restored', async () => {
