@@ -4,7 +4,7 @@ import { LibraryContract } from '../src/generated/prisma/enums.js';
 import { parseJson } from '../src/json.js';
 import { addLibrary } from '../src/operations/libraries/add.js';
 import { getLibrary, listLibraries, readSettings } from '../src/operations/libraries/libraries.js';
-import { type RemovedLibrary, removeLibrary } from '../src/operations/libraries/remove.js';
+import { type LeftFile, type RemovedLibrary, removeLibrary } from '../src/operations/libraries/remove.js';
 import { setLibrary } from '../src/operations/libraries/set.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
@@ -111,6 +111,22 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
   }),
 });
 
+const LeftFileType = builder.objectRef<LeftFile>('LeftFile').implement({
+  description: 'A file that a library was asked for, and was not told that nobody needs it.',
+  fields: (t) => ({
+    path: t.exposeString('path', { description: 'Its path in the catalogue.' }),
+    demand: t.exposeString('demand', {
+      nullable: true,
+      description: 'What the system called the demand; null where it gives no names, or none has arrived.',
+    }),
+    until: t.expose('until', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'When it leaves the disk of the system by itself; null where it has not said.',
+    }),
+  }),
+});
+
 const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').implement({
   description: 'A library that is no more. Nothing is done to the tape system itself.',
   fields: (t) => ({
@@ -118,6 +134,12 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
     name: t.exposeString('name', { description: 'What it was called.' }),
     drives: t.exposeInt('drives', { description: 'Drives that went with it.' }),
     volumes: t.exposeInt('volumes', { description: 'Volumes that went with it, of which the catalogue had no files.' }),
+    leftFiles: t.exposeInt('leftFiles', {
+      description:
+        'Files that may stay staged, or still come, at the tape system: it was not told that nobody needs them.',
+    }),
+    leftBytes: t.expose('leftBytes', { type: 'BigInt', description: 'The same in bytes.' }),
+    left: t.expose('left', { type: [LeftFileType], description: 'Of these the first thousand, by demands and paths.' }),
   }),
 });
 
@@ -153,8 +175,14 @@ builder.mutationFields((t) => ({
       types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
       union: { name: 'RemoveLibraryResult' },
     },
-    args: { name: t.arg.string({ required: true, description: 'What it is called.' }) },
-    resolve: async (_root, { name }, ctx) => await removeLibrary(ctx, name),
+    args: {
+      name: t.arg.string({ required: true, description: 'What it is called.' }),
+      force: t.arg.boolean({
+        description:
+          'Also where it was asked for files and cannot be told that nobody needs them: they are in the answer.',
+      }),
+    },
+    resolve: async (_root, { name, force }, ctx) => await removeLibrary(ctx, name, { force }),
   }),
 }));
 

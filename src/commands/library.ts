@@ -1,5 +1,6 @@
 /** `library add`, `library set`, `library list`, `library remove`: the tape systems of the site. */
 import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
 import type { RemovedLibrary } from '../operations/libraries/remove.js';
 import { readNumber, readSize } from './arguments.js';
@@ -18,6 +19,7 @@ import {
 import { registerLibrarySet } from './library-set.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
+import { formatTime } from './times.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerLibrary(program: Command): void {
@@ -43,6 +45,10 @@ export function registerLibrary(program: Command): void {
     .command('remove <name>')
     .description('take a tape system of which the catalogue has no files out of use for good')
     .option(...jsonOption)
+    .option(
+      '--force',
+      'also when it cannot be told any more that nobody needs what it was asked for: tells what that is',
+    )
     .action((name, options) => removeLibrary(name, options));
 }
 
@@ -115,26 +121,38 @@ async function listLibraries(options: OutputOptions): Promise<void> {
   }
 }
 
-const REMOVE = `mutation ($name: String!) {
-  removeLibrary(name: $name) { ... on RemovedLibrary { name drives volumes } ${FAILURE} }
+const REMOVE = `mutation ($name: String!, $force: Boolean) {
+  removeLibrary(name: $name, force: $force) {
+    ... on RemovedLibrary { name drives volumes leftFiles leftBytes left { path demand until } } ${FAILURE}
+  }
 }`;
 
-async function removeLibrary(name: string, options: OutputOptions): Promise<void> {
+interface RemoveOptions extends OutputOptions {
+  force?: boolean;
+}
+
+async function removeLibrary(name: string, { force, json }: RemoveOptions): Promise<void> {
   type Removed = Omit<RemovedLibrary, 'id'>;
-  const {
-    name: was,
-    drives,
-    volumes,
-  } = await operate<Removed>({
+  const removed = await operate<Removed>({
     here: async (ctx) => {
       const remove = await import('../operations/libraries/remove.js');
-      return await remove.removeLibrary(ctx, name);
+      return await remove.removeLibrary(ctx, name, { force });
     },
     afar: async (url) => {
-      const answer = await ask<{ removeLibrary: Result<Removed> }>(url, REMOVE, { name });
+      const answer = await ask<{ removeLibrary: Result<Removed> }>(url, REMOVE, { name, force });
       return unwrapOperated(answer.removeLibrary);
     },
   });
-  if (options.json) printJson({ name: was, drives, volumes });
-  else printLine(`library ${was} is removed, with ${drives} drives and ${volumes} empty volumes`);
+  const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
+  if (json) return printJson({ name: was, drives, volumes, leftFiles, leftBytes, left });
+  printLine(`library ${was} is removed, with ${drives} drives and ${volumes} empty volumes`);
+  if (leftFiles === 0) return;
+  printLine(
+    `${leftFiles} files of ${formatBytes(leftBytes)} may stay staged there: it was not told that nobody needs them`,
+  );
+  printTable(
+    ['FILE', 'DEMAND', 'UNTIL'],
+    left.map(({ path, demand, until }) => [path, demand ?? '-', until === null ? '-' : formatTime(until)]),
+  );
+  if (left.length < leftFiles) printLine(`and ${leftFiles - left.length} more`);
 }

@@ -68,7 +68,7 @@ const commands = {
   'library add': ['--json', '--kind', '--set', '--drives', '--depth-files', '--depth-bytes'],
   'library set': ['--json', '--kind', '--set', '--drives', '--depth-files', '--depth-bytes'],
   'library list': ['--json'],
-  'library remove': ['--json'],
+  'library remove': ['--json', '--force'],
   'volume set': ['--json', '--medium', '--all'],
   'volume list': ['--json'],
   doctor: ['--json', '--repair', '--checksums', '--adopt'],

@@ -14,6 +14,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { measure } from '../support/engine-by-hand.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addRemote, addStagingLibrary, readStaging, readStates } from '../support/staging.js';
@@ -385,7 +386,7 @@ test('a library is not removed before it was told what nobody needs, be the file
   await addFiles(app.ctx, [{ path: '/a/0000', volume: 'V00001', position: 1n }]);
   await untilStates({ '/a/0000': 'RELEASING' });
   await expect(removeLibrary(app.ctx, 'silo')).rejects.toThrow(
-    'the library "silo" was asked for 1 files, and is still to be told that nobody needs them; try again when it was',
+    'the library "silo" was asked for 1 files, and is still to be told that nobody needs them; try again when it was, or force it where it cannot be told any more',
   );
   system.onCall = async () => {};
   await waitFor('it to be told', async () => {
@@ -393,4 +394,36 @@ test('a library is not removed before it was told what nobody needs, be the file
     return (await readStaging(app.ctx)).length === 0;
   });
   expect(await removeLibrary(app.ctx, 'silo')).toMatchObject({ name: 'silo', volumes: 1 });
+});
+
+test('a library that is gone for good is removed by force, which tells and audits what may stay there', async () => {
+  await put(['/a/0000']);
+  await makeRequest(app, { ...alice, patterns: '/a/' });
+  startAsking();
+  await untilStates({ '/a/0000': 'ASKED' });
+  system.onCall = async (what) => {
+    if (what === 'release') throw new LibraryError('TRANSIENT', 'it is no more');
+  };
+  const force = () =>
+    askData(
+      app,
+      `mutation { result: removeLibrary(name: "silo", force: true) {
+        ... on RemovedLibrary { name volumes leftFiles leftBytes left { path demand until } } ... on Failure { message }
+      } }`,
+      {},
+    );
+  const refused = { message: expect.stringContaining('has 1 files of') };
+  expect(await force()).toMatchObject({ result: refused });
+  await addFiles(app.ctx, [{ path: '/a/0000', volume: 'V00001', position: 1n }]);
+  await untilStates({ '/a/0000': 'RELEASING' });
+  const [row] = await readStaging(app.ctx);
+  const left = [{ path: '/a/0000', demand: row?.remoteId, until: null }];
+  expect(await force()).toEqual({
+    result: { name: 'silo', volumes: 1, leftFiles: 1, leftBytes: expect.any(String), left },
+  });
+  expect(await readStaging(app.ctx)).toEqual([]);
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT given FROM audit WHERE operation = 'removeLibrary' AND result = 'DONE'`,
+  );
+  expect(rows).toEqual([{ given: expect.objectContaining({ force: true, leftFiles: 1, demands: [row?.remoteId] }) }]);
 });

@@ -15,14 +15,42 @@ export interface RemovedLibrary {
   /** That went with it: its drives, and volumes of which the catalogue had nothing. */
   drives: number;
   volumes: number;
+  /** What the system was asked for, and was not told that nobody needs it: it may stay there. None unless it was forced. */
+  leftFiles: number;
+  /** Bytes. */
+  leftBytes: bigint;
+  /** Of these the first ones, by their demands and paths. */
+  left: LeftFile[];
 }
+
+export interface LeftFile {
+  path: string;
+  /** As the system called the demand; null where it gives no names, or none has arrived. */
+  demand: string | null;
+  /** When it leaves the disk of the system by itself; null where it has not said. */
+  until: string | null;
+}
+
+/** An answer has so many of what is left at most. */
+const MOST_LEFT = 1000;
 
 /**
  * Removes a library of which the catalogue has no files. Nothing is done to the tape system itself.
+ * @param options.force also where it was asked for files and cannot be told that nobody needs them, such as one that is gone for good
  * @throws NotFoundError; InvalidInputError for the first one; InUseError with the figures, while files are on its volumes or drives read
  */
-export async function removeLibrary(ctx: Context, given: string): Promise<RemovedLibrary> {
-  return await audited(ctx, { operation: 'removeLibrary', kind: 'BACKEND', object: given }, async (note) => {
+export async function removeLibrary(
+  ctx: Context,
+  given: string,
+  { force = false }: { force?: boolean | null | undefined } = {},
+): Promise<RemovedLibrary> {
+  const deed = {
+    operation: 'removeLibrary',
+    kind: 'BACKEND',
+    object: given,
+    given: { ...(force && { force }) },
+  } as const;
+  return await audited(ctx, deed, async (note) => {
     allow(ctx, 'removeLibrary');
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
@@ -38,11 +66,12 @@ export async function removeLibrary(ctx: Context, given: string): Promise<Remove
         sql`DELETE FROM suspension WHERE (kind = 'BACKEND' AND name = ${name})
               OR (kind = 'DRIVE' AND name = ANY(${drives.map((drive) => drive.name)}::text[]))`,
       );
-      await forgetKept(tx, { id, name });
+      const left = force ? await readLeft(tx, id) : await refuseLeft(tx, { id, name });
+      await tx.query(sql`DELETE FROM staging WHERE library_id = ${id}`);
       await tx.query(sql`DELETE FROM library WHERE id = ${id}`);
-      await tx.query(note());
+      await tx.query(note({ given: { ...deed.given, ...describeLeft(left) } }));
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
-      return { id, name, drives: drives.length, volumes: volumes.length };
+      return { id, name, drives: drives.length, volumes: volumes.length, ...left };
     });
   });
 }
@@ -67,17 +96,35 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   );
 }
 
-/** What the system keeps by itself it lets go by itself; of what else it may have, it is told first. */
-async function forgetKept(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
+type Left = Pick<RemovedLibrary, 'leftFiles' | 'leftBytes' | 'left'>;
+
+/** What the system keeps by itself it lets go by itself; of what else it may have, it is told first. @throws InUseError */
+async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {
   const [open] = await tx.query<{ files: number }>(
     sql`SELECT count(*)::int AS files FROM staging s WHERE s.library_id = ${id} AND s.state <> 'KEPT'`,
   );
-  if (open && open.files > 0) {
-    throw new InUseError(
-      `the library ${quote(name)} was asked for ${open.files} files, and is still to be told that nobody needs them; try again when it was`,
-    );
-  }
-  await tx.query(sql`DELETE FROM staging WHERE library_id = ${id}`);
+  if (!open?.files) return { leftFiles: 0, leftBytes: 0n, left: [] };
+  throw new InUseError(
+    `the library ${quote(name)} was asked for ${open.files} files, and is still to be told that nobody needs them; try again when it was, or force it where it cannot be told any more`,
+  );
+}
+
+/** Nobody turns to them from here on: they are locked. */
+async function readLeft(tx: Transaction, id: number): Promise<Left> {
+  await tx.query(sql`SELECT FROM staging g WHERE g.library_id = ${id} ORDER BY g.file_id ${locking.staging}`);
+  const [sum] = await tx.query<{ files: number; bytes: bigint }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(s.size), 0)::bigint AS bytes FROM staging s WHERE s.library_id = ${id}`,
+  );
+  const left = await tx.query<LeftFile>(
+    sql`SELECT f.path, s.remote_id AS demand, s.ready_until AS until FROM staging s JOIN tape_file f ON f.id = s.file_id
+        WHERE s.library_id = ${id} ORDER BY s.remote_id, f.path LIMIT ${MOST_LEFT}`,
+  );
+  return { leftFiles: sum?.files ?? 0, leftBytes: sum?.bytes ?? 0n, left };
+}
+
+function describeLeft({ leftFiles, leftBytes, left }: Left): object {
+  if (leftFiles === 0) return {};
+  return { leftFiles, leftBytes: String(leftBytes), demands: [...new Set(left.map(({ demand }) => demand))] };
 }
 
 /** What is read of a file that an import has just moved elsewhere is stopped within seconds. */
