@@ -186,6 +186,18 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
 }
 
 /**
+ * What the engine has held of a library, or of its drives, until its next try: other settings may have mended it, and it is tried at once. What an
+ * operator has taken out of service stays so.
+ */
+export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
+  const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
+  const isTried = sql`retry_at IS NOT NULL AND (kind = 'BACKEND' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
+  await endSuspension(ctx, isTried);
+  await ctx.db.pool.query(sql`UPDATE drive SET failures = 0 WHERE library_id = ${library.id} AND failures > 0`);
+  await forgetFailures(ctx, { kind: 'BACKEND', name: library.name });
+}
+
+/**
  * A disk that took nothing new since it had refused to take more (disks/full.ts) is tried again by what waits for room.
  * @returns what has ended, in the form of a suspension: what ran on it went on
  */

@@ -12,7 +12,7 @@ import { askData, type Edges } from '../support/graphql.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
-import { readTries, resume } from '../support/suspend.js';
+import { readTries, resume, suspend } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -186,4 +186,25 @@ test('one whose bytes may not be read is held as well, and longer from time to t
   await ring(app, 'recall');
   await waitForState(app, id, 'COMPLETED');
   expect(await readHeld()).toEqual([]);
+});
+
+test('one that is set to something else is tried at once, and one that an operator has held stays so', async () => {
+  await put('a');
+  let isRefused = true;
+  system.onCall = async () => {
+    if (isRefused) throw new LibraryError('POLICY', 'who are you?');
+  };
+  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
+  await waitForHeld(1);
+  isRefused = false;
+  const input = { name: 'silo', settings: '{}' };
+  const set = 'mutation ($input: SetLibraryInput!) { result: setLibrary(input: $input) { __typename } }';
+  expect(await askData(app, set, { input })).toEqual({ result: { __typename: 'Library' } });
+  expect(await readHeld()).toEqual([]);
+  clock.advance(5); // what was to be asked then waits a moment by itself
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
+  await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
+  await askData(app, set, { input });
+  expect(await readHeld()).toMatchObject([{ name: 'silo', nextTry: null }]);
 });

@@ -7,6 +7,7 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
+import { endTrials } from '../suspensions.js';
 import { checkDepth, checkDrives, checkSettings } from './checks.js';
 import { type Library, libraryColumns } from './libraries.js';
 
@@ -32,9 +33,11 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   // the names of settings only: what was given for one may be a secret that is refused
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
-  return await audited(ctx, { operation: 'setLibrary', kind: 'BACKEND', object: name, given }, (note) =>
-    set(ctx, input, note),
-  );
+  const deed = { operation: 'setLibrary', kind: 'BACKEND', object: name, given } as const;
+  const after = await audited(ctx, deed, (note) => set(ctx, input, note));
+  // by itself: where this process dies before, it is tried when its pause is over
+  if (settings) await endTrials(ctx, after);
+  return after;
 }
 
 async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Library> {
