@@ -427,3 +427,25 @@ test('a library that is gone for good is removed by force, which tells and audit
   );
   expect(rows).toEqual([{ given: expect.objectContaining({ force: true, leftFiles: 1, demands: [row?.remoteId] }) }]);
 });
+
+test('what was asked for long ago is released together, however far between it is not needed any more', async () => {
+  const names = paths(4);
+  await put(names);
+  await makeRequest(app, { ...alice, patterns: '/a/' });
+  startAsking();
+  await untilStates(allOf(names, 'ASKED'));
+  clock.advance(2000);
+  for (const path of names.slice(0, 3)) {
+    await app.ctx.db.pool.query(
+      'DELETE FROM recall WHERE file_id IN (SELECT f.id FROM tape_file f WHERE f.path = $1)',
+      [path],
+    );
+    await waitFor(`${path} to be let go`, async () => (await readStates(app.ctx))[path] !== 'ASKED');
+    clock.advance(20);
+  }
+  await waitFor('them to be released', async () => {
+    clock.advance(10);
+    return Object.keys(await readStates(app.ctx)).length === 1;
+  });
+  expect(calls('release').map((call) => call.paths)).toEqual([names.slice(0, 3)]);
+});

@@ -31,8 +31,8 @@ const CALLS = { aPass: 40, atOnce: 4 };
 /** A demand that could not be looked at: others are, before it is again. */
 const POLL_AGAIN_SECONDS = 30;
 
-/** What is not needed any more waits so long for others of its demand, to be released together. */
-const GATHER_SECONDS = 10;
+/** What is not needed any more waits for others of its demand, to be released together: a part of the time since it was asked for. */
+const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
 function toStagedFile({ path, volume, position, size }: StagingRow): StagedFile {
   return { path, volume, position, size };
@@ -98,9 +98,13 @@ export async function pollDue(ctx: Context, place: StagingPlace, make: MakeCall)
 export async function releaseDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id: libraryId } = place;
   const { release: limit } = library.limits;
-  const since = addSeconds(ctx.now(), -GATHER_SECONDS);
+  const now = ctx.now();
+  const isGathered = ({ askedAt, since }: ToRelease) => {
+    const seconds = Math.max(secondsBetween(askedAt, since) / GATHER.part, GATHER.leastSeconds);
+    return secondsBetween(since, now) >= Math.min(seconds, GATHER.mostSeconds);
+  };
   const isDue = (rows: readonly ToRelease[]) =>
-    rows.length >= limit || rows.some((row) => row.isWanted || !row.hasOthers || row.since <= since);
+    rows.length >= limit || rows.some((row) => row.isWanted || !row.hasOthers || isGathered(row));
   const found = await readToRelease(ctx, libraryId, limit * CALLS.aPass);
   await each(groupDemands(found, limit).filter(isDue), async (rows) => {
     const kept = await make('release', (signal) => library.release(toDemand(rows), signal)).catch(async (error) => {
