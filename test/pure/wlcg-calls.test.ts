@@ -98,6 +98,24 @@ test('a server that takes less is asked for less, in parts that are one demand',
     expect(await Promise.all(pathsOf(300).map((path) => bench.isStaged(path)))).not.toContain(true);
   }));
 
+test('a server that took less for a while is asked for more again once it takes what it is given', () =>
+  withBench(['dcache'], async (bench) => {
+    const most = bench.library.limits.stage;
+    bench.server.dialect.maxFiles = 70;
+    await restore(bench, bench.library, pathsOf(300));
+    expect(bench.library.limits.stage).toBe(38);
+    bench.server.dialect.maxFiles = Number.POSITIVE_INFINITY;
+    const files = await putFiles(bench, pathsOf(38));
+    for (let calls = 0; calls < 32; calls++) await bench.library.stage(files, quiet());
+    expect(bench.library.limits.stage).toBe(76);
+    bench.server.dialect.maxFiles = 70;
+    const more = await putFiles(bench, pathsOf(76));
+    for (let calls = 0; calls < 40; calls++)
+      await bench.library.stage(more.slice(0, bench.library.limits.stage), quiet());
+    expect(bench.library.limits.stage).toBe(38);
+    expect(most).toBeGreaterThan(76);
+  }));
+
 test('a path that a server refuses with its whole call has failed, and the others are taken', () =>
   withBench(['dcache'], async (bench) => {
     const paths = [...pathsOf(40), '/refused'];

@@ -15,11 +15,19 @@ export class CallRefusedError extends LibraryError {
 /** Enough to find two or three paths among a thousand; a server that refuses more than these takes nothing at all. */
 const MAX_REFUSALS = 32;
 
+/** Full calls that are taken, one after another, before larger ones are tried; each try that is refused doubles it. */
+const TAKEN_BEFORE_MORE = { least: 32, most: 4096 };
+
 export class Parts {
+  private readonly most: number;
   private limit: number;
+  /** Full calls since the limit has changed last. */
+  private taken = 0;
+  private takenBeforeMore = TAKEN_BEFORE_MORE.least;
 
   /** @param limit of paths in a call */
   constructor(limit: number) {
+    this.most = limit;
     this.limit = limit;
   }
 
@@ -29,8 +37,8 @@ export class Parts {
   }
 
   /**
-   * Sends all paths in as few calls as may be. A call that is too large is made in halves, and so are all that follow; one that the server does not
-   * take is made in halves down to the path that it does not take.
+   * Sends all paths in as few calls as may be. A call that is too large is made in halves, and so are those that follow, until many of them were
+   * taken: it may have been a server that had little room just then. One that the server does not take is made in halves down to the path that it does not take.
    * @returns what `send` gave, and `onRefused` for single paths
    * @throws what `send` throws, and its CallRefusedError when it refuses too much
    */
@@ -44,13 +52,15 @@ export class Parts {
     const visit = async (part: readonly string[]): Promise<void> => {
       if (part.length > this.limit) return await visitHalves(part, this.limit);
       try {
-        results.push(await send(part));
+        const result = await send(part);
+        if (part.length === this.limit) this.noteTaken();
+        results.push(result);
       } catch (error) {
         if (!(error instanceof CallRefusedError) || ++refusals > MAX_REFUSALS) throw error;
         const [path] = part;
         const half = Math.ceil(part.length / 2);
         if (part.length > 1) {
-          if (error.isTooLarge) this.limit = Math.min(this.limit, half);
+          if (error.isTooLarge) this.shrink(half);
           return await visitHalves(part, half);
         }
         if (error.isTooLarge || path === undefined) throw error;
@@ -63,5 +73,18 @@ export class Parts {
     };
     if (paths.length > 0) await visit(paths);
     return results;
+  }
+
+  private noteTaken(): void {
+    this.taken++;
+    if (this.limit === this.most || this.taken < this.takenBeforeMore) return;
+    this.limit = Math.min(this.limit * 2, this.most);
+    this.taken = 0;
+    this.takenBeforeMore = Math.min(this.takenBeforeMore * 2, TAKEN_BEFORE_MORE.most);
+  }
+
+  private shrink(size: number): void {
+    this.limit = Math.min(this.limit, size);
+    this.taken = 0;
   }
 }
