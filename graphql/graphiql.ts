@@ -1,22 +1,23 @@
 /** GraphiQL, one page for all who open it: nothing comes from other hosts, and no script runs but its own. */
 import { createHash } from 'node:crypto';
-import { renderGraphiQL } from '@graphql-yoga/render-graphiql';
 import type { Response } from 'express';
 import { KeptBody } from '../src/encodings.js';
 
 /** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
-  let page: { body: KeptBody; policy: string } | undefined;
+  let page: Promise<{ body: KeptBody; policy: string }> | undefined;
   return async (res) => {
     page ??= makePage(endpoint); // of 9 MB, which nobody may ever open
-    res.setHeader('Content-Security-Policy', page.policy);
+    const { body, policy } = await page;
+    res.setHeader('Content-Security-Policy', policy);
     res.setHeader('Content-Type', 'text/html; charset=utf-8');
-    await page.body.send(res);
+    await body.send(res);
   };
 }
 
-function makePage(endpoint: string): { body: KeptBody; policy: string } {
+async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: string }> {
+  const { renderGraphiQL } = await import('@graphql-yoga/render-graphiql');
   const text = renderGraphiQL({ title: 'Tapegate', endpoint });
   const [, script = ''] = /<script>([\s\S]*)<\/script>/.exec(text) ?? [];
   const policy = {

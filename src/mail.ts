@@ -1,5 +1,5 @@
 /** The text of the mails (pure) and the way they leave the house. */
-import nodemailer, { type Transporter } from 'nodemailer';
+import type { Transporter } from 'nodemailer';
 import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 
@@ -176,7 +176,8 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, socketTim
  * only what listens on this host itself needs none.
  * @param smtpUrl as in SMTP_URL
  */
-export function createMailTransport(smtpUrl: string): Transporter {
+export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
+  const { default: nodemailer } = await import('nodemailer'); // most processes send no mail
   const url = new URL(smtpUrl);
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6
   const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));

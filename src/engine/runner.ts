@@ -118,7 +118,7 @@ export async function startEngine(
   const gauge = new DiskGauge(options.readFileSystem, options.host);
   const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
-  const transport = ctx.config.smtpUrl ? createMailTransport(ctx.config.smtpUrl) : undefined;
+  const transport = ctx.config.smtpUrl ? await createMailTransport(ctx.config.smtpUrl) : undefined;
   const signals = { stop: stop.signal, abort: abort.signal, leave: leave.signal };
   const shared = readOptions(options, { ...signals, work: bells.recall, gauge, disks });
   const crews = new Crews(ctx, shared, options);

@@ -111,7 +111,7 @@ test('while the server is down mail waits, longer from try to try, and goes out 
 
 test('an engine without a descriptor for the mail server tries again soon, however often that was so', async () => {
   const server = await startServer();
-  const transport = createMailTransport(server.url);
+  const transport = await createMailTransport(server.url);
   closers.push(async () => transport.close());
   const id = await askForMail('exhausted');
   // as nodemailer tells it of its socket
@@ -177,7 +177,7 @@ test('a letter that has waited for long is not given up at its first refusal for
   const server = await startServer({
     onRcptTo: (_address, _session, callback) => callback(new Refusal(451, 'greylisted')),
   });
-  const transport = createMailTransport(server.url);
+  const transport = await createMailTransport(server.url);
   closers.push(async () => transport.close());
   const id = await askForMail('queued');
   const last_error = expect.stringMatching(/^(?!given up).*greylisted/);
@@ -190,7 +190,7 @@ test('a letter that has waited for long is not given up at its first refusal for
 
 test('a letter that is sent when its request has ended says so, and from when it is', async () => {
   const server = await startServer();
-  const transport = createMailTransport(server.url);
+  const transport = await createMailTransport(server.url);
   closers.push(async () => transport.close());
   await askForMail('lives');
   await askForMail('ended', addSeconds(clock.now(), 3600));
@@ -348,7 +348,7 @@ test('while a letter is sent no transaction is open, nobody else takes it, and a
   const id = await askForMail('slow');
   const { message_id } = await readLetter(id);
   const abort = new AbortController();
-  const slow = createMailTransport(`smtp://127.0.0.1:${port}`);
+  const slow = await createMailTransport(`smtp://127.0.0.1:${port}`);
   closers.push(async () => slow.close());
   const late = sendMail(app.ctx, slow, { stop: never, abort: abort.signal });
   await waitFor('the connection', async () => sockets.size > 0);
@@ -357,7 +357,7 @@ test('while a letter is sent no transaction is open, nobody else takes it, and a
   );
   expect(rows).toEqual([]);
   const server = await startServer();
-  const other = createMailTransport(server.url);
+  const other = await createMailTransport(server.url);
   expect(await sendMail(app.ctx, other, { stop: never, abort: never })).toBe(0);
   clock.advance(181);
   expect(await sendMail(app.ctx, other, { stop: never, abort: never })).toBe(1);

@@ -47,7 +47,7 @@ const never = new AbortController().signal;
 
 /** What an engine that has just been started sends before it rests, by another one each time. */
 async function send({ url }: { url: string }): Promise<number> {
-  const transport = createMailTransport(url);
+  const transport = await createMailTransport(url);
   try {
     return await sendMail(app.ctx, transport, { stop: never, abort: never });
   } finally {

@@ -65,7 +65,7 @@ async function readLetter(requestId: number): Promise<{ state: string; last_erro
 }
 
 async function send(smtpUrl: string, requestId: number) {
-  const transport = createMailTransport(smtpUrl);
+  const transport = await createMailTransport(smtpUrl);
   const never = new AbortController().signal;
   await app.ctx.db.pool.query('UPDATE notification SET next_try_at = created_at WHERE request_id = $1', [requestId]);
   await sendMail(app.ctx, transport, { stop: never, abort: never });
