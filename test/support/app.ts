@@ -18,6 +18,7 @@ import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
 import { checkLibrary, stagingTermsOf } from '../../src/tape/kinds.js';
 import { createDatabase } from './database.js';
+import { leaveConnections } from './http.js';
 import { watchLocks } from './lock-watch.js';
 import { makeTempDir } from './temp-dir.js';
 
@@ -89,6 +90,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
     restoreDir: path.join(dataDir, 'restore'),
     databaseUrl: database.url,
     close: async () => {
+      leaveConnections();
       await gateway.close();
       await engine?.stop();
       await events.close();
