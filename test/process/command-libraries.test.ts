@@ -1,5 +1,5 @@
 /** Both suites of libraries, over real scripts; and what many files cost. */
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { VolumeError } from '../../src/tape/backend.js';
@@ -64,6 +64,24 @@ test('a volume that goes while it is read is what failed, and no file', async ()
   expect(error).toBeInstanceOf(VolumeError);
   expect(error).toMatchObject({ errorClass: 'MEDIA', message: expect.stringContaining('volume V1 is gone') });
   await close();
+});
+
+test('a script that cannot be started is told in words that say what to mend', async () => {
+  const root = makeTempDir('tapes');
+  const script = path.join(root, 'mount');
+  const mount = () =>
+    errorOf(createDrives({ ...driveSettings(root), mount: [script] }).mount('V1', 'drive-1', quiet()));
+  const told = (why: string) => ({ errorClass: 'POLICY', message: `${script} could not be started: ${why}` });
+  expect(await mount()).toMatchObject(told('there is no such program on this host (ENOENT)'));
+  writeFileSync(script, '#!/bin/sh\r\nexit 0\r\n', { mode: 0o755 });
+  expect(await mount()).toMatchObject(
+    told('the program that its first line names is not on this host, or its lines end with CR LF (ENOENT)'),
+  );
+  chmodSync(script, 0o644);
+  expect(await mount()).toMatchObject(
+    told("Tapegate's user may not run it: look at its mode, and at the folders above it (EACCES)"),
+  );
+  rmSync(root, { recursive: true });
 });
 
 test('ten thousand files take one call for each hundred of them, beyond their bytes', async () => {

@@ -2,6 +2,8 @@
  * One run of a site's script: no shell, a process group that ends with it, and never more of what it says in memory than a little.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { isAbsolute } from 'node:path';
 import type { Readable } from 'node:stream';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
@@ -64,7 +66,18 @@ const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
   const errorClass = NOT_HERE.includes(codeOf(cause) ?? '') ? 'POLICY' : 'TRANSIENT';
-  return new LibraryError(errorClass, `${program} could not be started: ${messageOf(cause)}`, { cause });
+  return new LibraryError(errorClass, `${program} could not be started: ${whyNotStarted(program, cause)}`, { cause });
+}
+
+/** In words: the system has one code for a script that is not there and for one whose interpreter is not. */
+function whyNotStarted(program: string, cause: unknown): string {
+  const code = codeOf(cause);
+  if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
+    return 'the program that its first line names is not on this host, or its lines end with CR LF (ENOENT)';
+  if (code === 'ENOENT') return 'there is no such program on this host (ENOENT)';
+  if (code === 'EACCES')
+    return "Tapegate's user may not run it: look at its mode, and at the folders above it (EACCES)";
+  return messageOf(cause);
 }
 
 export class Script {
