@@ -66,7 +66,7 @@ export async function removeLibrary(
         sql`DELETE FROM suspension WHERE (kind = 'BACKEND' AND name = ${name})
               OR (kind = 'DRIVE' AND name = ANY(${drives.map((drive) => drive.name)}::text[]))`,
       );
-      const left = force ? await readLeft(tx, id) : await refuseLeft(tx, { id, name });
+      const left = force ? await readLeftFiles(tx, id) : await refuseLeft(tx, { id, name });
       await tx.query(sql`DELETE FROM staging WHERE library_id = ${id}`);
       await tx.query(sql`DELETE FROM library WHERE id = ${id}`);
       await tx.query(note({ given: { ...deed.given, ...describeLeft(left) } }));
@@ -110,10 +110,10 @@ async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: str
 }
 
 /** Nobody turns to them from here on: they are locked. */
-async function readLeft(tx: Transaction, id: number): Promise<Left> {
+async function readLeftFiles(tx: Transaction, id: number): Promise<Left> {
   await tx.query(sql`SELECT FROM staging g WHERE g.library_id = ${id} ORDER BY g.file_id ${locking.staging}`);
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
-    sql`SELECT count(*)::int AS files, coalesce(sum(s.size), 0)::bigint AS bytes FROM staging s WHERE s.library_id = ${id}`,
+    sql`SELECT count(*)::int AS files, coalesce(sum(s.size), 0) AS bytes FROM staging s WHERE s.library_id = ${id}`,
   );
   const left = await tx.query<LeftFile>(
     sql`SELECT f.path, s.remote_id AS demand, s.ready_until AS until FROM staging s JOIN tape_file f ON f.id = s.file_id
