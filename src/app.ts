@@ -36,9 +36,11 @@ import { readerOf } from './access/reader.js';
 import { carriesStream } from './access/stream-sockets.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
+import { createDashboard } from './dashboard.js';
 import { Standbys } from './database/standbys.js';
 import { DOOR_PATHS, joinSlashes, mountDoor, mountDoorErrors } from './door.js';
 import { codeOf, messageOf } from './errors.js';
+import { mountHealth } from './health.js';
 import { HttpError } from './http-body.js';
 import { checkTarget, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
 import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
@@ -82,13 +84,8 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   app.use([...DOOR_PATHS], known);
   mountDoor(app, ctx, contextFor);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
-  app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
-  app.get('/health/ready', (_req, res) => {
-    if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
-    const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
-    const status = isReady ? 'ready' : 'the database does not answer';
-    res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(standbys) });
-  });
+  mountHealth(app, ctx, { answers, standbys });
+  app.use(createDashboard(ctx.config));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
@@ -97,15 +94,6 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx));
   return app;
-}
-
-/** Where there are standbys: at how many of them lists are read, and by how much the last of those that answer is behind. */
-function tellStandbys(standbys: Standbys | undefined): object {
-  if (!standbys) return {};
-  const all = standbys.status;
-  const used = all.filter(({ problem }) => problem === undefined).length;
-  const behindBytes = Math.max(0, ...all.map((standby) => Number(standby.behindBytes ?? 0n)));
-  return { standbys: { used, of: all.length, behindBytes } };
 }
 
 const refuseBadTarget: RequestHandler = (req, _res, next) => {

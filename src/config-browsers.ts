@@ -10,6 +10,8 @@ export interface BrowserConfig {
   allowedHosts: readonly string[];
   /** Origins whose pages may ask, each `scheme://host[:port]` as browsers write it. */
   corsOrigins: readonly string[];
+  /** Serve the page for people at `/`. */
+  dashboard: boolean;
   /** Serve GraphiQL to browsers. */
   graphiql: boolean;
   /** Answer questions about the GraphQL schema itself. */
@@ -51,6 +53,7 @@ export function readBrowserConfig({ text, parsed, oneOf, refuse }: ConfigReader,
         (value) => parseList(value, parseOrigin),
         'a list of origins such as https://example.org',
       ) ?? [],
+    dashboard: oneOf('DASHBOARD', ['on', 'off'], 'on') === 'on',
     graphiql: oneOf('GRAPHIQL', ['on', 'off'], 'on') === 'on',
     introspection: oneOf('INTROSPECTION', ['on', 'off'], 'on') === 'on',
     trustedDocuments,

@@ -156,12 +156,12 @@ export class KeptBody {
     this.tag = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
   }
 
-  /** As `sendEncoded`, or 304. */
-  async send(res: Response): Promise<void> {
+  /** As `sendEncoded`, or 304. @param cacheControl for how long whoever has it need not ask; unless given, it is asked for whether it is still so */
+  async send(res: Response, cacheControl = 'no-cache'): Promise<void> {
     const encoding = encodingOf(res);
     // one for each encoding, since a strong tag means the very bytes
     res.setHeader('ETag', `"${this.tag}${encoding === undefined ? '' : `-${encoding}`}"`);
-    res.setHeader('Cache-Control', 'no-cache'); // it is kept, and asked for whether it is still so
+    res.setHeader('Cache-Control', cacheControl);
     if (res.req.fresh) {
       res.removeHeader('Content-Encoding');
       return void res.status(304).end();

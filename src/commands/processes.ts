@@ -43,7 +43,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   PORT, HOST                                 where the gateway listens: 8080 of 127.0.0.1 unless set
   PUBLIC_URL, ALLOWED_HOSTS, CORS_ORIGINS    where users find it, its other names, and the origins whose pages may ask
   TLS_CERT, TLS_KEY                          files of its certificate and its key: it speaks https then
-  GRAPHIQL, INTROSPECTION                    off for no GraphiQL, and for no questions about the schema
+  DASHBOARD, GRAPHIQL, INTROSPECTION         off for no page for people, no GraphiQL, and no questions about the schema
   TRUSTED_DOCUMENTS, TRUSTED_ONLY            a file of GraphQL documents that clients may name; on: no others are run
   AUTH                                       how callers are known: token, oidc, proxy, certificate, legacy, open
   OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID an identity provider, what its tokens are for, and a client of it

@@ -1,0 +1,94 @@
+/** The page for people at `/`: a few files that `npm run build` makes of `src/web/`, and keeps in `dist/web/`. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { RequestHandler } from 'express';
+import type { AccessConfig } from './config-access.js';
+import type { BrowserConfig } from './config-browsers.js';
+import { KeptBody } from './encodings.js';
+import { codeOf } from './errors.js';
+import { packageRoot } from './package-root.js';
+
+type DashboardConfig = Pick<BrowserConfig, 'publicUrl' | 'dashboard'> & { access: AccessConfig };
+
+const FOLDER = path.join(packageRoot, 'dist/web');
+
+const types: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+};
+
+/** Their names change with what is in them. */
+const ASSET = /^\/assets\//;
+const FOR_GOOD = 'public, max-age=31536000, immutable';
+
+interface Piece {
+  body: KeptBody;
+  type: string;
+}
+
+/** Answers GET and HEAD of the page and of what belongs to it, and leaves all else alone. */
+export function createDashboard(config: DashboardConfig): RequestHandler {
+  if (!config.dashboard) return (_req, _res, next) => next();
+  const policy = policyFor(config.access);
+  let pieces: Map<string, Piece> | undefined;
+  return (req, res, next) => {
+    if (req.method !== 'GET' && req.method !== 'HEAD') return next();
+    pieces ??= readPieces(config.publicUrl);
+    const piece = pieces.get(req.path);
+    if (!piece) return next();
+    res.setHeader('Content-Type', piece.type);
+    res.setHeader('Content-Security-Policy', policy);
+    piece.body.send(res, ASSET.test(req.path) ? FOR_GOOD : undefined).catch(next);
+  };
+}
+
+function readPieces(publicUrl: string | undefined): Map<string, Piece> {
+  const pieces = new Map<string, Piece>();
+  for (const name of listFolder()) {
+    const bytes = readFileSync(path.join(FOLDER, name));
+    const isPage = name === 'index.html';
+    const body = new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes);
+    pieces.set(isPage ? '/' : `/${name}`, { body, type: types[path.extname(name)] ?? 'application/octet-stream' });
+  }
+  return pieces;
+}
+
+function listFolder(): string[] {
+  try {
+    const entries = readdirSync(FOLDER, { recursive: true, withFileTypes: true });
+    return entries
+      .filter((entry) => entry.isFile())
+      .map((entry) => path.relative(FOLDER, path.join(entry.parentPath, entry.name)));
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return []; // not built: there is nothing at `/` then
+    throw error;
+  }
+}
+
+/** Below a prefix the page may be asked for with and without a slash at its end, and finds its pieces only by this. */
+function withBase(page: Buffer, publicUrl: string | undefined): Buffer {
+  const prefix = publicUrl === undefined ? '' : new URL(publicUrl).pathname.replace(/\/$/, '');
+  if (prefix === '') return page;
+  return Buffer.from(page.toString().replace('<head>', `<head><base href="${encodeURI(decodeURI(prefix))}/" />`));
+}
+
+/** Nothing but its own pieces, and no other host but those where users sign in. */
+function policyFor({ auth, oidcIssuers }: AccessConfig): string {
+  const issuers = auth.has('oidc') ? oidcIssuers.map((issuer) => new URL(issuer).origin) : [];
+  const directives = {
+    'default-src': "'none'",
+    'script-src': "'self'",
+    'style-src': "'self'",
+    'img-src': "'self'",
+    'connect-src': ["'self'", ...new Set(issuers)].join(' '),
+    'base-uri': "'self'",
+    'form-action': "'none'",
+    'frame-ancestors': "'none'",
+    'require-trusted-types-for': "'script'",
+  };
+  return Object.entries(directives)
+    .map((directive) => directive.join(' '))
+    .join('; ');
+}

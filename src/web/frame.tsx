@@ -1,0 +1,95 @@
+/** What stands around every view: where one can go, who one is, and whether the line to the gateway holds. */
+import type { JSX } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { useCaller } from './caller';
+import type { Line } from './client';
+import { FilesPage } from './pages/files';
+import { QuotasPage } from './pages/quotas';
+import { RequestPage } from './pages/request';
+import { RequestsPage } from './pages/requests';
+import { linkTo, useRoute } from './route';
+import { dropToken, readToken } from './session';
+
+interface View {
+  name: string;
+  title: string;
+  /** @param rest what follows the name in the address */
+  show(rest: string[]): JSX.Element;
+  isForSite?: boolean;
+}
+
+const views: View[] = [
+  { name: 'files', title: 'Files', show: () => <FilesPage /> },
+  {
+    name: 'requests',
+    title: 'Requests',
+    show: ([id]) => (id === undefined ? <RequestsPage /> : <RequestPage key={id} id={id} />),
+  },
+  { name: 'quotas', title: 'Quotas', show: ([user]) => <QuotasPage user={user} /> },
+];
+
+export function Frame({ line }: { line: Line }) {
+  const caller = useCaller();
+  const { parts } = useRoute();
+  const shown = views.filter(({ isForSite }) => !isForSite || caller.seesSite);
+  const view = shown.find(({ name }) => name === (parts[0] ?? 'files'));
+  return (
+    <>
+      <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
+        Skip to the content
+      </button>
+      <header>
+        <a class="brand" href="#/">
+          Tapegate
+        </a>
+        <nav aria-label="Views">
+          {shown.map(({ name, title }) => (
+            <a key={name} href={linkTo([name])} aria-current={view?.name === name ? 'page' : undefined}>
+              {title}
+            </a>
+          ))}
+        </nav>
+        <Who />
+      </header>
+      <p class="line" role="status">
+        {line === 'broken' ? 'The line to the gateway is broken: what you see may be old. It is tried again.' : ''}
+      </p>
+      <Main title={view?.title ?? 'Nothing here'} place={parts.join('/')}>
+        {view ? view.show(parts.slice(1)) : <p>There is nothing at this address.</p>}
+      </Main>
+    </>
+  );
+}
+
+/** Whoever cannot see is told of a new view by its title, and goes on reading there. */
+function Main({ title, place, children }: { title: string; place: string; children: JSX.Element }) {
+  const main = useRef<HTMLElement>(null);
+  const before = useRef(place);
+  useEffect(() => {
+    document.title = `${title} · Tapegate`;
+    if (before.current !== place) main.current?.focus();
+    before.current = place;
+  }, [title, place]);
+  return (
+    <main id="main" tabIndex={-1} ref={main}>
+      {children}
+    </main>
+  );
+}
+
+function Who() {
+  const { name, isOperator, way } = useCaller();
+  return (
+    <div class="who">
+      <span>
+        {name || way}
+        {isOperator && ' (operator)'}
+      </span>
+      {readToken() !== undefined && (
+        <button type="button" class="plain" onClick={dropToken}>
+          Sign out
+        </button>
+      )}
+    </div>
+  );
+}

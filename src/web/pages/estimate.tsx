@@ -1,0 +1,58 @@
+import type { EstimateQuery } from '../../generated/web-operations';
+import { count, formatBytes } from '../format';
+import { Moment } from '../parts/moment';
+import { Refused } from '../parts/problem';
+
+/** What a request would take, before it is made. */
+export function EstimateTold({ estimate }: { estimate: EstimateQuery['estimateRequest'] }) {
+  if (estimate.__typename !== 'Estimate') {
+    return <Refused why={estimate.message} />;
+  }
+  const { end, price } = estimate;
+  return (
+    <dl class="pairs">
+      <dt>Asked for</dt>
+      <dd>
+        {count(estimate.files, 'file')}, {formatBytes(estimate.bytes)}
+        {estimate.filesUnknown > 0 && `, and ${count(estimate.filesUnknown, 'path')} that the catalogue does not know`}
+      </dd>
+      <dt>On disk already</dt>
+      <dd>
+        {count(estimate.filesOnDisk, 'file')}, {formatBytes(estimate.bytesOnDisk)}
+      </dd>
+      <dt>From tape</dt>
+      <dd>
+        {count(estimate.filesToRecall, 'file')}, {formatBytes(estimate.bytesToRecall)} on{' '}
+        {count(estimate.volumes, 'volume')}
+        {estimate.volumesSuspended > 0 && <strong>, {estimate.volumesSuspended} of them out of service</strong>}
+        {estimate.filesWithoutPlace > 0 && (
+          <strong>, {count(estimate.filesWithoutPlace, 'file')} on no volume that is known</strong>
+        )}
+      </dd>
+      <dt>Quota after</dt>
+      <dd>
+        {formatBytes(estimate.quotaUsedAfter)} of {formatBytes(estimate.quotaSize)}
+        {!estimate.isEnough && <strong>: more than there is</strong>}
+      </dd>
+      <dt>Done</dt>
+      <dd>
+        {end ? (
+          <>
+            <Moment at={end.planned} isFull />, at the latest <Moment at={end.latest} />
+          </>
+        ) : (
+          (estimate.endUnknown ?? 'Nobody can tell when.')
+        )}
+        {!estimate.hasRoom && <strong> The restore disks have no room for it now.</strong>}
+      </dd>
+      {price && (
+        <>
+          <dt>Price</dt>
+          <dd>
+            {price.amount} {price.currency}
+          </dd>
+        </>
+      )}
+    </dl>
+  );
+}

@@ -1,0 +1,155 @@
+/** The catalogue: found as one types, chosen one by one or by a text, and asked for once it is known what that takes. */
+import { useQuery } from '@urql/preact';
+import { useEffect, useState } from 'preact/hooks';
+import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
+import { useCaller } from '../caller';
+import { count, formatBytes, formatNumber } from '../format';
+import { Pages, usePlaces } from '../parts/pages';
+import { Problem } from '../parts/problem';
+import { StageName } from '../parts/state';
+import { Wide } from '../parts/wide';
+import { chooseHere, useRoute } from '../route';
+import { AskFor } from './ask-for';
+
+const PAGE = 50;
+
+/** Between two letters of somebody who types. */
+const TYPING_MS = 200;
+
+type FoundFile = FilesQuery['tapeFiles']['edges'][number]['node'];
+
+export function FilesPage() {
+  const match = useRoute().search.get('match') ?? '';
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const places = usePlaces();
+  const { isReadOnly } = useCaller();
+  const variables = { match: match || undefined, first: PAGE, after: places.after };
+  const [{ data, error, fetching }, again] = useQuery({ query: FilesDocument, variables });
+  const found = data?.tapeFiles;
+  const look = (text: string) => {
+    places.restart();
+    chooseHere(['files'], { match: text });
+  };
+  const choose = (path: string) => {
+    const next = new Set(chosen);
+    if (!next.delete(path)) next.add(path);
+    setChosen(next);
+  };
+  return (
+    <>
+      <h1>Files</h1>
+      <Search match={match} onLook={look} />
+      <Folders match={match} onLook={look} />
+      <p role="status">
+        {found && `${found.isCountEstimated ? 'About ' : ''}${count(found.totalCount, 'file')}`}
+        {fetching && ' …'}
+      </p>
+      {error && <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />}
+      {!isReadOnly && (
+        <AskFor
+          match={match}
+          matching={found?.totalCount ?? 0}
+          chosen={[...chosen]}
+          onAsked={() => setChosen(new Set())}
+        />
+      )}
+      <FilesTable
+        files={found?.edges.map(({ node }) => node) ?? []}
+        chosen={chosen}
+        onChoose={isReadOnly ? undefined : choose}
+      />
+      <Pages places={places} info={found?.pageInfo} />
+    </>
+  );
+}
+
+function Search({ match, onLook }: { match: string; onLook(text: string): void }) {
+  const [typed, setTyped] = useState(match);
+  useEffect(() => setTyped(match), [match]);
+  useEffect(() => {
+    if (typed === match) return;
+    const timer = setTimeout(() => onLook(typed), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [typed, match, onLook]);
+  return (
+    <search>
+      <label class="search">
+        Part of a path
+        <input
+          type="search"
+          value={typed}
+          placeholder="/badc/2024/"
+          spellcheck={false}
+          autocapitalize="none"
+          onInput={(event) => setTyped(event.currentTarget.value)}
+        />
+      </label>
+    </search>
+  );
+}
+
+interface FilesTableProps {
+  files: FoundFile[];
+  chosen: ReadonlySet<string>;
+  onChoose: ((path: string) => void) | undefined;
+}
+
+function FilesTable({ files, chosen, onChoose }: FilesTableProps) {
+  return (
+    <Wide label="Files found">
+      <table>
+        <thead>
+          <tr>
+            {onChoose && <th scope="col">Choose</th>}
+            <th scope="col">Path</th>
+            <th scope="col" class="number">
+              Size
+            </th>
+            <th scope="col">Stage</th>
+          </tr>
+        </thead>
+        <tbody>
+          {files.map(({ id, path, size, stage }) => (
+            <tr key={id}>
+              {onChoose && (
+                <td>
+                  <input
+                    type="checkbox"
+                    aria-label={`Choose ${path}`}
+                    checked={chosen.has(path)}
+                    onChange={() => onChoose(path)}
+                  />
+                </td>
+              )}
+              <th scope="row">
+                <code>{path}</code>
+              </th>
+              <td class="number" title={`${formatNumber(Number(size))} B`}>
+                {formatBytes(size)}
+              </td>
+              <td>
+                <StageName stage={stage} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Wide>
+  );
+}
+
+/** The folders above what is looked for, each a step back. */
+function Folders({ match, onLook }: { match: string; onLook(text: string): void }) {
+  const parts = match.split('/');
+  if (!match.startsWith('/') || parts.length < 3) return null;
+  const steps = parts.slice(1, -1).map((name, index) => ({ name, path: `${parts.slice(0, index + 2).join('/')}/` }));
+  return (
+    <nav class="folders" aria-label="Folders above">
+      {steps.map(({ name, path }) => (
+        <button type="button" class="plain" key={path} onClick={() => onLook(path)}>
+          {name}/
+        </button>
+      ))}
+    </nav>
+  );
+}

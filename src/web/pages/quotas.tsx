@@ -1,0 +1,56 @@
+/** The quotas that the caller may use or see, and what is left of them. */
+import { useQuery } from '@urql/preact';
+import { QuotaDocument } from '../../generated/web-operations';
+import { useCaller } from '../caller';
+import { formatBytes, share } from '../format';
+import { Bar } from '../parts/bar';
+import { Problem } from '../parts/problem';
+import { linkTo } from '../route';
+
+export function QuotasPage({ user }: { user: string | undefined }) {
+  const { quotas } = useCaller();
+  const shown = user ?? (quotas.length === 1 ? quotas[0]?.user : undefined);
+  if (shown !== undefined) return <OneQuota user={shown} />;
+  return (
+    <>
+      <h1>Quotas</h1>
+      <ul class="cards">
+        {quotas.map((quota) => (
+          <li key={quota.user}>
+            <a href={linkTo(['quotas', quota.user])}>{quota.user}</a>
+            <Room {...quota} />
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function OneQuota({ user }: { user: string }) {
+  const [{ data, error }, again] = useQuery({ query: QuotaDocument, variables: { user } });
+  if (error) return <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />;
+  if (!data) return <p>…</p>;
+  const { quota } = data;
+  if (!quota) return <p>There is no quota {JSON.stringify(user)} that you may see.</p>;
+  return (
+    <>
+      <h1>Quota of {quota.user}</h1>
+      <Room {...quota} />
+      <p>
+        <a href={linkTo(['requests'], { quota: quota.user })}>Its requests</a>
+      </p>
+    </>
+  );
+}
+
+function Room({ user, size, used }: { user: string; size: string; used: string }) {
+  const taken = share(used, size);
+  return (
+    <>
+      <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Quota of ${user} that is used`} />
+      <p class="facts">
+        {formatBytes(used)} of {formatBytes(size)} used
+      </p>
+    </>
+  );
+}

@@ -1,0 +1,69 @@
+/** The requests that the caller may see, the newest first, each as far as it is now. */
+import { useQuery } from '@urql/preact';
+import { type RequestLineFragment, RequestsDocument } from '../../generated/web-operations';
+import { count, formatBytes, share } from '../format';
+import { useProgress } from '../live';
+import { Bar } from '../parts/bar';
+import { Moment } from '../parts/moment';
+import { Pages, usePlaces } from '../parts/pages';
+import { Problem } from '../parts/problem';
+import { QuotaChoice } from '../parts/quota-choice';
+import { RequestStateName } from '../parts/state';
+import { chooseHere, linkTo, useRoute } from '../route';
+
+const PAGE = 25;
+
+export function RequestsPage() {
+  const quota = useRoute().search.get('quota') ?? undefined;
+  const places = usePlaces();
+  const variables = { first: PAGE, after: places.after, quota };
+  const [{ data, error, fetching }, again] = useQuery({ query: RequestsDocument, variables });
+  const requests = data?.requests;
+  const lines = requests?.edges.map(({ node }) => node) ?? [];
+  const steps = useProgress(lines);
+  const choose = (chosen: string) => {
+    places.restart();
+    chooseHere(['requests'], { quota: chosen });
+  };
+  return (
+    <>
+      <h1>Requests</h1>
+      <div class="tools">
+        <QuotaChoice value={quota ?? ''} onChoose={choose} none="all that I may see" />
+        {requests && <p role="status">{count(requests.totalCount, 'request')}</p>}
+      </div>
+      {error && <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />}
+      <ul class="cards">
+        {lines.map((line) => (
+          <RequestCard key={line.id} line={{ ...line, ...steps.get(line.requestId) }} />
+        ))}
+      </ul>
+      {!fetching && !error && lines.length === 0 && (
+        <p>
+          There is none. <a href="#/files">Look for files</a> and ask for them.
+        </p>
+      )}
+      <Pages places={places} info={requests?.pageInfo} names={['Newer', 'Older']} />
+    </>
+  );
+}
+
+function RequestCard({ line }: { line: RequestLineFragment }) {
+  const { requestId, filesTotal, filesOnDisk, filesFailed } = line;
+  return (
+    <li>
+      <div class="head">
+        <a href={linkTo(['requests', requestId])}>
+          {requestId} {line.label || line.pattern || 'a list of files'}
+        </a>
+        <RequestStateName state={line.state} />
+      </div>
+      <Bar value={share(filesOnDisk + filesFailed, filesTotal)} label={`Request ${requestId}: files that are there`} />
+      <p class="facts">
+        {filesOnDisk} of {count(filesTotal, 'file')}, {formatBytes(line.bytesOnDisk)} of {formatBytes(line.bytesTotal)}
+        {filesFailed > 0 && <strong>, {count(filesFailed, 'file')} failed</strong>} · {line.quota.user} · asked{' '}
+        <Moment at={line.requestDate} /> · kept until <Moment at={line.retention} />
+      </p>
+    </li>
+  );
+}

@@ -1,0 +1,13 @@
+/** How much of something is done, or taken; what it says is its label and its text. */
+export function Bar({
+  value,
+  label,
+  kind = 'done',
+}: {
+  value: number;
+  label: string;
+  kind?: 'done' | 'full' | 'failed';
+}) {
+  const percent = Math.floor(value * 100);
+  return <progress class={kind} max={100} value={percent} aria-label={label} title={`${percent} %`} />;
+}

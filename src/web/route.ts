@@ -1,0 +1,46 @@
+/** Where in the page somebody is: what stands behind `#` in the address, so that a link or a bookmark leads there again. */
+import { useEffect, useState } from 'preact/hooks';
+
+export interface Route {
+  /** `['requests', '12']`; empty for the first page. */
+  parts: string[];
+  /** What was chosen there. */
+  search: URLSearchParams;
+}
+
+export function parseRoute(hash: string): Route {
+  const [path = '', search = ''] = hash.replace(/^#\/?/, '').split('?', 2);
+  return { parts: path.split('/').filter(Boolean).map(decode), search: new URLSearchParams(search) };
+}
+
+/** What is typed by hand may be no encoding at all. */
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+export function linkTo(parts: readonly (string | number)[], search: Record<string, string | undefined> = {}): string {
+  const chosen = new URLSearchParams();
+  for (const [name, value] of Object.entries(search)) if (value) chosen.set(name, value);
+  const text = chosen.toString();
+  return `#/${parts.map((part) => encodeURIComponent(part)).join('/')}${text && `?${text}`}`;
+}
+
+export function useRoute(): Route {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const follow = () => setHash(location.hash);
+    addEventListener('hashchange', follow);
+    return () => removeEventListener('hashchange', follow);
+  }, []);
+  return parseRoute(hash);
+}
+
+/** Changes what was chosen, without a step in the browser's history for each letter. */
+export function chooseHere(parts: readonly (string | number)[], search: Record<string, string | undefined>): void {
+  history.replaceState(null, '', linkTo(parts, search));
+  dispatchEvent(new HashChangeEvent('hashchange'));
+}
