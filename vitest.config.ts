@@ -45,6 +45,7 @@ export default defineConfig({
       project('pure', {}),
       project('gateway', { server: true }),
       project('process', { server: true }),
+      project('browser', { server: true }),
       project('alone', { server: true, isolate: true }),
       project('torture', { server: true, isolate: true }),
       project('fuzz', { server: true, isolate: true }),

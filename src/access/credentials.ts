@@ -21,11 +21,21 @@ export function readCredentials(req: IncomingMessage): Credentials | undefined {
   return undefined;
 }
 
+const BASIC = 'Basic realm="Tapegate", charset="UTF-8", ';
+
 /** @param problem for people; it must not repeat what was shown */
 export function unauthenticated(problem: string): HttpError {
-  return new HttpError(401, problem, {
-    'WWW-Authenticate': 'Basic realm="Tapegate", charset="UTF-8", Bearer realm="Tapegate"',
-  });
+  return new HttpError(401, problem, { 'WWW-Authenticate': `${BASIC}Bearer realm="Tapegate"` });
+}
+
+/**
+ * Where Basic is offered, a browser asks for a name and a password by itself, over a page that asks in its own way: scripts of pages say by
+ * `X-Requested-With` that it is they who ask.
+ */
+export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
+  if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
+  const challenge = String(error.headers['WWW-Authenticate']).replace(BASIC, '');
+  return new HttpError(401, error.message, { ...error.headers, 'WWW-Authenticate': challenge });
 }
 
 /** As RFC 6750 has it. @param problem for people; it must not repeat what was shown */

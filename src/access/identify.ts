@@ -6,7 +6,7 @@ import type { Context } from '../context.js';
 import { HttpError } from '../http-body.js';
 import { addressOf, findForwarded, isProxied } from './address.js';
 import { KnownCallers, openCaller } from './callers.js';
-import { readCredentials, unauthenticated } from './credentials.js';
+import { readCredentials, spareDialog, unauthenticated } from './credentials.js';
 import { pointToIssuers } from './discovery.js';
 import { endpointOf, LegacyCallers } from './legacy.js';
 import { OidcCallers } from './oidc.js';
@@ -71,7 +71,7 @@ export function createIdentifier(ctx: Context): Identifier {
           noteUnknown(ctx, req, error);
           if (auth.has('legacy')) legacy.noteRefused(req);
         }
-        throw pointToIssuers(error, req, ctx.config);
+        throw spareDialog(pointToIssuers(error, req, ctx.config), req);
       });
       callers.set(req, caller);
       answers.follow(res, caller);

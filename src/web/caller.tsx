@@ -1,8 +1,8 @@
 /** Who uses the page: the gateway says it, and what the page shows follows from it. What a caller may do is decided there, not here. */
-import { useQuery } from '@urql/preact';
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext } from 'preact/hooks';
 import { CallerDocument, type CallerQuery } from '../generated/web-operations';
+import { useLook } from './look';
 import { Problem } from './parts/problem';
 import { SignIn } from './sign-in';
 
@@ -26,13 +26,13 @@ export function useCaller(): Caller {
 }
 
 export function CallerGate({ children }: { children: ComponentChildren }) {
-  const [{ data, error, fetching }, again] = useQuery({ query: CallerDocument });
+  const { data, error, isFetching, again } = useLook(CallerDocument, {});
   if (error?.response?.status === 401) return <SignIn />;
   if (data) return <CallerContext.Provider value={toCaller(data)}>{children}</CallerContext.Provider>;
-  if (fetching || !error) return <p class="lone">…</p>;
+  if (isFetching || !error) return <p class="lone">…</p>;
   return (
     <main class="lone">
-      <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />
+      <Problem error={error} again={again} />
     </main>
   );
 }

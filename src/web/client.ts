@@ -1,6 +1,7 @@
 /** How the page asks: queries and changes one by one, and all that is live over one stream, which comes back by itself. */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
+import { messageOf } from './parts/problem';
 import { dropToken, readToken } from './session';
 
 /** Relative to the page, wherever it is served. */
@@ -12,9 +13,11 @@ export type Line = 'open' | 'broken';
 /** A gateway that is restarted is back in seconds, and all its pages with it: not all at once. */
 const LONGEST_PAUSE_MS = 10_000;
 
-const credentials = (): Record<string, string> => {
+/** With the first of them the gateway spares the page the browser's own dialog for a name and a password. */
+const sentHeaders = (): Record<string, string> => {
   const token = readToken();
-  return token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const spared = { 'x-requested-with': 'XMLHttpRequest' };
+  return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
 
 /** @param onLine told when the stream breaks and when it is back */
@@ -24,7 +27,7 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
     singleConnection: true,
     lazy: true,
     lazyCloseTimeout: 1000,
-    headers: credentials,
+    headers: sentHeaders,
     retryAttempts: Number.POSITIVE_INFINITY,
     retry: async (retries) => {
       onLine('broken');
@@ -36,12 +39,12 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
   const options: ClientOptions = {
     url: at('graphql'),
     preferGetMethod: false,
-    fetchOptions: () => ({ headers: credentials() }),
+    fetchOptions: () => ({ headers: sentHeaders() }),
     exchanges: [
       mapExchange({
         onError(error) {
           // the gateway takes it no longer: who uses the page is asked again
-          if (error.response?.status === 401 && readToken() !== undefined) dropToken();
+          if (error.response?.status === 401 && readToken() !== undefined) dropToken(messageOf(error));
         },
       }),
       fetchExchange,

@@ -7,6 +7,7 @@ import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas';
 import { RequestPage } from './pages/request';
 import { RequestsPage } from './pages/requests';
+import { Title } from './parts/title';
 import { linkTo, useRoute } from './route';
 import { dropToken, readToken } from './session';
 
@@ -54,22 +55,21 @@ export function Frame({ line }: { line: Line }) {
       <p class="line" role="status">
         {line === 'broken' ? 'The line to the gateway is broken: what you see may be old. It is tried again.' : ''}
       </p>
-      <Main title={view?.title ?? 'Nothing here'} place={parts.join('/')}>
-        {view ? view.show(parts.slice(1)) : <p>There is nothing at this address.</p>}
+      <Main place={parts.join('/')}>
+        {view ? view.show(parts.slice(1)) : <Title text="There is nothing at this address." />}
       </Main>
     </>
   );
 }
 
 /** Whoever cannot see is told of a new view by its title, and goes on reading there. */
-function Main({ title, place, children }: { title: string; place: string; children: JSX.Element }) {
+function Main({ place, children }: { place: string; children: JSX.Element }) {
   const main = useRef<HTMLElement>(null);
   const before = useRef(place);
   useEffect(() => {
-    document.title = `${title} · Tapegate`;
     if (before.current !== place) main.current?.focus();
     before.current = place;
-  }, [title, place]);
+  }, [place]);
   return (
     <main id="main" tabIndex={-1} ref={main}>
       {children}
@@ -86,7 +86,7 @@ function Who() {
         {isOperator && ' (operator)'}
       </span>
       {readToken() !== undefined && (
-        <button type="button" class="plain" onClick={dropToken}>
+        <button type="button" class="plain" onClick={() => dropToken()}>
           Sign out
         </button>
       )}

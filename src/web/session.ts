@@ -15,10 +15,17 @@ export function keepToken(token: string, isForLong: boolean): void {
   tell();
 }
 
-export function dropToken(): void {
+/** @param why for whoever signs in again; undefined where it was the user's wish */
+export function dropToken(why?: string): void {
+  refusal = why;
   forget();
   tell();
 }
+
+let refusal: string | undefined;
+
+/** Why the last token is taken no longer. */
+export const readRefusal = (): string | undefined => refusal;
 
 /** Another tab of the browser has signed in or out. */
 export function watchSession(listener: Listener): () => void {

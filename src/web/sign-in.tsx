@@ -1,6 +1,7 @@
 /** Asks who is there, where the gateway does not know it. */
 import { useState } from 'preact/hooks';
-import { keepToken } from './session';
+import { Refused } from './parts/problem';
+import { keepToken, readRefusal } from './session';
 
 export function SignIn() {
   const [token, setToken] = useState('');
@@ -28,6 +29,7 @@ export function SignIn() {
           <input type="checkbox" checked={isForLong} onChange={(event) => setForLong(event.currentTarget.checked)} />
           Stay signed in on this computer
         </label>
+        <Refused why={readRefusal()} />
         <button type="submit">Sign in</button>
       </form>
       <p class="hint">

@@ -51,7 +51,8 @@ describe.each(PATHS)('%s', (path) => {
       expect(corsOf(answer)).toEqual({
         'access-control-allow-origin': origin,
         'access-control-allow-methods': 'GET,HEAD,POST,PUT,DELETE',
-        'access-control-allow-headers': 'Accept,Authorization,Content-Type,Last-Event-ID,X-GraphQL-Event-Stream-Token',
+        'access-control-allow-headers':
+          'Accept,Authorization,Content-Type,Last-Event-ID,X-GraphQL-Event-Stream-Token,X-Requested-With',
         'access-control-expose-headers': READABLE,
         'access-control-max-age': '600',
       });

@@ -23,7 +23,7 @@ describe.each(['', '/tapes/one', 'http://localhost', 'http://archive.example/tap
     expect((await ask('/graphql/stream', { method: 'PUT' })).status).toBe(201);
     expect((await ask('/health/ready')).body).toEqual({ status: 'ready' });
     expect((await ask('/nothing')).body).toEqual({ error: 'there is nothing at /nothing' });
-    if (prefix !== '') expect((await ask('?a=b')).body).toEqual({ error: 'there is nothing at /' });
+    if (prefix !== '') expect((await ask('?a=b')).status).toBe(200);
   });
 });
 

@@ -7,7 +7,14 @@ import type { BrowserConfig } from '../../config-browsers.js';
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE'];
 
 /** What clients send beside what browsers let every page send. */
-const SENT_HEADERS = ['Accept', 'Authorization', 'Content-Type', 'Last-Event-ID', 'X-GraphQL-Event-Stream-Token'];
+const SENT_HEADERS = [
+  'Accept',
+  'Authorization',
+  'Content-Type',
+  'Last-Event-ID',
+  'X-GraphQL-Event-Stream-Token',
+  'X-Requested-With',
+];
 
 /** What pages may read beside the body and its type. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];

@@ -1,12 +1,13 @@
 /** The catalogue: found as one types, chosen one by one or by a text, and asked for once it is known what that takes. */
-import { useQuery } from '@urql/preact';
 import { useEffect, useState } from 'preact/hooks';
 import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { count, formatBytes, formatNumber } from '../format';
+import { useLook } from '../look';
 import { Pages, usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
 import { StageName } from '../parts/state';
+import { Title } from '../parts/title';
 import { Wide } from '../parts/wide';
 import { chooseHere, useRoute } from '../route';
 import { AskFor } from './ask-for';
@@ -24,7 +25,7 @@ export function FilesPage() {
   const places = usePlaces();
   const { isReadOnly } = useCaller();
   const variables = { match: match || undefined, first: PAGE, after: places.after };
-  const [{ data, error, fetching }, again] = useQuery({ query: FilesDocument, variables });
+  const { data, error, isFetching, again } = useLook(FilesDocument, variables);
   const found = data?.tapeFiles;
   const look = (text: string) => {
     places.restart();
@@ -37,14 +38,14 @@ export function FilesPage() {
   };
   return (
     <>
-      <h1>Files</h1>
+      <Title text="Files" />
       <Search match={match} onLook={look} />
       <Folders match={match} onLook={look} />
       <p role="status">
         {found && `${found.isCountEstimated ? 'About ' : ''}${count(found.totalCount, 'file')}`}
-        {fetching && ' …'}
+        {isFetching && ' …'}
       </p>
-      {error && <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />}
+      {error && <Problem error={error} again={again} />}
       {!isReadOnly && (
         <AskFor
           match={match}

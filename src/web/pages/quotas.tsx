@@ -1,10 +1,11 @@
 /** The quotas that the caller may use or see, and what is left of them. */
-import { useQuery } from '@urql/preact';
 import { QuotaDocument } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { formatBytes, share } from '../format';
+import { useLook } from '../look';
 import { Bar } from '../parts/bar';
 import { Problem } from '../parts/problem';
+import { Title } from '../parts/title';
 import { linkTo } from '../route';
 
 export function QuotasPage({ user }: { user: string | undefined }) {
@@ -13,7 +14,7 @@ export function QuotasPage({ user }: { user: string | undefined }) {
   if (shown !== undefined) return <OneQuota user={shown} />;
   return (
     <>
-      <h1>Quotas</h1>
+      <Title text="Quotas" />
       <ul class="cards">
         {quotas.map((quota) => (
           <li key={quota.user}>
@@ -27,14 +28,14 @@ export function QuotasPage({ user }: { user: string | undefined }) {
 }
 
 function OneQuota({ user }: { user: string }) {
-  const [{ data, error }, again] = useQuery({ query: QuotaDocument, variables: { user } });
-  if (error) return <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />;
+  const { data, error, again } = useLook(QuotaDocument, { user });
+  if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
   const { quota } = data;
-  if (!quota) return <p>There is no quota {JSON.stringify(user)} that you may see.</p>;
+  if (!quota) return <Title text={`There is no quota ${JSON.stringify(user)} that you may see.`} />;
   return (
     <>
-      <h1>Quota of {quota.user}</h1>
+      <Title text={`Quota of ${quota.user}`} />
       <Room {...quota} />
       <p>
         <a href={linkTo(['requests'], { quota: quota.user })}>Its requests</a>

@@ -1,14 +1,15 @@
 /** One request: how far it is, what it waits for, what can be done with it, and its files. */
-import { useQuery } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type HoldState, RequestDocument, type RequestQuery } from '../../generated/web-operations';
 import { count, formatBytes, share } from '../format';
 import { useProgress } from '../live';
+import { useLook } from '../look';
 import { Bar } from '../parts/bar';
 import { Moment } from '../parts/moment';
 import { usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
 import { RequestStateName } from '../parts/state';
+import { Title } from '../parts/title';
 import { RequestDeeds } from './request-deeds';
 import { RequestFiles } from './request-files';
 
@@ -21,30 +22,27 @@ const LOOK_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {
   const requestId = /^\d{1,9}$/.test(id) ? Number(id) : undefined;
-  if (requestId === undefined) return <p>A request has a number, and {JSON.stringify(id)} is none.</p>;
+  if (requestId === undefined) return <Title text={`A request has a number, and ${JSON.stringify(id)} is none.`} />;
   return <KnownRequest requestId={requestId} />;
 }
 
 function KnownRequest({ requestId }: { requestId: number }) {
   const places = usePlaces();
   const [states, setStates] = useState<HoldState[]>();
-  const [{ data, error }, look] = useQuery({
-    query: RequestDocument,
-    variables: { id: requestId, first: PAGE, after: places.after, states },
-  });
+  const variables = { id: requestId, first: PAGE, after: places.after, states };
+  const { data, error, again } = useLook(RequestDocument, variables);
   const request = data?.request;
   const step = useProgress(request ? [request] : []).get(requestId);
-  const again = () => look({ requestPolicy: 'network-only' });
   useLooks(step?.eventId, again);
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
-  if (!request) return <p>There is no request {requestId} that you may see.</p>;
+  if (!request) return <Title text={`There is no request ${requestId} that you may see.`} />;
   const now = { ...request, ...step };
   return (
     <>
-      <h1>
-        Request {requestId} <RequestStateName state={now.state} />
-      </h1>
+      <Title text={`Request ${requestId}`}>
+        <RequestStateName state={now.state} />
+      </Title>
       {error && <Problem error={error} again={again} />}
       <p class="lead">{request.label || request.pattern || 'A list of files'}</p>
       <Bar value={share(now.filesOnDisk + now.filesFailed, now.filesTotal)} label="Files that are there" />

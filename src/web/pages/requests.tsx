@@ -1,14 +1,15 @@
 /** The requests that the caller may see, the newest first, each as far as it is now. */
-import { useQuery } from '@urql/preact';
 import { type RequestLineFragment, RequestsDocument } from '../../generated/web-operations';
 import { count, formatBytes, share } from '../format';
 import { useProgress } from '../live';
+import { useLook } from '../look';
 import { Bar } from '../parts/bar';
 import { Moment } from '../parts/moment';
 import { Pages, usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
 import { RequestStateName } from '../parts/state';
+import { Title } from '../parts/title';
 import { chooseHere, linkTo, useRoute } from '../route';
 
 const PAGE = 25;
@@ -16,8 +17,7 @@ const PAGE = 25;
 export function RequestsPage() {
   const quota = useRoute().search.get('quota') ?? undefined;
   const places = usePlaces();
-  const variables = { first: PAGE, after: places.after, quota };
-  const [{ data, error, fetching }, again] = useQuery({ query: RequestsDocument, variables });
+  const { data, error, isFetching, again } = useLook(RequestsDocument, { first: PAGE, after: places.after, quota });
   const requests = data?.requests;
   const lines = requests?.edges.map(({ node }) => node) ?? [];
   const steps = useProgress(lines);
@@ -27,18 +27,18 @@ export function RequestsPage() {
   };
   return (
     <>
-      <h1>Requests</h1>
+      <Title text="Requests" />
       <div class="tools">
         <QuotaChoice value={quota ?? ''} onChoose={choose} none="all that I may see" />
         {requests && <p role="status">{count(requests.totalCount, 'request')}</p>}
       </div>
-      {error && <Problem error={error} again={() => again({ requestPolicy: 'network-only' })} />}
+      {error && <Problem error={error} again={again} />}
       <ul class="cards">
         {lines.map((line) => (
           <RequestCard key={line.id} line={{ ...line, ...steps.get(line.requestId) }} />
         ))}
       </ul>
-      {!fetching && !error && lines.length === 0 && (
+      {!isFetching && !error && lines.length === 0 && (
         <p>
           There is none. <a href="#/files">Look for files</a> and ask for them.
         </p>

@@ -1,13 +1,15 @@
 import type { CombinedError } from '@urql/core';
 
+export function messageOf(error: CombinedError): string {
+  const said = error.graphQLErrors.map(({ message }) => message).join('; ');
+  return said || (error.response ? `The gateway answered ${error.response.status}.` : 'The gateway cannot be reached.');
+}
+
 /** What went wrong on the way, and a way to try again. */
 export function Problem({ error, again }: { error: CombinedError; again?: () => void }) {
-  const said = error.graphQLErrors.map(({ message }) => message).join('; ');
-  const text =
-    said || (error.response ? `The gateway answered ${error.response.status}.` : 'The gateway cannot be reached.');
   return (
     <div class="problem" role="alert">
-      <p>{text}</p>
+      <p>{messageOf(error)}</p>
       {again && (
         <button type="button" onClick={again}>
           Try again

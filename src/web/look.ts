@@ -1,0 +1,42 @@
+/** What a view asks the gateway. What was seen last stays while the gateway is away, and is asked for again until it is back. */
+import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
+import { useQuery } from '@urql/preact';
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+
+const LONGEST_PAUSE_MS = 10_000;
+
+export interface Look<Data> {
+  /** The last answer to just this question. */
+  data: Data | undefined;
+  /** Of the last try. */
+  error: CombinedError | undefined;
+  isFetching: boolean;
+  again(): void;
+}
+
+export function useLook<Data, Variables extends AnyVariables>(
+  query: TypedDocumentNode<Data, Variables>,
+  variables: Variables,
+): Look<Data> {
+  const [{ data, error, fetching }, execute] = useQuery<Data, AnyVariables>({ query, variables });
+  const key = JSON.stringify(variables);
+  const seen = useRef<{ key: string; data: Data } | undefined>(undefined);
+  if (data !== undefined && !fetching) seen.current = { key, data };
+  const again = useCallback(() => execute({ requestPolicy: 'network-only' }), [execute]);
+  useTries(error !== undefined && error.response === undefined && !fetching, again);
+  return { data: seen.current?.key === key ? seen.current.data : data, error, isFetching: fetching, again };
+}
+
+/** The gateway cannot be reached: it is tried again, later each time, and not by all pages at once. */
+function useTries(isAway: boolean, again: () => void): void {
+  const [tries, setTries] = useState(0);
+  useEffect(() => {
+    if (!isAway) return;
+    const ms = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** tries) * (0.5 + Math.random() / 2);
+    const timer = setTimeout(() => {
+      setTries(tries + 1);
+      again();
+    }, ms);
+    return () => clearTimeout(timer);
+  }, [isAway, again]);
+}

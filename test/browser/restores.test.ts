@@ -1,0 +1,125 @@
+/** What a scientist does in the dashboard, in a real browser, while others watch and gateways come and go. */
+import type { Browser } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { expectAccessible, openBrowser, openWindow, signIn, type Window } from '../support/chromium.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { takePort } from '../support/ports.js';
+import { cleanUp, type Running, startServer, stop } from '../support/process.js';
+import { createGate, type Gate } from '../support/wait.js';
+
+const FILES = 6;
+
+let browser: Browser;
+let app: TestApp;
+let gateway: Running & { url: string };
+let port: number;
+/** Opened, the files behind it can be read. */
+let gates: Map<bigint, Gate>;
+const secrets: Record<string, string> = {};
+
+beforeAll(async () => {
+  browser = await openBrowser();
+}, 120_000);
+afterAll(async () => await browser?.close());
+
+beforeEach(async () => {
+  const backend = createMemoryBackend();
+  gates = new Map(Array.from({ length: FILES }, (_, index) => [BigInt(index + 1), createGate()]));
+  backend.onRead = async (_volume, position, bytes) => {
+    await gates.get(position)?.opened;
+    return bytes;
+  };
+  app = await startApp({ backend });
+  for (const user of ['alice', 'bob']) {
+    await addQuota(app.ctx, user, 10n ** 9n);
+    secrets[user] = (await createToken(app.ctx, { name: user, role: 'USER' })).secret;
+  }
+  const paths = Array.from({ length: FILES }, (_, index) => ({ path: `/ocean/2024/sst_${index}.nc`, size: 5000 }));
+  await addTaped(app.ctx, backend, paths);
+  const taken = await takePort();
+  port = taken.port;
+  await taken.letGo();
+  gateway = await start();
+}, 120_000);
+afterEach(async () => {
+  for (const gate of gates.values()) gate.open();
+  for (const context of browser.contexts()) await context.close();
+  await cleanUp();
+  await app.close();
+});
+
+const start = async () =>
+  await startServer('serve', {
+    env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' },
+  });
+
+const openAs = async (user: string, place = '#/'): Promise<Window> => {
+  const window = await openWindow(browser, `${gateway.url}/${place}`);
+  await signIn(window, secrets[user] ?? '');
+  return window;
+};
+
+const openUpTo = (position: number) => {
+  for (let n = 1; n <= position; n++) gates.get(BigInt(n))?.open();
+};
+
+test('files are found, priced and restored by clicking, two browsers watch it live, and a gateway that is restarted under them is no end of it', async () => {
+  const asking = await openAs('alice');
+  await asking.page.getByLabel('Part of a path').fill('/ocean/2024');
+  await asking.page.getByText(`${FILES} files`, { exact: true }).waitFor();
+  await asking.page.getByRole('button', { name: 'What would it take?' }).click();
+  await asking.page.getByRole('button', { name: `Restore ${FILES} files` }).click();
+  await asking.page.getByRole('heading', { name: 'Request 1' }).waitFor();
+  await expectAccessible(asking);
+
+  const watching = await openAs('alice', '#/requests/1');
+  openUpTo(2);
+  for (const { page } of [asking, watching]) await page.getByText(`2 of ${FILES} files`).waitFor();
+
+  await stop(gateway);
+  for (const { page } of [asking, watching]) await page.getByText('The line to the gateway is broken').waitFor();
+  openUpTo(4);
+  gateway = await start();
+  for (const { page } of [asking, watching]) {
+    await page
+      .getByText(`4 of ${FILES} files`)
+      .waitFor({ timeout: 15000 })
+      .catch(async (e) => {
+        console.log(await page.textContent('body'), asking.faults);
+        throw e;
+      });
+    await page.getByText('The line to the gateway is broken').waitFor({ state: 'detached' });
+  }
+
+  openUpTo(FILES);
+  for (const { page } of [asking, watching]) {
+    await page.getByRole('heading', { name: 'Complete' }).waitFor();
+    await page.getByText(`${app.restoreDir}/ocean/2024/sst_5.nc`).waitFor();
+  }
+  for (const window of [asking, watching]) {
+    expect(window.faults).toEqual([]);
+    expect([...window.hosts]).toEqual([new URL(gateway.url).host]);
+  }
+}, 120_000);
+
+test('whoever may not see a request of another is told that there is none, in its view and in the list', async () => {
+  const alice = await openAs('alice', '#/files?match=/ocean');
+  await alice.page.getByRole('button', { name: 'What would it take?' }).click();
+  await alice.page.getByRole('button', { name: `Restore ${FILES} files` }).click();
+  await alice.page.getByRole('heading', { name: 'Request 1' }).waitFor();
+
+  const bob = await openAs('bob', '#/requests/1');
+  await bob.page.getByText('There is no request 1 that you may see.').waitFor();
+  await bob.page.getByRole('link', { name: 'Requests' }).click();
+  await bob.page.getByText('There is none.').waitFor();
+  expect(await bob.page.getByText('alice').count()).toBe(0);
+
+  await bob.page.getByRole('button', { name: 'Sign out' }).click();
+  await bob.page.getByLabel('Token').waitFor();
+  await bob.page.getByLabel('Token').fill('none-that-was-made');
+  await bob.page.getByRole('button', { name: 'Sign in' }).click();
+  await bob.page.getByRole('alert').getByText('token').waitFor();
+}, 120_000);
