@@ -1,5 +1,6 @@
 import type { CombinedError } from '@urql/core';
 
+/** For people. */
 export function messageOf(error: CombinedError): string {
   const said = error.graphQLErrors.map(({ message }) => message).join('; ');
   return said || (error.response ? `The gateway answered ${error.response.status}.` : 'The gateway cannot be reached.');
