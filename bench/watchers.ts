@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../src/context.js';
 import { sql } from '../src/database/sql.js';
 import { transaction } from '../src/database/transaction.js';
-import { recordProgress } from '../src/events.js';
+import { recordProgress } from '../src/event-writes.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { inTurns, tellFigure } from './figures.js';

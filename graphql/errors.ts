@@ -2,6 +2,7 @@
 import { GraphQLError } from 'graphql';
 import type { Logger } from 'pino';
 import {
+  classOf,
   ForbiddenError,
   InUseError,
   InvalidInputError,
@@ -18,6 +19,7 @@ import {
   userErrorCodes,
   WrongQuotaError,
 } from '../src/errors.js';
+import { count } from '../src/signals.js';
 import { builder } from './builder.js';
 
 const FailureCode = builder.enumType('FailureCode', {
@@ -102,11 +104,13 @@ export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
     const original = error instanceof GraphQLError ? error.originalError : error;
     const place = error instanceof GraphQLError ? { nodes: error.nodes ?? null, path: error.path ?? null } : {};
+    const isOfDocument = error instanceof GraphQLError && (!original || original instanceof GraphQLError);
+    count('tapegate_errors_total', { class: isOfDocument ? 'GRAPHQL' : classOf(original) });
     if (original instanceof UserError) {
       const field = original instanceof InvalidInputError ? { field: original.field } : {};
       return new GraphQLError(original.message, { ...place, extensions: { code: original.code, ...field } });
     }
-    if (error instanceof GraphQLError && (!original || original instanceof GraphQLError)) return error;
+    if (isOfDocument) return error;
     logFailure(log, original, 'GraphQL: internal error');
     if (original instanceof UnconfirmedError) {
       return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });

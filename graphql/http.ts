@@ -1,8 +1,9 @@
 /** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { messageOf, quote, UnavailableError } from '../src/errors.js';
+import { classOf, messageOf, quote, UnavailableError } from '../src/errors.js';
 import { HttpError, parseBounded, readJsonBody } from '../src/http-body.js';
+import { count } from '../src/signals.js';
 import { RefusedDocument } from './persisted.js';
 
 /** What is to be run. */
@@ -113,6 +114,7 @@ export function createErrorHandler(log: Logger): ErrorRequestHandler {
       res.destroy();
       return;
     }
+    count('tapegate_errors_total', { class: classOf(error) });
     if (error instanceof HttpError) {
       res.set(error.headers);
       const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[error.status];

@@ -15,10 +15,10 @@ import { chooseType } from './accept.js';
 import { limitCounts, limitIntrospection } from './cost-rules.js';
 import { DocumentCache, noCache } from './document-cache.js';
 import { createErrorMask } from './errors.js';
-import { executeOperation } from './execution.js';
 import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, readParams } from './http.js';
 import { limitOperations } from './operation-limits.js';
+import { timeOperation } from './operation-times.js';
 import { openDocuments } from './persisted.js';
 import { RESULT_TYPES, type Read, readOperation, tellResult } from './results.js';
 import { schema } from './schema.js';
@@ -125,7 +125,7 @@ function isSubscription(read: Read, operationName: string | null | undefined): b
 
 /** Yoga's executor is for subscriptions alone. */
 const executeByPlan: Plugin = {
-  onExecute: ({ setExecuteFn }) => setExecuteFn((args: ExecutionArgs) => executeOperation(args)),
+  onExecute: ({ setExecuteFn }) => setExecuteFn((args: ExecutionArgs) => timeOperation(args)),
 };
 
 const checkSubscriptions: Plugin = {

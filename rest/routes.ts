@@ -2,8 +2,9 @@
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';
-import { logFailure } from '../src/errors.js';
+import { classOf, logFailure } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
+import { count } from '../src/signals.js';
 import { answerOf } from './respond.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
@@ -61,6 +62,7 @@ export function createErrorHandler(log: Logger, present: (res: Response, error: 
     }
     // express itself throws for a path whose percent signs mean nothing
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
+    count('tapegate_errors_total', { class: classOf(known) });
     if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl });
     present(res, known);
   };

@@ -32,6 +32,7 @@ import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { answerInTurn } from './access/limits/pipelines.js';
 import { keepTurn } from './access/limits/turns.js';
 import { boundRest } from './access/limits/unread.js';
+import { observe } from './access/observed.js';
 import { readerOf } from './access/reader.js';
 import { carriesStream } from './access/stream-sockets.js';
 import { openTls } from './access/tls.js';
@@ -39,17 +40,20 @@ import type { Context } from './context.js';
 import { createDashboard } from './dashboard.js';
 import { Standbys } from './database/standbys.js';
 import { DOOR_PATHS, joinSlashes, mountDoor, mountDoorErrors } from './door.js';
-import { codeOf, messageOf } from './errors.js';
-import { mountHealth } from './health.js';
+import { classOf, codeOf, messageOf } from './errors.js';
+import { METRICS_PATH, mountHealth, mountMetrics } from './health.js';
 import { HttpError } from './http-body.js';
 import { checkTarget, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
 import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
+import { type Metrics, openMetrics } from './metrics/metrics.js';
+import { count } from './signals.js';
 
 export interface Gateway {
   /** `http://host:port`, or https where it speaks TLS, with the port it was given. */
   url: string;
   /** Lets answers in hand go out and ends all streams. */
   close(): Promise<void>;
+  metrics: Metrics;
 }
 
 interface Handlers {
@@ -58,6 +62,7 @@ interface Handlers {
   answers: AnswersInHand;
   limits: CallerLimits;
   standbys: Standbys | undefined;
+  metrics: Metrics;
   /** In which a request is served. */
   contextFor(req: IncomingMessage): Context;
 }
@@ -65,7 +70,8 @@ interface Handlers {
 const REST = '/tape_control/api/v1';
 const GRAPHQL = '/graphql';
 
-function createApp(ctx: Context, { graphql, identifier, answers, limits, standbys, contextFor }: Handlers): Express {
+function createApp(ctx: Context, handlers: Handlers): Express {
+  const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag'); // an ETag of a list would have to hold all of it
@@ -85,6 +91,8 @@ function createApp(ctx: Context, { graphql, identifier, answers, limits, standby
   mountDoor(app, ctx, contextFor);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   mountHealth(app, ctx, { answers, standbys });
+  app.use(METRICS_PATH, known);
+  mountMetrics(app, metrics, contextFor);
   app.use(createDashboard(ctx.config));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
@@ -131,6 +139,7 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
 function createErrorHandler(ctx: Context): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const known = error instanceof HttpError ? error : new HttpError(500, 'Internal error');
+    count('tapegate_errors_total', { class: classOf(error) });
     if (known !== error) ctx.log.error({ err: error, url: req.originalUrl }, 'internal error');
     if (res.headersSent || res.destroyed) return void res.destroy();
     res.status(known.status).set(known.headers).json({ error: known.message });
@@ -146,7 +155,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const graphql = createGraphqlHandlers(contextFor, ctx);
   const answers = new AnswersInHand();
   const limits = limitCallers(ctx.config);
-  const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, contextFor });
+  const metrics = openMetrics(ctx, { answers: () => answers.number });
+  const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, metrics, contextFor });
   const arrivals = new Arrivals((req) => addressKey(addressOf(req)));
   const server = await listen({ app, arrivals }, ctx.config, createTlsServer ?? createPlainServer).catch(
     async (error) => {
@@ -158,6 +168,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   answers.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
   return {
+    metrics,
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
@@ -270,6 +281,7 @@ async function listen(
       noteAddress(req);
       toOriginForm(req);
       dropPrefix(req, prefix);
+      observe(req, res);
       awaitBody(server, req, res);
       if (hasBody(req)) boundRest(req, res, limits.bodySeconds);
       arrivals.enter(req, res, () => app(req, res));

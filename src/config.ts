@@ -4,6 +4,8 @@ import { type AccessConfig, readAccess } from './config-access.js';
 import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
 import { type DoorConfig, readDoorConfig } from './config-door.js';
 import { type Limits, readLimits } from './config-limits.js';
+import type { ConfigReader } from './config-reader.js';
+import { readTelemetryConfig, type TelemetryConfig } from './config-telemetry.js';
 import { splitHosts } from './database-url.js';
 import { createHider, showValue } from './secrets.js';
 
@@ -18,6 +20,7 @@ export const hideSecrets = createHider(environment);
 export interface Config extends BrowserConfig {
   access: AccessConfig;
   door: DoorConfig;
+  telemetry: TelemetryConfig;
   port: number;
   host: string;
   /** Unset: an embedded PostgreSQL under `dataDir`. */
@@ -114,7 +117,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
 
   const host = text('HOST') ?? '127.0.0.1';
   const reader = { text, oneOf, parsed, fault, refuse: (problem: string) => void faults.push(problem) };
-  const families = { ...readBrowserConfig(reader, listens), door: readDoorConfig(reader) };
+  const families = { ...readBrowserConfig(reader, listens), ...readFamilies(reader) };
   const config: Config = {
     access: readAccess({ ...reader, given: (name) => env[name] }, listens ? { host, ...families } : undefined),
     port: integer('PORT', 0, 65_535, DEFAULT_PORT),
@@ -141,6 +144,10 @@ export function readConfig(env: Environment, backends: readonly string[], { list
   };
   if (faults.length > 0) throw new ConfigError(faults);
   return config;
+}
+
+function readFamilies(reader: ConfigReader): Pick<Config, 'door' | 'telemetry'> {
+  return { door: readDoorConfig(reader), telemetry: readTelemetryConfig(reader) };
 }
 
 /** An address, with or without a name. */

@@ -10,9 +10,11 @@ import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
 import { environment, readConfig } from './config.js';
 import type { Context } from './context.js';
 import { hideSecretsOfCrashes } from './crash.js';
+import type { Database } from './database/client.js';
 import { type DriveWork, mountVolumes } from './engine/drive/drive.js';
 import { type Engine, startEngine } from './engine/runner.js';
 import { workOf } from './engine/work.js';
+import { Forwarding } from './metrics/forwarded.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
 import { backendNames, createBackend } from './tape/index.js';
@@ -30,6 +32,8 @@ const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
 const config = readConfig(environment, backendNames, { listens: false });
 let engine: Promise<Engine> | undefined;
 let close: () => Promise<void> = async () => {};
+let db: Database | undefined;
+let forwarding: Forwarding | undefined;
 
 // the terminal and service managers signal the whole group; the keeper says when it is time
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
@@ -45,13 +49,21 @@ function end(): void {
 }
 
 function tell(kind: EngineReport['kind'], onTold: () => void = () => {}): void {
-  if (process.connected) process.send?.({ kind } satisfies EngineReport, undefined, undefined, onTold);
+  const told = forwarding?.take(db);
+  if (process.connected) process.send?.({ kind, told } satisfies EngineReport, undefined, undefined, onTold);
   else end();
 }
 
-async function begin({ connection, engineId, libraryId }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
+async function begin({
+  connection,
+  engineId,
+  libraryId,
+  isMeasured,
+}: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
+  if (isMeasured) forwarding = new Forwarding(part);
   const runtime = attach(config, connection, { poolSize: CONNECTIONS });
   close = runtime.close;
+  db = runtime.ctx.db;
   try {
     await runtime.ctx.db.pulse.start();
     await runtime.ctx.events.open();

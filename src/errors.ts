@@ -231,6 +231,16 @@ export function isExhausted(error: unknown): boolean {
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
 }
 
+/** By which errors are counted: a code of this program, the status of what was refused before it was looked at, or INTERNAL. */
+export function classOf(error: unknown): string {
+  if (error instanceof UserError) return error.code;
+  if (error instanceof OverShareError) return 'OVER_SHARE';
+  if (error instanceof UnconfirmedError) return 'UNCONFIRMED';
+  if (error instanceof UnavailableError) return 'UNAVAILABLE';
+  const status = (error as { status?: unknown } | undefined)?.status;
+  return typeof status === 'number' && status >= 400 && status < 500 ? `HTTP_${status}` : 'INTERNAL';
+}
+
 /** The text of anything thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -1,69 +1,20 @@
 /**
- * Events: rows of an append-only table, written in the transaction that makes them true; NOTIFY is only the doorbell.
+ * Events, for who is told of them: rows of an append-only table (event-writes.ts); NOTIFY is only the doorbell.
  *
  * They are numbered after their commit by whoever listens (event-table.ts): writers wait for nobody, and a reader that asks
- * for what comes after a number misses none. They are inserted last, so that the order of their ids is that of the
- * commits wherever two transactions have to do with each other.
+ * for what comes after a number misses none.
  */
 
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import type { Database } from './database/client.js';
-import { prepared } from './database/prepared.js';
 import { type Sql, sql } from './database/sql.js';
-import type { Transaction } from './database/transaction.js';
 import { type AskDatabase, EventNumbers } from './event-numbers.js';
 import { Queue } from './event-queue.js';
 import { type AnyEvent, type EventFilter, EventTable, RANGE } from './event-table.js';
-import type { Stage } from './generated/prisma/enums.js';
-
-interface Pending {
-  at: string;
-  moves: { ids: bigint[]; from: Stage; to: Stage }[];
-  requests: Set<number>;
-}
-
-const pendingOf = new WeakMap<Transaction, Pending>();
-
-function pending(tx: Transaction): Pending {
-  const known = pendingOf.get(tx);
-  if (known) return known;
-  const fresh: Pending = { at: '', moves: [], requests: new Set() };
-  pendingOf.set(tx, fresh);
-  tx.beforeCommit('events', () => insertEvents(tx, fresh));
-  return fresh;
-}
-
-/** Records that files moved; the rows are inserted as the last thing of the transaction. */
-export function recordMoves(tx: Transaction, ids: bigint[], move: { from: Stage; to: Stage }): void {
-  if (ids.length > 0) pending(tx).moves.push({ ids, ...move });
-}
-
-/** Records that requests made progress, as it is at the end of the transaction. */
-export function recordProgress(tx: Transaction, requestIds: readonly number[]): void {
-  for (const id of requestIds) pending(tx).requests.add(id);
-}
-
-async function insertEvents(tx: Transaction, events: Pending): Promise<void> {
-  const moves = events.moves.flatMap(({ ids, from, to }) => ids.map((id) => ({ id, from, to })));
-  if (moves.length > 0) {
-    const [ids, from, to] = [moves.map((m) => m.id), moves.map((m) => m.from), moves.map((m) => m.to)];
-    tx.send(
-      sql`INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
-          SELECT timezone('utc', clock_timestamp()), m.id, m.from_stage, m.to_stage, ARRAY(SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
-          FROM unnest(${ids}::bigint[], ${from}::"Stage"[], ${to}::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n) ORDER BY m.n`,
-    );
-  }
-  if (events.requests.size > 0) {
-    tx.send(
-      prepared(
-        sql`INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
-         SELECT timezone('utc', clock_timestamp()), '{}', id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk FROM request WHERE id = ANY(${[...events.requests]}::int[]) ORDER BY id`,
-      ),
-    );
-  }
-}
+import { secondsSince, time } from './signals.js';
+import { secondsBetween } from './time.js';
 
 /** Events kept for one slow reader; beyond, it reads the table again from where it was. */
 const MAX_QUEUE = Number(RANGE) / 2;
@@ -93,6 +44,8 @@ export class EventFeed {
   private hasRung = false;
   private isClosed = false;
   private poll: NodeJS.Timeout | undefined;
+  /** Of `performance.now()`: since when there is something to be read. */
+  private behindSince: number | undefined;
 
   constructor(db: Database) {
     this.db = db;
@@ -119,6 +72,11 @@ export class EventFeed {
   /** Readers that follow just now. */
   get readers(): number {
     return this.emitter.listenerCount('event');
+  }
+
+  /** For how long there has been something to read that was not read yet. */
+  get lagSeconds(): number {
+    return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
   }
 
   /** The id of the newest event that is committed. */
@@ -230,6 +188,7 @@ export class EventFeed {
 
   private ring(): void {
     this.hasRung = true;
+    this.behindSince ??= performance.now();
     if (!this.isReading) void this.read();
   }
 
@@ -239,8 +198,8 @@ export class EventFeed {
       while (this.hasRung && !this.isClosed) {
         this.hasRung = false;
         await this.numbers.number();
-        if (await this.passOver()) continue;
-        await this.readNew();
+        if (!(await this.passOver())) await this.readNew();
+        this.behindSince = this.hasRung ? performance.now() : undefined;
       }
     } catch {
       setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection just now
@@ -269,7 +228,10 @@ export class EventFeed {
       this.last = range.batchEnd;
       return;
     }
-    for (const event of await this.news.readRange(range, sql`true`)) this.emitter.emit('event', event);
+    const events = await this.news.readRange(range, sql`true`);
+    for (const event of events) this.emitter.emit('event', event);
+    const [first] = events;
+    if (first) time('tapegate_event_delay_seconds', {}, Math.max(0, secondsBetween(first.at, this.db.clock.now())));
     this.last = range.upTo;
   }
 

@@ -41,6 +41,11 @@ export class AnswersInHand {
     return this.isOver;
   }
 
+  /** Answers that have begun, or wait, and have not ended. */
+  get number(): number {
+    return this.open.size;
+  }
+
   /** From its first connection on. */
   watch(server: Server): void {
     server.on(server instanceof HttpsServer ? 'secureConnection' : 'connection', (socket: Socket) => {

@@ -15,18 +15,22 @@ import type { Context } from '../context.js';
 import { PassRunner } from '../engine/passes.js';
 import { readingKey, UsableLibraries } from '../engine/usable-libraries.js';
 import { Waker } from '../engine/waker.js';
+import { forgetProcess, replay, type Told } from '../metrics/forwarded.js';
 import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
 import { packageRoot } from '../package-root.js';
 import type { Runtime } from '../runtime.js';
+import { count, isCounting } from '../signals.js';
 
 /** What an engine process is told: of a drive, of which library. */
 export type EngineOrder =
-  | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number }
+  | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
   | { kind: 'stop' };
 
 /** What it tells: that it works, every second that it lives, and, before it ends, why it does. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
+  /** What it has counted since it told last, where that is asked for. */
+  told?: Told | undefined;
 }
 
 const endings = {
@@ -61,7 +65,7 @@ const file = path.join(packageRoot, 'dist/src/engine-process.js');
 
 /** @returns once the restore disks are registered, or after `READY_MS`; the drives begin then */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
-  const order = { kind: 'begin', connection, engineId: randomUUID() } as const;
+  const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
   const make = (part: 'drive' | 'passes', libraryId: number) => new KeptProcess(ctx, { ...order, libraryId }, part);
   const drivesOf = ({ id, drives }: { id: number; drives: number }) =>
     Array.from({ length: drives }, () => make('drive', id));
@@ -212,10 +216,11 @@ class KeptProcess {
     this.child?.send(order, () => {}); // one that is gone is told of by its end
   }
 
-  private hear(child: ChildProcess, { kind }: EngineReport): void {
+  private hear(child: ChildProcess, { kind, told }: EngineReport): void {
     this.heardAt = performance.now();
+    if (told && child.pid !== undefined && this.child === child) replay(child.pid, this.part, told);
     if (kind === 'ready') this.onReady();
-    else if (kind !== 'alive') this.lose(child, endings[kind]);
+    else if (kind !== 'alive') this.lose(child, endings[kind], kind);
   }
 
   /** Where this process stood still, too, nothing could be heard. */
@@ -223,20 +228,23 @@ class KeptProcess {
     const now = performance.now();
     if (now - this.lookedAt > 2 * LOOK_MS) this.heardAt = now;
     this.lookedAt = now;
-    if (now - this.heardAt > SILENT_MS) this.lose(child, `it is silent for ${SILENT_MS / 1000} s`);
+    if (now - this.heardAt > SILENT_MS) this.lose(child, `it is silent for ${SILENT_MS / 1000} s`, 'silent');
   }
 
   /** It counts as gone: one that hangs in the kernel stays until its call ends, and does nothing more. */
-  private lose(child: ChildProcess, why: string): void {
+  private lose(child: ChildProcess, why: string, seen: keyof typeof endings | 'silent' | 'gone' = 'gone'): void {
     if (this.child !== child) return;
     this.child = undefined;
+    forgetProcess(child.pid);
     clearInterval(this.watch);
     child.kill('SIGKILL');
     if (child.connected) child.disconnect();
     child.unref();
     this.onReady();
     this.onGone();
-    if (!this.isStopping) this.startAgain(why);
+    if (this.isStopping) return;
+    count('tapegate_engine_process_ends_total', { part: this.part, why: seen });
+    this.startAgain(why);
   }
 
   private startAgain(why: string): void {

@@ -6,6 +6,7 @@ import { type Config, defaultServerUrl, environment } from '../config.js';
 import type { Context } from '../context.js';
 import type { Demo } from '../demo.js';
 import { codeOf, messageOf } from '../errors.js';
+import type { Metrics } from '../metrics/metrics.js';
 import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createBackend, isOfOneProcess } from '../tape/index.js';
@@ -82,6 +83,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
   READER_SECONDS, LEAVE_SECONDS              when a reader that takes nothing is dropped, and how long balancers have to leave
   LOG_LEVEL                                  what is logged
+  METRICS_PORT, METRICS_HOST                 where metrics are read beside the gateway's /metrics; an engine has them there alone
 Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
 
 interface Parts {
@@ -144,6 +146,8 @@ async function startParts(
 ): Promise<void> {
   const { ctx } = runtime;
   await openEvents(ctx, parts);
+  const { metricsPort: port, metricsHost: host } = config.telemetry;
+  if (parts.gateway || port !== undefined) await countFromNow();
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;
   if (parts.demo) {
@@ -154,7 +158,11 @@ async function startParts(
     const engine = await startTheEngine(runtime, backend);
     closers.unshift(() => engine.stop());
   }
+  const tellAt = async (metrics?: Metrics) => {
+    if (port !== undefined) closers.unshift(await tellMetricsAt(ctx, { port, host }, metrics));
+  };
   if (!parts.gateway) {
+    await tellAt();
     printLine('Tapegate engine is working; stop it with Ctrl-C');
     return;
   }
@@ -162,8 +170,31 @@ async function startParts(
   closers.unshift(async () => stopKeeping());
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
+  await tellAt(gateway.metrics);
   closers.unshift(await noteListening(ctx, gateway));
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
+}
+
+/** Before the first thing that is counted. */
+async function countFromNow(): Promise<void> {
+  const { processMetrics } = await import('../metrics/process.js');
+  processMetrics();
+}
+
+/** @param given of a gateway, which has more to tell @returns what ends it */
+async function tellMetricsAt(
+  ctx: Context,
+  place: { port: number; host: string },
+  given: Metrics | undefined,
+): Promise<() => Promise<void>> {
+  const { openMetrics } = await import('../metrics/metrics.js');
+  const { listenForMetrics } = await import('../metrics/listener.js');
+  const listener = await listenForMetrics(ctx, given ?? openMetrics(ctx), place).catch((error) => {
+    const names = 'METRICS_PORT, METRICS_HOST';
+    throw cannotListen(error, { ...place, names });
+  });
+  ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are read here');
+  return () => listener.close();
 }
 
 /** Whoever is kept out by one gateway comes in by another: an operator who starts it from another shell may not have meant that. */
@@ -221,10 +252,13 @@ async function listen(ctx: Context): Promise<Gateway> {
     return await startGateway(ctx);
   } catch (error) {
     if (codeOf(error) === undefined) throw error; // it has nothing to do with where it listens
-    const { host, port } = ctx.config;
-    const reason = codeOf(error) === 'EADDRINUSE' ? 'another process has the port' : messageOf(error);
-    throw new Error(`cannot listen on port ${port} of ${host} (PORT, HOST): ${reason}`, { cause: error });
+    throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
+}
+
+function cannotListen(error: unknown, { port, host, names }: { port: number; host: string; names: string }): Error {
+  const reason = codeOf(error) === 'EADDRINUSE' ? 'another process has the port' : messageOf(error);
+  return new Error(`cannot listen on port ${port} of ${host} (${names}): ${reason}`, { cause: error });
 }
 
 const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes the door, see src/access/README.md';

@@ -5,6 +5,7 @@
  */
 import type { Context } from '../context.js';
 import { TapeError } from '../errors.js';
+import { count } from '../signals.js';
 
 /** What a call is made on. */
 export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
@@ -119,6 +120,7 @@ export class CallWatch {
     const error = hung[0] && new HungError(hung[0].place, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
+    count('tapegate_hung_calls_total', { place: error.place.kind });
     this.onHang(error);
     for (const call of hung) call.reject(error);
   }

@@ -17,6 +17,7 @@ import {
   type SendResult,
 } from '../operations/mail/outbox.js';
 import { createHider } from '../secrets.js';
+import { count } from '../signals.js';
 import { addSeconds, secondsBetween } from '../time.js';
 
 /** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
@@ -50,10 +51,15 @@ export async function sendMail(
 ): Promise<number> {
   if (transport) await noteSender(ctx);
   else if (await hasSender(ctx)) return 0;
-  let count = 0;
-  const claim = { inTurn: transport !== undefined, send: (letter: Letter) => send(ctx, transport, letter, abort) };
-  while (!stop.aborted && (await claimMail(ctx, claim))) count++;
-  return count;
+  let letters = 0;
+  const sendCounted = async (letter: Letter) => {
+    const result = await send(ctx, transport, letter, abort);
+    count('tapegate_mail_total', { result: result.state.toLowerCase() });
+    return result;
+  };
+  const claim = { inTurn: transport !== undefined, send: sendCounted };
+  while (!stop.aborted && (await claimMail(ctx, claim))) letters++;
+  return letters;
 }
 
 async function send(

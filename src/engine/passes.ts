@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
+import { count, time } from '../signals.js';
 import { Waker } from './waker.js';
 
 /** A job that finds by itself what there is to do. It may be killed at any line, and the next run repairs what is left. */
@@ -44,11 +45,13 @@ export class PassRunner {
       try {
         await run();
       } catch (error) {
+        count('tapegate_pass_failures_total', { pass: name });
         logFailure(this.ctx.log, error, name);
         await this.rest(everyMs);
         continue;
       }
       const tookMs = performance.now() - startedAt;
+      time('tapegate_pass_seconds', { pass: name }, tookMs / 1000);
       await this.rest(Math.max(REST_MS, Math.min(tookMs * restTimes, MOST_REST_MS)));
       await bell.wait(seen, everyMs, this.stop);
     }

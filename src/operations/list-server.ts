@@ -37,6 +37,7 @@ export const listServers = {
   listTokens: 'primary',
   listFindings: 'primary',
   showCaller: 'primary',
+  readMetrics: 'primary',
   showPlan: 'primary',
   watchRequest: 'primary',
   watchStages: 'primary',

@@ -80,6 +80,7 @@ export const policy = {
   readSettings: 'look',
   readStagingFigures: 'look',
   readUsage: 'look',
+  readMetrics: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

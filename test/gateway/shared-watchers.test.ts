@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { sql } from '../../src/database/sql.js';
-import { recordProgress } from '../../src/events.js';
+import { recordProgress } from '../../src/event-writes.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';

@@ -33,9 +33,12 @@ const access: Config['access'] = {
 
 const door: Config['door'] = { siteName: undefined, webdav: 'public', gateways: new Map(), diskCalls: 2 };
 
+const telemetry: Config['telemetry'] = { metricsPort: undefined, metricsHost: '127.0.0.1' };
+
 const defaults: Config = {
   access,
   door,
+  telemetry,
   port: 8080,
   host: '127.0.0.1',
   databaseUrl: undefined,
@@ -122,6 +125,8 @@ const names = [
   'REQUEST_DAYS',
   'AUDIT_DAYS',
   'LOG_LEVEL',
+  'METRICS_PORT',
+  'METRICS_HOST',
   'RESTORE_MODE',
   'RESTORE_GROUP',
   'PUBLIC_URL',
@@ -230,6 +235,8 @@ test.each<[string, string, Partial<Config>]>([
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
   ['AUDIT_DAYS', '1', { auditDays: 1 }],
+  ['METRICS_PORT', '0', { telemetry: { ...telemetry, metricsPort: 0 } }],
+  ['METRICS_HOST', '::', { telemetry: { ...telemetry, metricsHost: '::' } }],
   ['DASHBOARD', 'off', { dashboard: false }],
   ['GRAPHIQL', 'off', { graphiql: false }],
   ['INTROSPECTION', 'off', { introspection: false }],

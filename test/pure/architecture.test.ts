@@ -36,7 +36,9 @@ const isIn = (file: string, places: readonly string[]): boolean =>
   places.some((place) => (place.endsWith('/') ? file.startsWith(place) : file === `${place}.ts`));
 
 /** Words of the domain: values, errors, times and exact numbers. */
-const words = ['src/audit', 'src/caller', 'src/errors', 'src/stages', 'src/time', 'src/json', 'src/remembered'];
+const words = [
+  ...['src/audit', 'src/caller', 'src/errors', 'src/signals', 'src/stages', 'src/time', 'src/json', 'src/remembered'],
+];
 const database = ['src/database/', 'src/generated/'];
 
 /** Beside its own folder. */
@@ -58,14 +60,15 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/cancellable',
       'src/deadline',
       'src/remembered',
+      'src/signals',
     ],
     from: [],
   },
   {
-    part: ['src/config', 'src/config-browsers', 'src/config-door', 'src/config-reader'],
+    part: ['src/config', 'src/config-browsers', 'src/config-door', 'src/config-reader', 'src/config-telemetry'],
     from: [
       ...['src/config-access', 'src/config-browsers', 'src/config-door', 'src/config-limits', 'src/config-reader'],
-      ...['src/database-url', 'src/secrets', 'src/tls-files'],
+      ...['src/config-telemetry', 'src/database-url', 'src/secrets', 'src/tls-files'],
     ],
   },
   { part: ['src/tls-files'], from: ['src/errors'] },
@@ -80,8 +83,11 @@ const mayImport: { part: string[]; from: string[] }[] = [
     from: ['src/generated/', 'src/database-url', 'src/errors', 'src/time', 'src/package-root'],
   },
   {
-    part: ['src/events', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
-    from: [...database, 'src/errors', 'src/event-queue', 'src/event-numbers', 'src/event-table'],
+    part: ['src/events', 'src/event-queue', 'src/event-numbers', 'src/event-table', 'src/event-writes'],
+    from: [
+      ...[...database, 'src/errors', 'src/event-queue', 'src/event-numbers', 'src/event-table', 'src/signals'],
+      'src/time',
+    ],
   },
   { part: ['src/stages'], from: [...database, 'src/events'] },
   { part: ['src/audit', 'src/refusals'], from: [...database, 'src/audit', 'src/caller', 'src/errors'] },
@@ -99,6 +105,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/events',
       'src/event-numbers',
       'src/event-table',
+      'src/event-writes',
       'src/mail',
     ],
   },
@@ -116,8 +123,13 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/errors',
       'src/mail',
       'src/secrets',
+      'src/signals',
       'src/time',
     ],
+  },
+  {
+    part: ['src/metrics/'],
+    from: [...['src/operations/', 'src/database/', 'src/context', 'src/errors', 'src/package-root', 'src/signals']],
   },
   {
     part: ['src/config-access', 'src/config-legacy', 'src/config-ways', 'src/address-ranges'],
@@ -239,7 +251,7 @@ const rooms = {
     ['catalogue'],
     ['disks'],
     ['recalls', 'doctor', 'staging'],
-    ['plan'],
+    ['plan', 'site'],
   ],
   'src/engine/': [['disk'], ['drive'], ['archive', 'doctor', 'staging']],
 };

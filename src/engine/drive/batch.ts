@@ -8,6 +8,7 @@ import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
+import { count } from '../../signals.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { wantedAttributes } from '../disk/attributes.js';
@@ -101,6 +102,7 @@ class BatchRun {
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
       const checksum = await readInto(copy, this.volume, recall, signal);
+      count('tapegate_recalled_bytes_total', { drive: this.lease.driveName }, Number(recall.size));
       this.finishing.push(finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).then(end, fail));
     } catch (error) {
       await fail(error);

@@ -7,6 +7,7 @@ import { chargeDriveTime } from '../../operations/quotas/shares.js';
 import { noteDoubt } from '../../operations/recalls/doubts.js';
 import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
 import { holdFailing } from '../../operations/suspensions.js';
+import { count } from '../../signals.js';
 import type { HeldLease } from './lease.js';
 import type { Verdict } from './volume-failures.js';
 
@@ -35,6 +36,7 @@ export class OutcomeWriter {
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => Verdict): void {
     this.append(async () => {
       const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
+      for (const outcome of outcomes) this.count(outcome, superseded.has(outcome.fileId));
       const verdict = judge?.(
         outcomes.map((outcome) =>
           superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
@@ -52,7 +54,14 @@ export class OutcomeWriter {
 
   /** Charges whoever wanted the files with the time that the drive has spent on them. */
   charge(fileIds: readonly bigint[], seconds: number): void {
+    count('tapegate_drive_busy_seconds_total', { drive: this.lease.driveName }, seconds);
     this.append(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
+  }
+
+  private count(outcome: RecallOutcome, isSuperseded: boolean): void {
+    const ended = isSuperseded ? 'superseded' : outcome.kind;
+    const errorClass = 'errorClass' in outcome && !isSuperseded ? outcome.errorClass.toLowerCase() : 'none';
+    count('tapegate_recalls_ended_total', { drive: this.lease.driveName, outcome: ended, class: errorClass });
   }
 
   /** Has something written down before what is reported later. */

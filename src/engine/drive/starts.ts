@@ -4,6 +4,7 @@
  */
 import type { Context } from '../../context.js';
 import { type RunningRecall, startRecalls } from '../../operations/recalls/starts.js';
+import { count } from '../../signals.js';
 import type { Batch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
@@ -89,6 +90,7 @@ export class BatchStarts {
       measure: (disks) => this.options.gauge.measure(disks),
       stagedAt: this.options.stagedAt,
     });
+    count('tapegate_recalls_started_total', { drive: this.lease.driveName }, recalls.length);
     const fileIds = recalls.map(({ fileId }) => fileId);
     return { recalls, since, ...this.options.running.begin(fileIds, this.lease.signal) };
   }

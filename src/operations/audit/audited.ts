@@ -7,7 +7,8 @@
 import { auditRow, auditRowOfChange, type Deed, isUnnoted } from '../../audit.js';
 import type { Context } from '../../context.js';
 import type { Sql } from '../../database/sql.js';
-import { ForbiddenError, UserError } from '../../errors.js';
+import { classOf, ForbiddenError, UserError } from '../../errors.js';
+import { secondsSince, time } from '../../signals.js';
 import { isBefore } from '../../time.js';
 import { type Operation, policy } from '../policy.js';
 import { takeTurn } from '../turn.js';
@@ -79,15 +80,19 @@ export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) =>
     const passesOverToken = ending.has(deed.operation);
     return auditRowOfChange(ctx.now(), ctx.caller, { ...deed, ...more }, { each, passesOverToken });
   };
+  const startedAt = performance.now();
+  let result = 'DONE';
   try {
     if (inTheirOwnTurns.has(deed.operation)) return await work(note);
     const waitsFor = waitingForNobody.has(deed.operation) ? 'nobody' : 'rows';
     return await takeTurn(ctx, waitsFor, () => work(note));
   } catch (caught) {
     const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
+    result = classOf(error);
     if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
     throw error;
   } finally {
+    time('tapegate_operation_seconds', { operation: deed.operation, result }, secondsSince(startedAt));
     leave?.();
   }
 }

@@ -1,7 +1,7 @@
 /** The one function that moves files from stage to stage. */
 import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { recordMoves } from '../../events.js';
+import { recordMoves } from '../../event-writes.js';
 import type { Move } from '../../stages.js';
 
 /** What a copy in the restore area is known by, beside its size; of the file's inode and in nanoseconds. */

@@ -5,8 +5,9 @@ import { lockFiles, locking } from '../../database/locks.js';
 import { byKeys } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import { time } from '../../signals.js';
 import { onDiskStages, type Stage } from '../../stages.js';
-import { addSeconds } from '../../time.js';
+import { addSeconds, secondsBetween } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
@@ -51,14 +52,14 @@ export async function startRecalls(
   { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
   const seen = await lookAtDisks(ctx, measure); // before anything is locked
-  const { started, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
+  const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
     // requests that have started are not changed here, and stay free for recalls that end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
     const mounted = await lockDrive(tx, lease);
-    if (!mounted) return { started: [], idle: [] };
+    if (!mounted) return { started: [], queuedAt: [], idle: [] };
     await followFiles(tx, fileIds);
     const isHere = ({ volumeId, isStaged }: WaitingRecall) =>
       stagedAt === undefined ? volumeId !== null && volumeId === mounted.volumeId : isStaged;
@@ -73,10 +74,16 @@ export async function startRecalls(
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
     await delayShortly(ctx, tx, waiting.filter(isOnItsWay).map(toFileId));
-    return { started: placed.map(toRunning), idle: waiting.filter(isOnDisk).map(toFileId) };
+    const queuedAt = placed.map(({ recall }) => recall.queuedAt);
+    return { started: placed.map(toRunning), queuedAt, idle: waiting.filter(isOnDisk).map(toFileId) };
   });
+  for (const at of queuedAt) noteWait(at, ctx.now());
   await dropIdle(ctx, idle);
   return started;
+}
+
+function noteWait(queuedAt: string, now: string): void {
+  time('tapegate_recall_wait_seconds', {}, Math.max(0, secondsBetween(queuedAt, now)));
 }
 
 /**
@@ -117,7 +124,7 @@ async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: 
 }
 
 function toRunning({
-  recall: { stage, volumeId, hasPlace, hasCopy, mayBegin, isStaged, ...recall },
+  recall: { stage, volumeId, queuedAt, hasPlace, hasCopy, mayBegin, isStaged, ...recall },
   disk,
 }: Placed): RunningRecall {
   return { ...recall, diskId: disk.id, mountpoint: disk.mountpoint };
@@ -127,6 +134,7 @@ function toRunning({
 interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint'> {
   stage: Stage;
   volumeId: number | null;
+  queuedAt: string;
   /** The catalogue says where it is, as far as its library needs that. */
   hasPlace: boolean;
   /** Its last copy has not left the restore area. */
@@ -146,7 +154,7 @@ async function lockWaiting(
 ): Promise<WaitingRecall[]> {
   const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", f.position, ${hasPlace} AS "hasPlace", f.checksum,
+    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
           f.checksum_taken AS "isChecksumTaken", c.attempts,
           c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,

@@ -4,7 +4,7 @@ import { lockRecalls, lockRequests } from '../../database/locks.js';
 import { planFor, plannedFreely } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { recordProgress } from '../../events.js';
+import { recordProgress } from '../../event-writes.js';
 import { audited } from '../audit/audited.js';
 import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
 import { type Charge, refund } from '../quotas/charges.js';

@@ -4,7 +4,7 @@ import { plannedFreely } from '../../database/planning.js';
 import { prepared } from '../../database/prepared.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { recordProgress } from '../../events.js';
+import { recordProgress } from '../../event-writes.js';
 import { isLive } from '../conditions.js';
 import { queueMail } from '../mail/notifications.js';
 

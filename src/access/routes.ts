@@ -1,0 +1,52 @@
+/** What a target is called where requests are counted, traced and logged: one of a few templates, whatever is asked for. */
+
+/** Of the gateway's own paths; a test compares those of REST with its routes. */
+const templates = [
+  '/',
+  '/graphql',
+  '/graphql/stream',
+  '/import',
+  '/metrics',
+  '/health/live',
+  '/health/ready',
+  '/assets/{name}',
+  '/.well-known/oauth-protected-resource',
+  '/.well-known/wlcg-tape-rest-api',
+  '/tape_control/api/v1/requests',
+  '/tape_control/api/v1/requests/{id}',
+  '/tape_control/api/v1/files',
+  '/tape_control/api/v1/quota/{user}',
+  '/tape_rest/v1/stage',
+  '/tape_rest/v1/stage/{id}',
+  '/tape_rest/v1/stage/{id}/cancel',
+  '/tape_rest/v1/release/{id}',
+  '/tape_rest/v1/archiveinfo',
+] as const;
+
+const exact = new Set<string>(templates.filter((template) => !template.includes('{')));
+
+const patterns = templates
+  .filter((template) => template.includes('{'))
+  .map(
+    (template) => [new RegExp(`^${template.replaceAll('.', '\\.').replace(/\{\w+\}/g, '[^/]+')}$`), template] as const,
+  );
+
+const WEBDAV = /^\/+webdav(\/|$)/;
+
+/** @param target of a request, with or without a query */
+export function routeOf(target: string): string {
+  const end = target.indexOf('?');
+  const path = end < 0 ? target : target.slice(0, end);
+  if (exact.has(path)) return path;
+  const bare = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+  if (exact.has(bare)) return bare;
+  for (const [pattern, template] of patterns) if (pattern.test(bare)) return template;
+  return WEBDAV.test(path) ? '/webdav/{path}' : 'other';
+}
+
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
+
+/** One of a few, whatever is sent. */
+export function methodOf(method: string | undefined): string {
+  return method !== undefined && METHODS.has(method) ? method : 'other';
+}

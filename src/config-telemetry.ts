@@ -1,0 +1,19 @@
+/** Settings of what tells how Tapegate goes: metrics, logs and traces. */
+import type { ConfigReader } from './config-reader.js';
+
+export interface TelemetryConfig {
+  /** Of a listener for metrics alone; undefined: there is none. */
+  metricsPort: number | undefined;
+  metricsHost: string;
+}
+
+export function readTelemetryConfig({ text, parsed }: ConfigReader): TelemetryConfig {
+  return {
+    metricsPort: parsed('METRICS_PORT', parsePort, 'a whole number from 0 to 65535'),
+    metricsHost: text('METRICS_HOST') ?? '127.0.0.1',
+  };
+}
+
+function parsePort(text: string): number | undefined {
+  return /^\d{1,5}$/.test(text) && Number(text) <= 65_535 ? Number(text) : undefined;
+}

@@ -1,0 +1,89 @@
+/**
+ * What the whole site does at one moment, for those who watch it: one statement, of tables that are small and of the queue. It says
+ * nothing of any user. Whoever has it read is to remember it for a while (src/metrics/site.ts).
+ */
+import type { Context } from '../../context.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { queryWithin } from '../../database/wire.js';
+import { addSeconds } from '../../time.js';
+import { isClaimed } from '../conditions.js';
+import { isFull } from '../disks/full.js';
+import { FRESH_SECONDS } from '../disks/measurements.js';
+import { allow } from '../policy.js';
+
+export interface SiteFigures {
+  /** By the state of its recalls; `seconds`: since the one that was queued first. */
+  queue: { state: string; files: number; bytes: number; seconds: number }[];
+  openRequests: number;
+  /** That have a drive, or ask for one. */
+  engines: number;
+  drives: { library: string; drive: string; state: 'held' | 'working' | 'idle' | 'free' }[];
+  libraries: { library: string; isHeld: boolean; hasProblem: boolean }[];
+  /** Bytes; `free` is null where nobody has seen the disk of late. */
+  disks: {
+    disk: string;
+    size: number;
+    used: number;
+    reserved: number;
+    free: number | null;
+    hasProblem: boolean;
+    isHeld: boolean;
+    isFull: boolean;
+  }[];
+  /** What is out of service. */
+  suspensions: { kind: string; mode: string; number: number }[];
+  mail: { waiting: number; failing: number; oldestSeconds: number };
+  /** Of events that nobody who listens has seen yet. */
+  unnumberedBatches: number;
+}
+
+/** A queue of ten million files is counted in some seconds. */
+const TIMEOUT_MS = 8000;
+
+/** May whoever asks read the metrics? On the open way whoever asks does, who is of this host. @throws ForbiddenError */
+export function allowMetrics(ctx: Context): void {
+  if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
+}
+
+/** @throws UnavailableError where it takes too long */
+export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
+  const now = ctx.now();
+  const fresh = addSeconds(now, -FRESH_SECONDS);
+  const ageOf = (time: Sql) => sql`greatest(extract(epoch FROM ${now}::timestamp - min(${time})), 0)::float8`;
+  const library = sql`coalesce(b.name, ${ctx.config.tapeBackend}::text)`;
+  const [row] = await queryWithin<{ figures: string }>(
+    ctx.db.pool,
+    sql`SELECT json_build_object(
+      'queue', coalesce((SELECT json_agg(x) FROM (
+        SELECT c.state, count(*) AS files, sum(c.size) AS bytes, ${ageOf(sql`c.created_at`)} AS seconds FROM recall c GROUP BY c.state) x), '[]'),
+      'openRequests', (SELECT coalesce(sum(q.open_requests), 0) FROM quota q),
+      'engines', (SELECT count(*) FROM (
+        SELECT coalesce(p.engine_id, d.engine_id) FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id WHERE ${isClaimed}
+        UNION SELECT p.engine_id FROM engine_process p WHERE p.asks_until >= timezone('utc', clock_timestamp())) x),
+      'drives', coalesce((SELECT json_agg(x) FROM (
+        SELECT ${library} AS library, d.name AS drive,
+          CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'held' WHEN NOT ${isClaimed} THEN 'free'
+            WHEN d.volume_id IS NOT NULL OR EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id) THEN 'working' ELSE 'idle' END AS state
+        FROM drive d JOIN library b ON b.id = d.library_id ORDER BY d.id) x), '[]'),
+      'libraries', coalesce((SELECT json_agg(x) FROM (
+        SELECT ${library} AS library, EXISTS (SELECT FROM suspended_library s WHERE s.library_id = b.id) AS "isHeld",
+          coalesce(g.problem IS NOT NULL OR g.read_problem IS NOT NULL, false) AS "hasProblem"
+        FROM library b LEFT JOIN stager g ON g.library_id = b.id ORDER BY b.id) x), '[]'),
+      'disks', coalesce((SELECT json_agg(x) FROM (
+        SELECT k.mountpoint AS disk, k.size, k.used, k.reserved, m.free, ${isFull(ctx)} AS "isFull",
+          coalesce(m.problems > 0, false) OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "hasProblem",
+          EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id) AS "isHeld"
+        FROM restore_disk k LEFT JOIN LATERAL (
+          SELECT min(m.free) AS free, count(m.problem) AS problems FROM disk_measurement m
+          WHERE m.disk_id = k.id AND m.measured_at >= ${fresh}::timestamp) m ON true
+        ORDER BY k.id) x), '[]'),
+      'suspensions', coalesce((SELECT json_agg(x) FROM (
+        SELECT s.kind, s.mode, count(*) AS number FROM suspension s GROUP BY s.kind, s.mode) x), '[]'),
+      'mail', (SELECT json_build_object('waiting', count(*), 'failing', count(*) FILTER (WHERE n.last_error IS NOT NULL),
+          'oldestSeconds', coalesce(${ageOf(sql`n.created_at`)}, 0)) FROM notification n WHERE n.state = 'PENDING'),
+      'unnumberedBatches', (SELECT count(*) FROM event_batch e WHERE e.last_number IS NULL)
+    )::text AS figures`,
+    TIMEOUT_MS,
+  );
+  return JSON.parse(row?.figures ?? '{}');
+}

@@ -1,0 +1,127 @@
+/** What Prometheus reads of a gateway: who may, what it tells, and that nothing of it grows with what callers send. */
+import { execFileSync } from 'node:child_process';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { routeOf } from '../../src/access/routes.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createDatabase } from '../support/database.js';
+import { startDatabaseRelay } from '../support/database-relay.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { readMetrics, sampleOf } from '../support/metrics.js';
+import { makeRequest } from '../support/rest.js';
+import { findProgram } from '../support/run-example.js';
+import { recordStatements } from '../support/statements.js';
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  await addFiles(app.ctx, [
+    { path: '/a/1', size: 700n, stage: 'ONTAPE' },
+    { path: '/a/2', size: 300n, stage: 'ONTAPE' },
+  ]);
+  await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 5000n });
+});
+afterAll(() => app.close());
+
+test('requests are counted by templates of routes, whatever paths and methods are asked for', async () => {
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
+  await fetch(`${app.api}/requests/${id}`);
+  for (let n = 0; n < 20; n++) await fetch(`${app.url}/secret-${n}/of/alice?x=${n}`);
+  await fetch(`${app.api}/quota/alice`, { method: 'PATCH' });
+  const text = await readMetrics(app.url);
+  const of = (method: string, route: string, status: string) =>
+    sampleOf(text, 'tapegate_http_request_seconds_count', { method, route, status });
+  expect(of('POST', '/tape_control/api/v1/requests', '2xx')).toBeGreaterThanOrEqual(1);
+  expect(of('GET', '/tape_control/api/v1/requests/{id}', '2xx')).toBeGreaterThanOrEqual(1);
+  expect(of('GET', 'other', '4xx')).toBeGreaterThanOrEqual(20);
+  expect(of('other', '/tape_control/api/v1/quota/{user}', '4xx')).toBeGreaterThanOrEqual(1);
+  expect(text).not.toMatch(/secret-|alice|\/a\/1/);
+});
+
+test('the queue, the disks and the requests are those of the site', async () => {
+  const value = async (name: string, labels: Record<string, string> = {}) =>
+    sampleOf(await readMetrics(app.url), name, labels);
+  await expect.poll(() => value('tapegate_site_queue_files', { state: 'waiting' }), { timeout: 20_000 }).toBe(2);
+  expect(await value('tapegate_site_queue_bytes', { state: 'waiting' })).toBe(1000);
+  expect(await value('tapegate_site_open_requests')).toBe(1);
+  expect(await value('tapegate_site_engines')).toBe(0);
+  expect(await value('tapegate_site_disk_size_bytes', { disk: '/mnt/a' })).toBe(5000);
+  expect(await value('tapegate_site_disk_free_bytes')).toBeUndefined(); // nobody has looked
+  expect(await value('tapegate_site_mail_waiting')).toBe(0);
+  expect(await value('tapegate_site_look_success')).toBe(1);
+  expect(await value('tapegate_database_up')).toBe(1);
+  expect(
+    await value('tapegate_operation_seconds_count', { operation: 'createRequest', result: 'DONE' }),
+  ).toBeGreaterThan(0);
+});
+
+test('many who scrape at once have the site looked at once', async () => {
+  const fresh = await startApp();
+  const many = () => Promise.all(Array.from({ length: 30 }, () => readMetrics(fresh.url)));
+  const asked = await recordStatements(many, { isFeedToo: true });
+  await fresh.close();
+  expect(asked.filter(({ text }) => text.includes('openRequests'))).toHaveLength(1);
+});
+
+test.skipIf(!findProgram('promtool'))('promtool finds nothing to say of them', async () => {
+  const text = await readMetrics(app.url);
+  // it names no fault, and says so by its exit code
+  expect(execFileSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })).toBe('');
+});
+
+describe('where callers are to be known', () => {
+  let closed: TestApp;
+  beforeAll(async () => {
+    closed = await startApp({ config: { access: { auth: new Set(['token']) } } });
+  });
+  afterAll(() => closed.close());
+
+  test.each([
+    ['VIEWER', 200],
+    ['OPERATOR', 200],
+    ['USER', 403],
+    ['SERVICE', 403],
+    [undefined, 401],
+  ] as const)('a caller of role %s is answered %i', async (role, status) => {
+    const make = async () =>
+      role &&
+      (await createToken(closed.ctx, { name: `a-${role}`, role, ...(role === 'SERVICE' && { quotas: ['alice'] }) }));
+    const made = await make();
+    const headers: Record<string, string> = made ? { Authorization: `Bearer ${made.secret}` } : {};
+    const answer = await fetch(`${closed.url}/metrics`, { headers });
+    expect(answer.status).toBe(status);
+    expect((await answer.text()).includes('tapegate_http_request_seconds')).toBe(status === 200);
+  });
+});
+
+test('a gateway tells of itself while its database does not answer, and nothing of the site', async () => {
+  const database = await createDatabase();
+  const relay = await startDatabaseRelay(database.connection);
+  const lost = await startApp({ through: (connection) => relay.through(connection), database: { lostMs: 1000 } });
+  try {
+    expect(sampleOf(await readMetrics(lost.url), 'tapegate_site_look_success')).toBe(1);
+    await relay.refuse();
+    await expect.poll(async () => sampleOf(await readMetrics(lost.url), 'tapegate_database_up')).toBe(0);
+  } finally {
+    await relay.accept();
+    await lost.close();
+    await relay.close();
+    await database.drop();
+  }
+});
+
+test.each([
+  ['/tape_control/api/v1/requests/7?x=1', '/tape_control/api/v1/requests/{id}'],
+  ['/tape_control/api/v1/requests/', '/tape_control/api/v1/requests'],
+  ['/tape_control/api/v1/requests/7/8', 'other'],
+  ['/tape_rest/v1/stage/1b9d/cancel', '/tape_rest/v1/stage/{id}/cancel'],
+  ['//webdav/a/b.nc', '/webdav/{path}'],
+  ['/webdavx', 'other'],
+  ['/graphql?query={a}', '/graphql'],
+  ['*', 'other'],
+])('%s is asked by the route %s', (target, route) => {
+  expect(routeOf(target)).toBe(route);
+});

@@ -1,0 +1,70 @@
+/** What real processes tell Prometheus: a gateway with its engine, and an engine alone at a port of its own. */
+import { afterAll, expect, test } from 'vitest';
+import { createDatabase } from '../support/database.js';
+import { readMetrics, sampleOf, samplesOf } from '../support/metrics.js';
+import { cleanUp, makeDataDir, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
+
+afterAll(cleanUp);
+
+/** Where a process says that its metrics are read. */
+async function waitForListener(running: Running): Promise<string> {
+  return await waitFor('the listener for metrics', async () => {
+    const [, url] = /"url":"(http:[^"]+)\/metrics"/.exec(running.stderr()) ?? [];
+    if (url === undefined && running.child.exitCode !== null) throw new Error(running.stderr());
+    return url;
+  });
+}
+
+test('what the processes of an engine do is counted by the one that keeps them, without a token at METRICS_PORT', async () => {
+  const env = { DATA_DIR: makeDataDir(), METRICS_PORT: '0', LOG_LEVEL: 'info', AUTH: 'token' };
+  const server = await startServer('start', { env });
+  const url = await waitForListener(server);
+  const tokenOf = async (...args: string[]) => (await runCli(['token', 'create', ...args], { env })).stdout.trim();
+  const asked = await runCli(['request', '--quota', 'alice', '--pattern', '/demo/ocean', '--watch'], {
+    env: { ...env, TAPEGATE_URL: server.url },
+  });
+  expect(asked.code).toBe(0);
+  const text = await waitFor('all of it to be counted', async () => {
+    const now = await readMetrics(url);
+    const ended = samplesOf(now, 'tapegate_recalls_ended_total').filter(({ labels }) => labels.outcome === 'restored');
+    return ended.reduce((sum, { value }) => sum + value, 0) === 24 && now;
+  });
+  const sum = (name: string) => samplesOf(text, name).reduce((all, { value }) => all + value, 0);
+  expect(sum('tapegate_recalled_bytes_total')).toBe(24 * 1_500_000);
+  expect(sum('tapegate_recalls_started_total')).toBe(24);
+  expect(sampleOf(text, 'tapegate_recall_wait_seconds_count')).toBe(24);
+  expect(sum('tapegate_drive_busy_seconds_total')).toBeGreaterThan(0);
+  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'drive' })).toBe(2);
+  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'passes' })).toBe(1);
+  expect(sampleOf(text, 'tapegate_pass_seconds_count', { pass: 'expire' })).toBeGreaterThan(0);
+  expect(sampleOf(text, 'tapegate_hung_calls_total', { place: 'tape' })).toBe(0);
+  // the same of the gateway's own path, for whoever shows a viewer's token
+  const viewer = await tokenOf('prometheus', '--role', 'viewer');
+  expect(sampleOf(await readMetrics(server.url, viewer), 'tapegate_recall_wait_seconds_count')).toBe(24);
+  await expect(readMetrics(server.url)).rejects.toThrow('answered 401');
+  expect(text + server.stderr()).not.toContain(viewer);
+  expect((await fetch(`${url}/`)).status).toBe(404);
+  expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405);
+  expect((await stop(server)).code).toBe(0);
+});
+
+test('an engine alone has no listener but that one, and says what keeps it from listening', async () => {
+  const database = await createDatabase();
+  const env = { DATA_DIR: makeDataDir(), DATABASE_URL: database.url, LOG_LEVEL: 'info' };
+  await runCli(['migrate'], { env });
+  const engine = startCli(['work'], { env: { ...env, METRICS_PORT: '0' } });
+  const url = await waitForListener(engine);
+  const text = await waitFor('the engine to be seen', async () => {
+    const now = await readMetrics(url);
+    return (sampleOf(now, 'tapegate_engine_processes', { part: 'drive' }) ?? 0) > 0 && now;
+  });
+  expect(samplesOf(text, 'tapegate_http_answers_in_hand')).toEqual([]);
+  const other = await startCli(['work'], { env: { ...env, METRICS_PORT: new URL(url).port } }).ended;
+  expect(other).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('(METRICS_PORT, METRICS_HOST): another process has the port'),
+  });
+  expect((await stop(engine)).code).toBe(0);
+  await database.drop();
+});
