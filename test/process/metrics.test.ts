@@ -20,10 +20,10 @@ test('what the processes of an engine do is counted by the one that keeps them, 
   const env = { DATA_DIR: makeDataDir(), METRICS_PORT: '0', LOG_LEVEL: 'info', AUTH: 'token' };
   const server = await startServer('start', { env });
   const url = await waitForListener(server);
-  const tokenOf = async (...args: string[]) => (await runCli(['token', 'create', ...args], { env })).stdout.trim();
-  const asked = await runCli(['request', '--quota', 'alice', '--pattern', '/demo/ocean', '--watch'], {
-    env: { ...env, TAPEGATE_URL: server.url },
-  });
+  const afar = { ...env, TAPEGATE_URL: server.url };
+  const tokenOf = async (...args: string[]) =>
+    (await runCli(['token', 'create', ...args], { env: afar })).stdout.trim();
+  const asked = await runCli(['request', '--quota', 'alice', '--pattern', '/demo/ocean', '--watch'], { env: afar });
   expect(asked.code).toBe(0);
   const text = await waitFor('all of it to be counted', async () => {
     const now = await readMetrics(url);
