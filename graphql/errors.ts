@@ -1,6 +1,7 @@
 /** Expected failures as types. Elsewhere they are GraphQL errors with the same message and a code. */
 import { GraphQLError } from 'graphql';
 import type { Logger } from 'pino';
+import type { Context } from '../src/context.js';
 import {
   classOf,
   ForbiddenError,
@@ -99,6 +100,14 @@ builder.objectType(InUseError, {
   interfaces: [Failure],
 });
 
+/** In whose context errors came about, until they are masked. */
+const contexts = new WeakMap<Error, Context>();
+
+/** So that the log says of which request they are. */
+export function noteContext(errors: readonly Error[], ctx: Context): void {
+  for (const error of errors) contexts.set(error, ctx);
+}
+
 /** The one border at which errors are masked: what is not the caller's doing is logged whole, and says no more. */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
@@ -111,7 +120,8 @@ export function createErrorMask(log: Logger) {
       return new GraphQLError(original.message, { ...place, extensions: { code: original.code, ...field } });
     }
     if (isOfDocument) return error;
-    logFailure(log, original, 'GraphQL: internal error');
+    const ctx = error instanceof Error ? contexts.get(error) : undefined;
+    logFailure(ctx?.log ?? log, original, 'GraphQL: internal error');
     if (original instanceof UnconfirmedError) {
       return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });
     }

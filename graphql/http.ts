@@ -3,6 +3,7 @@ import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { classOf, messageOf, quote, UnavailableError } from '../src/errors.js';
 import { HttpError, parseBounded, readJsonBody } from '../src/http-body.js';
+import { idOf } from '../src/request-ids.js';
 import { count } from '../src/signals.js';
 import { RefusedDocument } from './persisted.js';
 
@@ -128,7 +129,7 @@ export function createErrorHandler(log: Logger): ErrorRequestHandler {
       sendErrors(res, 503, [{ message, extensions: { code: 'UNAVAILABLE', retryAfterSeconds } }]);
       return;
     }
-    log.error({ err: error, url: req.originalUrl }, 'GraphQL: internal error');
+    log.error({ err: error, url: req.originalUrl, ...idOf(res) }, 'GraphQL: internal error');
     sendErrors(res, 500, [{ message: 'Internal error', extensions: { code: 'INTERNAL_SERVER_ERROR' } }]);
   };
 }

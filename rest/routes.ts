@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';
 import { classOf, logFailure } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
+import { idOf } from '../src/request-ids.js';
 import { count } from '../src/signals.js';
 import { answerOf } from './respond.js';
 
@@ -56,14 +57,14 @@ export function createErrorHandler(log: Logger, present: (res: Response, error: 
     const isGone = res.destroyed || res.closed;
     if (res.headersSent || isGone) {
       // half a list cannot be taken back: the reader must see that it is not whole
-      if (!isGone) logFailure(log, error, 'REST: an answer broke off', { url: req.originalUrl });
+      if (!isGone) logFailure(log, error, 'REST: an answer broke off', { url: req.originalUrl, ...idOf(res) });
       res.destroy();
       return;
     }
     // express itself throws for a path whose percent signs mean nothing
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl });
+    if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl, ...idOf(res) });
     present(res, known);
   };
 }

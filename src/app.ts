@@ -1,14 +1,7 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
 
-import {
-  createServer,
-  type IncomingMessage,
-  maxHeaderSize,
-  type RequestListener,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import express, {
   type ErrorRequestHandler,
   type Express,
@@ -16,9 +9,10 @@ import express, {
   type RequestHandler,
   type Response,
 } from 'express';
+import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
-import { addressOf, createAddressNote } from './access/address.js';
+import { addressOf } from './access/address.js';
 import { addressKey } from './access/address-key.js';
 import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
@@ -29,23 +23,21 @@ import { inOne } from './access/in-one.js';
 import { Arrivals } from './access/limits/arrivals.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
-import { answerInTurn } from './access/limits/pipelines.js';
 import { keepTurn } from './access/limits/turns.js';
-import { boundRest } from './access/limits/unread.js';
-import { observe } from './access/observed.js';
 import { readerOf } from './access/reader.js';
-import { carriesStream } from './access/stream-sockets.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { createDashboard } from './dashboard.js';
 import { Standbys } from './database/standbys.js';
 import { DOOR_PATHS, joinSlashes, mountDoor, mountDoorErrors } from './door.js';
-import { classOf, codeOf, messageOf } from './errors.js';
+import { classOf } from './errors.js';
 import { METRICS_PATH, mountHealth, mountMetrics } from './health.js';
 import { HttpError } from './http-body.js';
-import { checkTarget, dropPrefix, prefixOf, toOriginForm } from './http-target.js';
-import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
+import { checkTarget } from './http-target.js';
+import { createImportHandler, IMPORT_PATH } from './import-endpoint.js';
+import { createPlainServer, listen } from './listen.js';
 import { type Metrics, openMetrics } from './metrics/metrics.js';
+import { idOf } from './request-ids.js';
 import { count } from './signals.js';
 
 export interface Gateway {
@@ -114,8 +106,9 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
  * as a look-up of the database has of this process.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
-  const { config, db, events, refusals, checkLibrary, stagingTermsOf, log } = ctx;
+  const { config, db, events, refusals, checkLibrary, stagingTermsOf } = ctx;
   const res = (req as Request).res as Response;
+  let log: Logger | undefined;
   return {
     config,
     db,
@@ -124,7 +117,10 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     refusals,
     checkLibrary,
     stagingTermsOf,
-    log,
+    get log() {
+      log ??= ctx.log.child(idOf(res)); // most answers say nothing
+      return log;
+    },
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
@@ -140,7 +136,7 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const known = error instanceof HttpError ? error : new HttpError(500, 'Internal error');
     count('tapegate_errors_total', { class: classOf(error) });
-    if (known !== error) ctx.log.error({ err: error, url: req.originalUrl }, 'internal error');
+    if (known !== error) ctx.log.error({ err: error, url: req.originalUrl, ...idOf(res) }, 'internal error');
     if (res.headersSent || res.destroyed) return void res.destroy();
     res.status(known.status).set(known.headers).json({ error: known.message });
   };
@@ -158,12 +154,10 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const metrics = openMetrics(ctx, { answers: () => answers.number });
   const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, metrics, contextFor });
   const arrivals = new Arrivals((req) => addressKey(addressOf(req)));
-  const server = await listen({ app, arrivals }, ctx.config, createTlsServer ?? createPlainServer).catch(
-    async (error) => {
-      await standbys?.close();
-      throw error;
-    },
-  );
+  const server = await listen({ app, arrivals }, ctx, createTlsServer ?? createPlainServer).catch(async (error) => {
+    await standbys?.close();
+    throw error;
+  });
   limits.watch(server);
   answers.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
@@ -205,96 +199,4 @@ function dropStalled(ms: number): RequestHandler {
     });
     next();
   };
-}
-
-/** What the parser of HTTP throws, and what it is answered with; anything else is 400. */
-const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
-  HPE_HEADER_OVERFLOW: [
-    '431 Request Header Fields Too Large',
-    `the target and the header must have at most ${maxHeaderSize} bytes`,
-  ],
-  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['413 Payload Too Large', 'the extensions of a chunk are too long'],
-  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not come in time'],
-};
-
-/** What is no request is in nobody's hands: it is answered here, in the form of REST, and its connection ends. */
-function refuseMalformed(error: Error, socket: Socket & { _httpMessage?: { headersSent: boolean } }): void {
-  const isAnswered = socket._httpMessage?.headersSent || carriesStream(socket);
-  if (!socket.writable || isAnswered) return void socket.destroy();
-  const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
-    '400 Bad Request',
-    `the request is not HTTP: ${messageOf(error)}`,
-  ];
-  const body = JSON.stringify([{ error: message, error_msg: message }]);
-  const head = [
-    'Content-Type: application/json',
-    'Vary: Accept',
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    'Connection: close',
-  ];
-  socket.end(`HTTP/1.1 ${[status, ...head].join('\r\n')}\r\n\r\n${body}`);
-}
-
-/** So often Node looks for headers that are late. */
-const CHECK_MS = 1000;
-
-const createPlainServer = (listener: RequestListener) =>
-  createServer({ connectionsCheckingInterval: CHECK_MS }, listener);
-
-/** A body of 32 MB may come over a slow line. */
-const BODY_MS = 300_000;
-
-/** An import has more time, and its sender is told to go on once it is known. */
-function awaitBody(server: Server, req: IncomingMessage, res: ServerResponse): void {
-  if (isImport(req)) return;
-  if (CONTINUE.test(req.headers.expect ?? '')) res.writeContinue();
-  if (!hasBody(req)) return; // nobody reads what is not there, so that its end would never come
-  const late = setTimeout(() => {
-    // as Node would say it
-    server.emit(
-      'clientError',
-      Object.assign(new Error('request timeout'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }),
-      req.socket,
-    );
-  }, BODY_MS).unref();
-  const stop = () => clearTimeout(late);
-  req.once('end', stop);
-  res.once('close', stop);
-}
-
-/** As the header announces it (RFC 9112, 6.3). */
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
-}
-
-const CONTINUE = /^\s*100-continue\s*$/i;
-
-async function listen(
-  { app, arrivals }: { app: Express; arrivals: Arrivals },
-  { port, host, publicUrl, limits, access }: Context['config'],
-  create: (listener: RequestListener) => Server,
-): Promise<Server> {
-  const prefix = prefixOf(publicUrl);
-  const noteAddress = createAddressNote(access.proxyAddresses);
-  return await new Promise((resolve, reject) => {
-    const answer = answerInTurn((req, res) => {
-      noteAddress(req);
-      toOriginForm(req);
-      dropPrefix(req, prefix);
-      observe(req, res);
-      awaitBody(server, req, res);
-      if (hasBody(req)) boundRest(req, res, limits.bodySeconds);
-      arrivals.enter(req, res, () => app(req, res));
-    });
-    const server = create(answer);
-    server.once('error', reject).listen(port, host, () => {
-      server.off('error', reject);
-      resolve(server);
-    });
-    server.on('clientError', refuseMalformed);
-    // what a client expects beside 100-continue may be passed over (RFC 9110, 10.1.1)
-    server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
-    server.on('checkContinue', (req, res) => void server.emit('request', req, res));
-    server.requestTimeout = 0; // which has no exception: see awaitBody
-  });
 }

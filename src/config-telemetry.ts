@@ -5,12 +5,15 @@ export interface TelemetryConfig {
   /** Of a listener for metrics alone; undefined: there is none. */
   metricsPort: number | undefined;
   metricsHost: string;
+  /** A line in the log for each answer. */
+  accessLog: boolean;
 }
 
-export function readTelemetryConfig({ text, parsed }: ConfigReader): TelemetryConfig {
+export function readTelemetryConfig({ text, parsed, oneOf }: ConfigReader): TelemetryConfig {
   return {
     metricsPort: parsed('METRICS_PORT', parsePort, 'a whole number from 0 to 65535'),
     metricsHost: text('METRICS_HOST') ?? '127.0.0.1',
+    accessLog: oneOf('ACCESS_LOG', ['on', 'off'], 'off') === 'on',
   };
 }
 

@@ -1,16 +1,39 @@
-/** Every request is observed from its header to the end of its answer: timed, by the template of its route. */
+/** Every request is observed from its header to the end of its answer: it has an id, it is timed, and a line of the log tells of it where that is wanted. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Context } from '../context.js';
+import { idOf, takeId } from '../request-ids.js';
 import { secondsSince, time } from '../signals.js';
+import { addressOf } from './address.js';
 import { methodOf, routeOf } from './routes.js';
 
-/** Of a request whose target is a path. */
-export function observe(req: IncomingMessage, res: ServerResponse): void {
-  const startedAt = performance.now();
-  const target = req.url ?? '/'; // routers change it meanwhile
-  res.once('close', () => {
-    const labels = { method: methodOf(req.method), route: routeOf(target), status: statusOf(res) };
-    time('tapegate_http_request_seconds', labels, secondsSince(startedAt));
-  });
+/** Of a target, which may be as long as a header. */
+const MAX_PATH = 500;
+
+/** @returns to be called with a request whose target is a path, before anything answers it */
+export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
+  const { accessLog } = config.telemetry;
+  return (req: IncomingMessage, res: ServerResponse): void => {
+    const startedAt = performance.now();
+    const target = req.url ?? '/'; // routers change it meanwhile
+    takeId(req, res);
+    const method = methodOf(req.method);
+    res.once('close', () => {
+      const seconds = secondsSince(startedAt);
+      const route = routeOf(target);
+      time('tapegate_http_request_seconds', { method, route, status: statusOf(res) }, seconds);
+      if (!accessLog) return;
+      const status = res.headersSent ? res.statusCode : undefined;
+      const ms = Math.round(seconds * 10_000) / 10;
+      const asked = { method: req.method, path: pathOf(target), route, status, ms, address: addressOf(req) };
+      log.info({ ...asked, ...idOf(res) }, 'answered');
+    });
+  };
+}
+
+/** Without the query, which may be long, and say what nobody else is to see. */
+function pathOf(target: string): string {
+  const end = target.indexOf('?');
+  return target.slice(0, Math.min(end < 0 ? target.length : end, MAX_PATH));
 }
 
 /** `2xx`; `gone` for who has left without an answer. */

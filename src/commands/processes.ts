@@ -82,7 +82,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
                                              how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
   READER_SECONDS, LEAVE_SECONDS              when a reader that takes nothing is dropped, and how long balancers have to leave
-  LOG_LEVEL                                  what is logged
+  LOG_LEVEL, ACCESS_LOG                      what is logged, and on for a line for each answer
   METRICS_PORT, METRICS_HOST                 where metrics are read beside the gateway's /metrics; an engine has them there alone
 Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
 

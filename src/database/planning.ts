@@ -48,6 +48,7 @@ export function byKeys(tx: Transaction): Transaction {
     query: (statement) => tx.query(prepared(statement)),
     send: (statement) => tx.send(prepared(statement)),
     beforeCommit: (key, task) => tx.beforeCommit(key, task),
+    afterCommit: (tell) => tx.afterCommit(tell),
   };
 }
 

@@ -21,6 +21,8 @@ export interface Transaction {
   send(statement: Sql): void;
   /** Runs once, as the last thing before the commit; the key keeps a second call with the same one out. */
   beforeCommit(key: string, work: () => Promise<void>): void;
+  /** Told of the commit, of a run that comes to it; it must not throw. */
+  afterCommit(tell: () => void): void;
 }
 
 /** One run of a transaction; one that is run again is another one. */
@@ -122,6 +124,7 @@ export async function runTransaction<T>(
 
 async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const last = new Map<string, () => Promise<void>>();
+  const tellings: (() => void)[] = [];
   const talk = new Talk(client, { name });
   const tx: Transaction = {
     query: (statement) => talk.query(statement),
@@ -129,6 +132,7 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
     beforeCommit: (key, task) => {
       if (!last.has(key)) last.set(key, task);
     },
+    afterCommit: (tell) => void tellings.push(tell),
   };
   try {
     const result = await work(tx);
@@ -138,6 +142,7 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
       await task();
     }
     await talk.commit();
+    for (const tell of tellings) tell();
     return result;
   } catch (error) {
     await talk.rollBack();

@@ -33,7 +33,11 @@ const access: Config['access'] = {
 
 const door: Config['door'] = { siteName: undefined, webdav: 'public', gateways: new Map(), diskCalls: 2 };
 
-const telemetry: Config['telemetry'] = { metricsPort: undefined, metricsHost: '127.0.0.1' };
+const telemetry: Config['telemetry'] = {
+  metricsPort: undefined,
+  metricsHost: '127.0.0.1',
+  accessLog: false,
+};
 
 const defaults: Config = {
   access,
@@ -127,6 +131,7 @@ const names = [
   'LOG_LEVEL',
   'METRICS_PORT',
   'METRICS_HOST',
+  'ACCESS_LOG',
   'RESTORE_MODE',
   'RESTORE_GROUP',
   'PUBLIC_URL',
@@ -237,6 +242,7 @@ test.each<[string, string, Partial<Config>]>([
   ['AUDIT_DAYS', '1', { auditDays: 1 }],
   ['METRICS_PORT', '0', { telemetry: { ...telemetry, metricsPort: 0 } }],
   ['METRICS_HOST', '::', { telemetry: { ...telemetry, metricsHost: '::' } }],
+  ['ACCESS_LOG', 'on', { telemetry: { ...telemetry, accessLog: true } }],
   ['DASHBOARD', 'off', { dashboard: false }],
   ['GRAPHIQL', 'off', { graphiql: false }],
   ['INTROSPECTION', 'off', { introspection: false }],

@@ -37,7 +37,17 @@ const isIn = (file: string, places: readonly string[]): boolean =>
 
 /** Words of the domain: values, errors, times and exact numbers. */
 const words = [
-  ...['src/audit', 'src/caller', 'src/errors', 'src/signals', 'src/stages', 'src/time', 'src/json', 'src/remembered'],
+  ...[
+    'src/audit',
+    'src/caller',
+    'src/errors',
+    'src/request-ids',
+    'src/signals',
+    'src/stages',
+    'src/time',
+    'src/json',
+    'src/remembered',
+  ],
 ];
 const database = ['src/database/', 'src/generated/'];
 
@@ -60,6 +70,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/cancellable',
       'src/deadline',
       'src/remembered',
+      'src/request-ids',
       'src/signals',
     ],
     from: [],
@@ -193,6 +204,7 @@ const wiring = [
   'src/dashboard',
   'src/health',
   'src/import-endpoint',
+  'src/listen',
   'src/runtime',
   'src/demo',
   'src/engine-process',
@@ -467,6 +479,7 @@ test('only the outermost files know HTTP, and only rest/ and graphql/ know their
           'src/encodings',
           'src/health',
           'src/http-body',
+          'src/listen',
         ]),
     ),
   ).toEqual([]);

@@ -43,6 +43,8 @@ export interface BatchWork {
   /** Of the drive: what is read and not yet written. */
   budget: Budget;
   disks: FailingDisks;
+  /** Of the volume, or of the staging library. */
+  name: string;
 }
 
 /**
@@ -75,7 +77,7 @@ class BatchRun {
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
-    this.ctx = ctx;
+    this.ctx = { ...ctx, log: ctx.log.child({ drive: lease.driveName, volume: work.name }) };
     this.lease = lease;
     this.volume = volume;
     this.work = work;

@@ -198,12 +198,13 @@ async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHa
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
-    ctx.log.warn({ path: recall.path }, `recall put off: ${error}`);
+    ctx.log.warn({ file: String(recall.fileId), path: recall.path }, `recall put off: ${error}`);
     const notBefore = addSeconds(ctx.now(), EXHAUSTED_PAUSE_SECONDS);
     return { fileId: recall.fileId, kind: 'postponed', errorClass, error, notBefore };
   }
   const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
-  ctx.log.warn({ path: recall.path, errorClass, attempts: recall.attempts + 1, pause }, `recall failed: ${error}`);
+  const what = { file: String(recall.fileId), path: recall.path, errorClass, attempts: recall.attempts + 1, pause };
+  ctx.log.warn(what, `recall failed: ${error}`);
   return pause === undefined
     ? { fileId: recall.fileId, kind: 'failed', errorClass, error: describeEnd(error, recall.attempts + 1) }
     : {

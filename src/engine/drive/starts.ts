@@ -21,8 +21,8 @@ export interface ReadPlan {
   drop(): void;
 }
 
-/** `stagedAt`: the id of the staging library that the drive reads at. */
-export type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number };
+/** `stagedAt`: the id of the staging library that the drive reads at; `volume`: its name, or that of the volume that is mounted. */
+export type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number; volume: string };
 
 /** Whoever is done with it calls `takeBack`: what is started ahead is RUNNING, and nobody else comes to it. */
 export class BatchStarts {
@@ -91,7 +91,19 @@ export class BatchStarts {
       stagedAt: this.options.stagedAt,
     });
     count('tapegate_recalls_started_total', { drive: this.lease.driveName }, recalls.length);
+    if (recalls.length > 0) this.tell(recalls);
     const fileIds = recalls.map(({ fileId }) => fileId);
     return { recalls, since, ...this.options.running.begin(fileIds, this.lease.signal) };
+  }
+  /** A line a batch; one a file, of which there may be millions, at `debug`. */
+  private tell(recalls: readonly RunningRecall[]): void {
+    const at = { drive: this.lease.driveName, volume: this.options.volume };
+    const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
+    this.ctx.log.info(
+      { ...at, files: recalls.length, bytes: Number(bytes), first: recalls[0]?.path },
+      'recalls started',
+    );
+    if (!this.ctx.log.isLevelEnabled('debug')) return;
+    for (const { fileId, path } of recalls) this.ctx.log.debug({ ...at, file: String(fileId), path }, 'recall started');
   }
 }

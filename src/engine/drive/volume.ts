@@ -66,7 +66,7 @@ class Visit {
     this.volume = volume;
     this.options = options;
     this.plan = new VolumePlan(ctx, lease, volume);
-    this.starts = new BatchStarts(ctx, lease, this.plan, options);
+    this.starts = new BatchStarts(ctx, lease, this.plan, { ...options, volume: volume.volume });
     this.outcomes = new OutcomeWriter(ctx, lease, volume.volume);
   }
 
@@ -129,7 +129,7 @@ class Visit {
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, judge);
     const readAt = performance.now();
-    const work = { batch, report, budget: this.budget, disks: this.options.disks };
+    const work = { batch, report, budget: this.budget, disks: this.options.disks, name: this.volume.volume };
     const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
     if (failure) {

@@ -95,7 +95,7 @@ class ReadingVisit {
     this.lease = lease;
     this.options = options;
     this.plan = new ReadyPlan(ctx, { libraryId: place.id, isShuffled: isDoubtful });
-    this.starts = new BatchStarts(ctx, lease, this.plan, { ...options, stagedAt: place.id });
+    this.starts = new BatchStarts(ctx, lease, this.plan, { ...options, stagedAt: place.id, volume: place.name });
     this.outcomes = new OutcomeWriter(ctx, lease, place.name);
   }
 
@@ -161,7 +161,7 @@ class ReadingVisit {
     const source = new StagedSource(this.ctx, this.place, rows, this.unread);
     const readAt = performance.now();
     const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
-    const work = { batch, report, budget: this.budget, disks: this.options.disks };
+    const work = { batch, report, budget: this.budget, disks: this.options.disks, name: this.place.name };
     const { written, failure } = await runBatch(this.ctx, this.lease, source, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
     const problem = failure ?? this.unread.outcome;

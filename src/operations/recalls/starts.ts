@@ -15,6 +15,7 @@ import { hasPlace, isChanged, isStagedAt, isWaiting } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
+import { noteStep } from '../requests/life.js';
 import { advanceRequests } from '../requests/progress.js';
 import { mayBegin } from '../suspensions.js';
 import { isHeldUnder, type Lease } from './drives.js';
@@ -221,9 +222,7 @@ async function dateRequests(
        AND EXISTS (SELECT FROM live_hold h WHERE h.request_id = r.id AND h.file_id = ANY(${started}::bigint[]))
      RETURNING id`,
   );
-  await advanceRequests(
-    ctx,
-    tx,
-    fresh.map((request) => request.id),
-  );
+  const ids = fresh.map((request) => request.id);
+  noteStep(ctx, tx, 'started', ids);
+  await advanceRequests(ctx, tx, ids);
 }

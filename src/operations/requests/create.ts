@@ -19,6 +19,7 @@ import { type BulkPart, storeFitting } from './bulk-files.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { type NewRequest, storeListed, storeMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
+import { noteStep } from './life.js';
 import { type LimitsInput, readLimits } from './limits.js';
 
 /** The REST contract, 4.3: five days after the request is made. */
@@ -109,6 +110,7 @@ async function store(
     if (id === undefined) return { id };
     await settleRequests(ctx, tx, [id], { files, isTold: addresses.first !== null || addresses.last !== null });
     tx.send(prepared(note({ object: id })));
+    noteStep(ctx, tx, 'made', [id], { files });
     return { id };
   });
 }

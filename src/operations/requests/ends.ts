@@ -10,6 +10,7 @@ import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
 import { type Charge, refund } from '../quotas/charges.js';
 import { unknownPathsOf } from '../quotas/counts.js';
 import { takeTurn } from '../turn.js';
+import { noteStep } from './life.js';
 import { lockOwnRequest } from './rows.js';
 
 /**
@@ -86,6 +87,7 @@ export async function endRequests(
   const files = ended.reduce((sum, request) => sum + request.files, 0);
   await dropRecalls(tx, { files: sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`, count: files });
   recordProgress(tx, ids);
+  noteStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
   return ids.length;
 }
 

@@ -7,6 +7,7 @@ import type { Transaction } from '../../database/transaction.js';
 import { recordProgress } from '../../event-writes.js';
 import { isLive } from '../conditions.js';
 import { queueMail } from '../mail/notifications.js';
+import { noteSteps } from './life.js';
 
 /** Counts and bytes (`files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`) of some holds `h`. */
 export const holdCounts = sql`count(h.file_id) AS files,
@@ -112,5 +113,6 @@ export async function advanceRequests(
     sql`UPDATE request r SET (${dueColumns}) = (${dueValues(now)}) WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}`,
   );
   await queueMail(ctx, tx, requestIds);
+  await noteSteps(ctx, tx, requestIds, now);
   recordProgress(tx, requestIds);
 }
