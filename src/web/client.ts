@@ -2,7 +2,7 @@
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
 import { messageOf } from './parts/problem';
-import { dropToken, readToken } from './session';
+import { dropToken, isSignedIn, readToken } from './session';
 
 /** Relative to the page, wherever it is served. */
 const at = (path: string): string => new URL(path, document.baseURI).href;
@@ -14,8 +14,8 @@ export type Line = 'open' | 'broken';
 const LONGEST_PAUSE_MS = 10_000;
 
 /** With the first of them the gateway spares the page the browser's own dialog for a name and a password. */
-const sentHeaders = (): Record<string, string> => {
-  const token = readToken();
+const sentHeaders = async (): Promise<Record<string, string>> => {
+  const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
@@ -39,12 +39,13 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
   const options: ClientOptions = {
     url: at('graphql'),
     preferGetMethod: false,
-    fetchOptions: () => ({ headers: sentHeaders() }),
+    fetch: async (input, init) =>
+      await fetch(input, { ...init, headers: { ...(init?.headers as object), ...(await sentHeaders()) } }),
     exchanges: [
       mapExchange({
         onError(error) {
           // the gateway takes it no longer: who uses the page is asked again
-          if (error.response?.status === 401 && readToken() !== undefined) dropToken(messageOf(error));
+          if (error.response?.status === 401 && isSignedIn()) dropToken(messageOf(error));
         },
       }),
       fetchExchange,

@@ -9,7 +9,8 @@ import { RequestPage } from './pages/request';
 import { RequestsPage } from './pages/requests';
 import { Title } from './parts/title';
 import { linkTo, useRoute } from './route';
-import { dropToken, readToken } from './session';
+import { dropToken, isSignedIn } from './session';
+import { SignIn } from './sign-in';
 
 interface View {
   name: string;
@@ -33,6 +34,7 @@ export function Frame({ line }: { line: Line }) {
   const caller = useCaller();
   const { parts } = useRoute();
   const shown = views.filter(({ isForSite }) => !isForSite || caller.seesSite);
+  if (parts[0] === 'sign-in' && !isSignedIn()) return <SignIn />;
   const view = shown.find(({ name }) => name === (parts[0] ?? 'files'));
   return (
     <>
@@ -79,16 +81,19 @@ function Main({ place, children }: { place: string; children: JSX.Element }) {
 
 function Who() {
   const { name, isOperator, way } = useCaller();
+  const isUnknown = way === 'open' || way === 'legacy';
   return (
     <div class="who">
       <span>
         {name || way}
         {isOperator && ' (operator)'}
       </span>
-      {readToken() !== undefined && (
+      {isSignedIn() ? (
         <button type="button" class="plain" onClick={() => dropToken()}>
           Sign out
         </button>
+      ) : (
+        isUnknown && <a href={linkTo(['sign-in'])}>Sign in</a>
       )}
     </div>
   );

@@ -44,7 +44,8 @@ const SECRET = 'a secret of tests';
 /** Of the command line. */
 export const DEVICE_CLIENT = 'tapegate-cli';
 
-export async function startIdentityProvider(): Promise<IdentityProvider> {
+/** @param pages where users of the dashboard are sent back to */
+export async function startIdentityProvider(pages: string[] = []): Promise<IdentityProvider> {
   const server = http.createServer(async (req, res) => {
     provider.asked.push(req.url ?? '');
     const told = provider.isAway ? { status: 503 } : await provider.instead?.(req.url ?? '');
@@ -57,7 +58,7 @@ export async function startIdentityProvider(): Promise<IdentityProvider> {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   let claims: Record<string, unknown> = {};
   const create = (key: SigningKey) =>
-    new Provider(url, configure(key, { claimsOf: () => claims, lifeOf: () => provider.lifeSeconds })).callback();
+    new Provider(url, configure(key, { claimsOf: () => claims, lifeOf: () => provider.lifeSeconds, pages })).callback();
   const key = await makeKey('first');
   let answer = create(key);
   const provider: IdentityProvider = {
@@ -144,17 +145,28 @@ function tellInterval(res: ServerResponse, interval: number): void {
 interface Answers {
   claimsOf(): Record<string, unknown>;
   lifeOf(): number;
+  pages: string[];
 }
 
-function configure(key: SigningKey, { claimsOf, lifeOf }: Answers): object {
+function configure(key: SigningKey, { claimsOf, lifeOf, pages }: Answers): object {
   const none = { redirect_uris: [], response_types: [] };
   const deviceGrants = ['urn:ietf:params:oauth:grant-type:device_code', 'refresh_token'];
+  const forPages = {
+    grant_types: [...deviceGrants, 'authorization_code'],
+    redirect_uris: pages,
+    response_types: ['code'],
+  };
   return {
     jwks: { keys: [key.jwk] },
     clients: [
       { ...none, client_id: CLIENT, client_secret: SECRET, grant_types: ['client_credentials'] },
-      { ...none, client_id: DEVICE_CLIENT, token_endpoint_auth_method: 'none', grant_types: deviceGrants },
+      {
+        ...(pages.length > 0 ? forPages : { ...none, grant_types: deviceGrants }),
+        client_id: DEVICE_CLIENT,
+        token_endpoint_auth_method: 'none',
+      },
     ],
+    clientBasedCORS: (_ctx: unknown, origin: string) => pages.some((page) => new URL(page).origin === origin),
     cookies: { keys: [SECRET] },
     findAccount: (_ctx: unknown, sub: string) => ({ accountId: sub, claims: () => ({ sub }) }),
     issueRefreshToken: (_ctx: unknown, client: { grantTypeAllowed(type: string): boolean }) =>

@@ -1,0 +1,145 @@
+/** Signing in at an identity provider (OpenID Connect, code flow with PKCE), of those that the gateway takes tokens of. */
+import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
+import { type Kept, keepToken } from './session';
+
+/** What the gateway says of itself (RFC 9728). */
+export interface Providers {
+  issuers: string[];
+  clientId: string;
+  audience: string;
+}
+
+/** What has to be remembered while the user is at the provider. */
+interface Started {
+  issuer: string;
+  verifier: string;
+  state: string;
+  nonce: string;
+  /** Where in the page to go on. */
+  hash: string;
+  isForLong: boolean;
+}
+
+const KEY = 'tapegate.sign-in';
+const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
+
+/** Where the provider sends users back to: the page itself, wherever it is served. */
+const pageUrl = (): string => new URL('.', document.baseURI).href;
+
+/** @returns undefined where nobody can sign in that way */
+export async function findProviders(): Promise<Providers | undefined> {
+  const response = await fetch(new URL('.well-known/oauth-protected-resource', document.baseURI));
+  if (!response.ok) return undefined;
+  const told = await response.json();
+  const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: audience } = told;
+  return Array.isArray(issuers) && clientId && audience ? { issuers, clientId, audience } : undefined;
+}
+
+/** Leaves the page for the provider's. @throws Error in words for people */
+export async function startSignIn(providers: Providers, issuer: string, isForLong: boolean): Promise<void> {
+  const oauth = await import('oauth4webapi');
+  const server = await describe(issuer);
+  const [verifier, state, nonce] = [
+    oauth.generateRandomCodeVerifier(),
+    oauth.generateRandomState(),
+    oauth.generateRandomNonce(),
+  ];
+  if (server.authorization_endpoint === undefined) throw new Error(`${issuer} has no page to sign in at.`);
+  const url = new URL(server.authorization_endpoint);
+  const known = server.scopes_supported;
+  const asked = {
+    client_id: providers.clientId,
+    response_type: 'code',
+    redirect_uri: pageUrl(),
+    scope: SCOPES.filter((scope) => known?.includes(scope) ?? scope !== 'wlcg.groups').join(' '),
+    code_challenge: await oauth.calculatePKCECodeChallenge(verifier),
+    code_challenge_method: 'S256',
+    state,
+    nonce,
+    prompt: 'consent', // without it, many give no token that lasts
+    ...targetOf(providers),
+  };
+  for (const [name, value] of Object.entries(asked)) url.searchParams.set(name, value);
+  const started: Started = { issuer, verifier, state, nonce, hash: location.hash, isForLong };
+  sessionStorage.setItem(KEY, JSON.stringify(started));
+  location.assign(url);
+}
+
+/**
+ * Goes on with what the provider sent the user back with, where it did.
+ * @returns why nobody is signed in, for people; undefined where somebody is, or nobody tried
+ */
+export async function finishSignIn(): Promise<string | undefined> {
+  const kept = sessionStorage.getItem(KEY);
+  const here = new URL(location.href);
+  const isBack = here.searchParams.has('state') && (here.searchParams.has('code') || here.searchParams.has('error'));
+  if (kept === null || !isBack) return undefined;
+  sessionStorage.removeItem(KEY);
+  const started = JSON.parse(kept) as Started;
+  // a code is good once, and nothing for an address that somebody may copy
+  history.replaceState(null, '', `${here.pathname}${started.hash}`);
+  try {
+    const providers = await findProviders();
+    if (!providers) return 'The gateway takes nobody who signs in that way any more.';
+    keepToken(await exchange(providers, started, here), started.isForLong);
+    return undefined;
+  } catch (error) {
+    return `Signing in at ${started.issuer} did not work: ${error instanceof Error ? error.message : error}`;
+  }
+}
+
+async function exchange(providers: Providers, started: Started, here: URL): Promise<Kept> {
+  const oauth = await import('oauth4webapi');
+  const { issuer, verifier, state, nonce } = started;
+  const [server, client] = [await describe(issuer), { client_id: providers.clientId }];
+  const parameters = oauth.validateAuthResponse(server, client, here, state);
+  const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
+  const response = await oauth.authorizationCodeGrantRequest(
+    server,
+    client,
+    oauth.None(),
+    parameters,
+    pageUrl(),
+    verifier,
+    options,
+  );
+  const answer = await oauth.processAuthorizationCodeResponse(server, client, response, { expectedNonce: nonce });
+  return toKept(answer, issuer);
+}
+
+/** The next token of one that lasts. @throws Error where the provider gives none */
+export async function renew({ issuer, refreshToken }: Kept): Promise<Kept> {
+  const providers = await findProviders();
+  if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('there is no next token');
+  const oauth = await import('oauth4webapi');
+  const [server, client] = [await describe(issuer), { client_id: providers.clientId }];
+  const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
+  const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, options);
+  const next = toKept(await oauth.processRefreshTokenResponse(server, client, response), issuer);
+  return { ...next, refreshToken: next.refreshToken ?? refreshToken };
+}
+
+function toKept(answer: TokenEndpointResponse, issuer: string): Kept {
+  const { access_token: token, refresh_token: refreshToken, expires_in: seconds } = answer;
+  const expiresAt = seconds === undefined ? undefined : Date.now() + seconds * 1000;
+  return { token, issuer, refreshToken, expiresAt };
+}
+
+/** For whom a token is: as RFC 8707 has it, and as providers do that do not know it. */
+function targetOf({ audience }: Providers): Record<string, string> {
+  return { audience, ...(URL.canParse(audience) && { resource: audience }) };
+}
+
+/** Without TLS only a provider of this very host is asked, as when something is tried out. */
+async function optionsFor(issuer: string) {
+  const { allowInsecureRequests } = await import('oauth4webapi');
+  const { protocol, hostname } = new URL(issuer);
+  return { [allowInsecureRequests]: protocol === 'http:' && /^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname) };
+}
+
+async function describe(issuer: string): Promise<AuthorizationServer> {
+  const oauth = await import('oauth4webapi');
+  const url = new URL(issuer);
+  const response = await oauth.discoveryRequest(url, { algorithm: 'oidc', ...(await optionsFor(issuer)) });
+  return await oauth.processDiscoveryResponse(url, response);
+}

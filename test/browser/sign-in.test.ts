@@ -1,0 +1,93 @@
+/** Signing in to the dashboard at an identity provider, in a real browser. */
+import type { Browser } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.js';
+import { openBrowser, openWindow } from '../support/chromium.js';
+import { addQuota } from '../support/factories.js';
+import { AUDIENCE, DEVICE_CLIENT, type IdentityProvider, startIdentityProvider } from '../support/identity-provider.js';
+import { takePort } from '../support/ports.js';
+import { cleanUp, type Running, startServer } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
+
+let browser: Browser;
+let app: TestApp;
+let provider: IdentityProvider;
+let gateway: Running & { url: string };
+
+beforeAll(async () => {
+  browser = await openBrowser();
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  const { port, letGo } = await takePort();
+  provider = await startIdentityProvider([`http://127.0.0.1:${port}/`]);
+  await letGo();
+  gateway = await startServer('serve', {
+    env: {
+      DATABASE_URL: app.databaseUrl,
+      DATA_DIR: app.dataDir,
+      PORT: String(port),
+      AUTH: 'oidc',
+      OIDC_ISSUER: provider.url,
+      OIDC_AUDIENCE: AUDIENCE,
+      OIDC_CLIENT_ID: DEVICE_CLIENT,
+    },
+  });
+}, 120_000);
+afterEach(async () => {
+  for (const context of browser.contexts()) await context.close();
+  provider.isAway = false;
+});
+afterAll(async () => {
+  await browser?.close();
+  await cleanUp();
+  await provider?.close();
+  await app?.close();
+});
+
+/** Through the provider's own pages, to where one wanted to go. */
+async function signInAt(place: string) {
+  const window = await openWindow(browser, `${gateway.url}/${place}`);
+  const { page } = window;
+  await page.getByRole('button', { name: `Sign in at ${new URL(provider.url).host}` }).click();
+  await page.getByPlaceholder('Enter any login').fill('alice');
+  await page.getByPlaceholder('and password').fill('any');
+  await page.getByRole('button', { name: 'Sign-in' }).click();
+  await page.getByRole('button', { name: 'Continue' }).click();
+  return window;
+}
+
+test('whoever signs in at a provider is known, comes back to where it was, and leaves no code in the address', async () => {
+  const { page, faults } = await signInAt('#/requests');
+  await page.getByRole('button', { name: 'Sign out' }).waitFor();
+  await page.getByText('alice').first().waitFor();
+  expect(page.url()).toBe(`${gateway.url}/#/requests`);
+  expect(faults).toEqual([]);
+  await page.reload();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('button', { name: /^Sign in at/ }).waitFor();
+});
+
+test('a token that is about to end is exchanged for the next one while the page is used', async () => {
+  provider.lifeSeconds = 61; // so that it is renewed after a second
+  const { page } = await signInAt('#/requests');
+  await page.getByRole('button', { name: 'Sign out' }).waitFor();
+  const asked = () => provider.asked.filter((path) => path === '/token').length;
+  const before = asked();
+  provider.lifeSeconds = 600;
+  await waitFor('the next token', async () => {
+    await page.getByRole('link', { name: 'Quotas' }).click();
+    await page.getByRole('link', { name: 'Requests' }).click();
+    return asked() > before;
+  });
+  await page.getByText('0 requests').waitFor();
+});
+
+test('who does not sign in after all, or cannot, is told why', async () => {
+  const { page } = await openWindow(browser, `${gateway.url}/`);
+  await page.getByRole('button', { name: /^Sign in at/ }).click();
+  await page.getByRole('link', { name: '[ Cancel ]' }).click();
+  await page.getByRole('alert').getByText('did not work').waitFor();
+  provider.isAway = true;
+  await page.getByRole('button', { name: /^Sign in at/ }).click();
+  await page.getByRole('alert').getByText(provider.url).waitFor();
+});
