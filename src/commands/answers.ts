@@ -13,6 +13,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'depthBytes',
   'eventId',
   'free',
+  'leftBytes',
   'maxBytes',
   'position',
   'quotaSize',

@@ -223,7 +223,8 @@ test('a stream has the headers that all answers have, and is whole for a client 
   await other.text();
   const own = ['content-type', 'content-length', 'transfer-encoding', 'connection', 'keep-alive', 'date', 'vary'];
   expect(stream.headers.get('cache-control')).toBe('no-cache');
-  own.push('cache-control');
+  expect(stream.headers.get('x-request-id')).toMatch(/^[\w-]{36}$/);
+  own.push('cache-control', 'x-request-id');
   for (const [name, value] of other.headers) {
     if (!own.includes(name) && !name.startsWith('ratelimit'))
       expect([name, stream.headers.get(name)]).toEqual([name, value]);
