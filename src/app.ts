@@ -24,6 +24,7 @@ import { Arrivals } from './access/limits/arrivals.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { keepTurn } from './access/limits/turns.js';
+import { traceparentOf } from './access/observed.js';
 import { readerOf } from './access/reader.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
@@ -127,6 +128,7 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
       return readerOf(res); // short answers need none
     },
     keep: () => keepTurn(res),
+    traceparent: traceparentOf(res),
     now: () => ctx.now(),
   };
 }

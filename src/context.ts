@@ -48,6 +48,8 @@ export interface Context {
   reader?: AbortSignal | undefined;
   /** What the caller has taken of the gateway is kept until what is returned is called, also where it has gone. */
   keep?: (() => () => void) | undefined;
+  /** What is traced, as a `traceparent`: a request that is made keeps it, so that engines go on with it. */
+  traceparent?: string | undefined;
   /** The present time, by the database's clock; tests set it. */
   now(): string;
 }

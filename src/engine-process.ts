@@ -15,6 +15,7 @@ import { type DriveWork, mountVolumes } from './engine/drive/drive.js';
 import { type Engine, startEngine } from './engine/runner.js';
 import { workOf } from './engine/work.js';
 import { Forwarding } from './metrics/forwarded.js';
+import { openTraces } from './open-traces.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
 import { backendNames, createBackend } from './tape/index.js';
@@ -62,7 +63,11 @@ async function begin({
 }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
   if (isMeasured) forwarding = new Forwarding(part);
   const runtime = attach(config, connection, { poolSize: CONNECTIONS });
-  close = runtime.close;
+  const endTraces = await openTraces(config, runtime.ctx.log);
+  close = async () => {
+    await endTraces?.();
+    await runtime.close();
+  };
   db = runtime.ctx.db;
   try {
     await runtime.ctx.db.pulse.start();

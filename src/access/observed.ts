@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '../context.js';
 import { idOf, takeId } from '../request-ids.js';
 import { secondsSince, time } from '../signals.js';
+import { isTracing, type Span, startServerSpan } from '../traces.js';
 import { addressOf } from './address.js';
 import { methodOf, routeOf } from './routes.js';
 
@@ -17,10 +18,12 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
     const target = req.url ?? '/'; // routers change it meanwhile
     takeId(req, res);
     const method = methodOf(req.method);
+    const span = isTracing() ? startSpan(req, res, `${method} ${routeOf(target)}`) : undefined;
     res.once('close', () => {
       const seconds = secondsSince(startedAt);
       const route = routeOf(target);
       time('tapegate_http_request_seconds', { method, route, status: statusOf(res) }, seconds);
+      if (span) endSpan(span, res);
       if (!accessLog) return;
       const status = res.headersSent ? res.statusCode : undefined;
       const ms = Math.round(seconds * 10_000) / 10;
@@ -39,4 +42,28 @@ function pathOf(target: string): string {
 /** `2xx`; `gone` for who has left without an answer. */
 function statusOf({ headersSent, statusCode }: ServerResponse): string {
   return headersSent ? `${Math.floor(statusCode / 100)}xx` : 'gone';
+}
+
+const spans = new WeakMap<ServerResponse, Span>();
+
+/** Of what is done for a request: undefined where that is not traced. */
+export function traceparentOf(res: ServerResponse): string | undefined {
+  return isTracing() ? spans.get(res)?.traceparent : undefined;
+}
+
+function startSpan(req: IncomingMessage, res: ServerResponse, name: string): Span | undefined {
+  const [method = '', route = ''] = name.split(' ');
+  const { xRequestId = '' } = idOf(res);
+  const attributes = { 'http.request.method': method, 'http.route': route, 'tapegate.x_request_id': xRequestId };
+  const span = startServerSpan(name, req.headers.traceparent, attributes);
+  if (span) spans.set(res, span);
+  return span;
+}
+
+function endSpan(span: Span, { headersSent, statusCode }: ServerResponse): void {
+  const isFault = headersSent && statusCode >= 500;
+  span.end(
+    headersSent ? { 'http.response.status_code': statusCode } : {},
+    isFault ? `status ${statusCode}` : undefined,
+  );
 }

@@ -83,6 +83,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
   READER_SECONDS, LEAVE_SECONDS              when a reader that takes nothing is dropped, and how long balancers have to leave
   LOG_LEVEL, ACCESS_LOG                      what is logged, and on for a line for each answer
+  OTEL_EXPORTER_OTLP_ENDPOINT                a collector that traces are sent to
   METRICS_PORT, METRICS_HOST                 where metrics are read beside the gateway's /metrics; an engine has them there alone
 Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
 
@@ -148,6 +149,9 @@ async function startParts(
   await openEvents(ctx, parts);
   const { metricsPort: port, metricsHost: host } = config.telemetry;
   if (parts.gateway || port !== undefined) await countFromNow();
+  const { openTraces } = await import('../open-traces.js');
+  const endTraces = await openTraces(config, ctx.log);
+  if (endTraces) closers.unshift(endTraces);
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;
   if (parts.demo) {

@@ -37,6 +37,7 @@ const telemetry: Config['telemetry'] = {
   metricsPort: undefined,
   metricsHost: '127.0.0.1',
   accessLog: false,
+  traces: false,
 };
 
 const defaults: Config = {
@@ -132,6 +133,7 @@ const names = [
   'METRICS_PORT',
   'METRICS_HOST',
   'ACCESS_LOG',
+  'OTEL_EXPORTER_OTLP_ENDPOINT',
   'RESTORE_MODE',
   'RESTORE_GROUP',
   'PUBLIC_URL',
@@ -243,6 +245,7 @@ test.each<[string, string, Partial<Config>]>([
   ['METRICS_PORT', '0', { telemetry: { ...telemetry, metricsPort: 0 } }],
   ['METRICS_HOST', '::', { telemetry: { ...telemetry, metricsHost: '::' } }],
   ['ACCESS_LOG', 'on', { telemetry: { ...telemetry, accessLog: true } }],
+  ['OTEL_EXPORTER_OTLP_ENDPOINT', 'http://collector:4318', { telemetry: { ...telemetry, traces: true } }],
   ['DASHBOARD', 'off', { dashboard: false }],
   ['GRAPHIQL', 'off', { graphiql: false }],
   ['INTROSPECTION', 'off', { introspection: false }],

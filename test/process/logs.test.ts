@@ -108,7 +108,7 @@ test('what goes wrong within the program is logged with the id of the request, o
 
 test('with ACCESS_LOG each answer has a line, without what is behind the path', async () => {
   await startLogged({
-    config: { telemetry: { metricsPort: undefined, metricsHost: '127.0.0.1', accessLog: true } },
+    config: { telemetry: { metricsPort: undefined, metricsHost: '127.0.0.1', accessLog: true, traces: false } },
   });
   await fetch(`${app.api}/quota/alice?token=secret`, { headers: { 'X-Request-Id': 'mine' } });
   const line = await waitFor('the line', async () => find(/^answered/));

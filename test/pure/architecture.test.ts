@@ -47,6 +47,7 @@ const words = [
     'src/time',
     'src/json',
     'src/remembered',
+    'src/traces',
   ],
 ];
 const database = ['src/database/', 'src/generated/'];
@@ -72,6 +73,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/remembered',
       'src/request-ids',
       'src/signals',
+      'src/traces',
     ],
     from: [],
   },
@@ -136,6 +138,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/secrets',
       'src/signals',
       'src/time',
+      'src/traces',
     ],
   },
   {
@@ -205,6 +208,7 @@ const wiring = [
   'src/health',
   'src/import-endpoint',
   'src/listen',
+  'src/open-traces',
   'src/runtime',
   'src/demo',
   'src/engine-process',

@@ -11,6 +11,7 @@ import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { count } from '../../signals.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
+import { type Span, startPart } from '../../traces.js';
 import { wantedAttributes } from '../disk/attributes.js';
 import type { FailingDisks } from '../disk/failures.js';
 import { FullError } from '../disk/full.js';
@@ -27,6 +28,8 @@ export interface Batch {
   recalls: readonly RunningRecall[];
   /** Before they were given their disks, by the process's own clock, in milliseconds. */
   since: number;
+  /** In which traces they are, by the ids of files; undefined where nothing is traced. */
+  traces?: ReadonlyMap<bigint, string> | undefined;
   /** Of each recall: aborts when the recall, or all work of the drive, is to stop. */
   signals: readonly AbortSignal[];
   /** Aborts when nothing of the batch is left to do. */
@@ -93,7 +96,11 @@ class BatchRun {
 
   /** Never rejects: a bad file holds up no other. */
   private async readOne(recall: RunningRecall, signal: AbortSignal): Promise<void> {
-    const end = (outcome: RecallOutcome) => this.reports.add({ recall, signal, outcome });
+    const span = this.startSpan(recall);
+    const end = (outcome: RecallOutcome) => {
+      span?.end({ 'tapegate.outcome': outcome.kind }, 'error' in outcome ? outcome.error : undefined);
+      this.reports.add({ recall, signal, outcome });
+    };
     const fail = async (error: unknown) => end(await this.judge(recall, error, signal));
     if (this.failure) return end(toReturned(recall));
     const full = this.work.disks.full.findSince(recall, this.work.batch.since);
@@ -103,12 +110,21 @@ class BatchRun {
       const folder = await this.folders.open(recall);
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
-      const checksum = await readInto(copy, this.volume, recall, signal);
+      const reading = startPart('read', span?.traceparent);
+      const checksum = await readInto(copy, this.volume, recall, signal).finally(() => reading?.end());
       count('tapegate_recalled_bytes_total', { drive: this.lease.driveName }, Number(recall.size));
-      this.finishing.push(finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).then(end, fail));
+      const placing = startPart('put in place', span?.traceparent);
+      const placed = finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).finally(() => placing?.end());
+      this.finishing.push(placed.then(end, fail));
     } catch (error) {
       await fail(error);
     }
+  }
+
+  private startSpan({ fileId, path, size, attempts }: RunningRecall): Span | undefined {
+    const at = { 'tapegate.drive': this.lease.driveName, 'tapegate.volume': this.work.name };
+    const file = { 'tapegate.file': String(fileId), 'tapegate.path': path, 'tapegate.size': Number(size) };
+    return startPart('recall', this.work.batch.traces?.get(fileId), { ...at, ...file, 'tapegate.attempts': attempts });
   }
 
   /**

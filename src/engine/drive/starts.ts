@@ -4,7 +4,9 @@
  */
 import type { Context } from '../../context.js';
 import { type RunningRecall, startRecalls } from '../../operations/recalls/starts.js';
+import { readTraceparents } from '../../operations/recalls/traces.js';
 import { count } from '../../signals.js';
+import { isTracing } from '../../traces.js';
 import type { Batch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
@@ -93,7 +95,8 @@ export class BatchStarts {
     count('tapegate_recalls_started_total', { drive: this.lease.driveName }, recalls.length);
     if (recalls.length > 0) this.tell(recalls);
     const fileIds = recalls.map(({ fileId }) => fileId);
-    return { recalls, since, ...this.options.running.begin(fileIds, this.lease.signal) };
+    const traces = isTracing() ? await readTraceparents(this.ctx, fileIds).catch(() => undefined) : undefined;
+    return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
   /** A line a batch; one a file, of which there may be millions, at `debug`. */
   private tell(recalls: readonly RunningRecall[]): void {

@@ -51,9 +51,10 @@ export function insertRequest(
 ): Sql {
   const rules = rulesFor(ctx);
   const values = sql`${quota.id}::int, ${wish.pattern}::text, ${label}::text, ${now}::timestamp, ${retention}::timestamp, ${first}::text, ${last}::text,
-      ${limits.maxFiles}::int, ${limits.maxBytes}::bigint, ${ownerOf(ctx.caller)}::text, ${rules.ruledBy}::text, ${rules.ruledGroups}::text[]`;
+      ${limits.maxFiles}::int, ${limits.maxBytes}::bigint, ${ownerOf(ctx.caller)}::text, ${rules.ruledBy}::text, ${rules.ruledGroups}::text[],
+      ${ctx.traceparent ?? null}::text`;
   return sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
-      notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups)
+      notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups, trace_parent)
     ${isWanted ? sql`SELECT ${values} WHERE ${isWanted}` : sql`VALUES (${values})`} RETURNING id`;
 }
 

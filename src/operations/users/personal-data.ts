@@ -34,6 +34,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'Request.madeBy': 'name',
   'Request.ruledBy': 'name',
   'Request.ruledGroups': 'name',
+  'Request.traceParent': 'nobody',
   'Hold.error': 'nobody',
   'AwaitedPath.path': 'path',
   'HoldBundle.errors': 'nobody',
