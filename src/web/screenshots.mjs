@@ -1,0 +1,42 @@
+/** Pictures of the main views for the documents: `npm run screenshots`, of a demo archive that is made for it, in Debian's Chromium or the one that CHROMIUM names. */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+
+const at = (place) => fileURLToPath(new URL(place, import.meta.url));
+const dataDir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-screenshots-'));
+const env = { ...process.env, DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn' };
+const server = spawn(process.execPath, [at('../../dist/src/tapegate.js'), 'start'], { env });
+try {
+  const url = await new Promise((resolve, reject) => {
+    let said = '';
+    server.stdout.on('data', (text) => {
+      said += text;
+      const [, place] = /ready at (\S+)\n/.exec(said) ?? [];
+      if (place) resolve(place);
+    });
+    server.once('exit', (code) => reject(new Error(`the server has ended with ${code}: ${said}`)));
+  });
+  const browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu'],
+  });
+  const page = await browser.newPage({ viewport: { width: 1000, height: 620 }, locale: 'en-GB' });
+  const keep = (name) => page.screenshot({ path: at(`screenshots/${name}.png`) });
+  await page.goto(`${url}/#/files?match=%2Fdemo%2Focean`);
+  await page.getByRole('button', { name: 'What would it take?' }).click();
+  await page.getByRole('button', { name: /^Restore / }).waitFor();
+  await keep('files');
+  await page.getByRole('button', { name: /^Restore / }).click();
+  await page.getByRole('heading', { name: 'Complete' }).waitFor();
+  await page.getByRole('cell', { name: 'Waiting' }).first().waitFor({ state: 'detached' });
+  await keep('request');
+  await browser.close();
+} finally {
+  server.kill();
+  await new Promise((resolve) => server.once('exit', resolve));
+  rmSync(dataDir, { recursive: true, force: true });
+}
