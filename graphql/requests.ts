@@ -30,7 +30,7 @@ import { watchFromPlace } from './event-place.js';
 import { isInt, readListPage } from './pages.js';
 import { readRequest } from './request-reads.js';
 
-const RequestStateType = builder.enumType('RequestState', {
+export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
   values: {
     [RequestState.QUEUED]: { description: 'No recall has begun.' },

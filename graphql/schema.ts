@@ -17,6 +17,7 @@ import './tapes.js';
 import './disks.js';
 import './doctor.js';
 import './plan.js';
+import './site.js';
 import './estimates.js';
 import './verifications.js';
 import './audit.js';

@@ -42,6 +42,8 @@ export const listServers = {
   watchRequest: 'primary',
   watchStages: 'primary',
   watchEnd: 'primary',
+  watchRequests: 'primary',
+  watchSite: 'primary',
   estimateRequest: 'primary',
 } as const satisfies Record<Reading, 'standby' | 'primary'>;
 

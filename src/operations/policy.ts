@@ -40,6 +40,7 @@ export const policy = {
   watchRequest: 'read',
   watchStages: 'read',
   watchEnd: 'read',
+  watchRequests: 'read',
   estimateRequest: 'ask',
   createRequest: 'ask',
   updateRequest: 'change',
@@ -81,6 +82,7 @@ export const policy = {
   readStagingFigures: 'look',
   readUsage: 'look',
   readMetrics: 'look',
+  watchSite: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

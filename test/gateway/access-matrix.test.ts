@@ -161,6 +161,8 @@ const common: Partial<Record<Operation, string>> = {
   setMedium: 'mutation { result: setVolume(input: { names: ["V1"], medium: "lto-8" }) { __typename } }',
   listFindings: '{ result: doctorFindings { notLookedAt lookedAt { quotas } edges { node { kind } } } }',
   repairFindings: 'mutation { result: repairFindings { __typename } }',
+  watchSite: 'subscription { result: siteChanges { parts } }',
+  watchRequests: 'subscription { result: requestChanges { hasMore } }',
   readDriveHosts: '{ result: drives { edges { node { host } } } }',
   readHostsOf: '{ result: restoreDisks { edges { node { hosts } } } }',
   readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',
