@@ -18,6 +18,7 @@ import './disks.js';
 import './doctor.js';
 import './plan.js';
 import './site.js';
+import './curves.js';
 import './estimates.js';
 import './verifications.js';
 import './audit.js';

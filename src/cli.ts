@@ -30,6 +30,7 @@ import { registerRule } from './commands/rule.js';
 import { registerScan } from './commands/scan.js';
 import { registerShow } from './commands/show.js';
 import { registerSimulate } from './commands/simulate.js';
+import { registerStatus } from './commands/status.js';
 import { registerSuspensions } from './commands/suspensions.js';
 import { registerToken } from './commands/token.js';
 import { registerUpdate } from './commands/update.js';
@@ -68,6 +69,7 @@ const commands = [
   registerCancel,
   registerShow,
   registerSuspensions,
+  registerStatus,
   registerMail,
   registerLegacy,
   registerPriority,

@@ -6,6 +6,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'bytes',
   'bytesAtPrimaryPlace',
   'bytesOnDisk',
+  'bytesRestored',
   'bytesRunning',
   'bytesToRecall',
   'bytesTotal',

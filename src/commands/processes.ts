@@ -11,6 +11,7 @@ import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { readEnvironment } from './context.js';
+import { keepHeartbeat } from './heartbeat.js';
 import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
@@ -152,6 +153,7 @@ async function startParts(
   const { openTraces } = await import('../open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
+  closers.unshift(await keepHeartbeat(ctx, parts));
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;
   if (parts.demo) {
@@ -167,8 +169,7 @@ async function startParts(
   };
   if (!parts.gateway) {
     await tellAt();
-    printLine('Tapegate engine is working; stop it with Ctrl-C');
-    return;
+    return printLine('Tapegate engine is working; stop it with Ctrl-C');
   }
   const stopKeeping = await leaveOperatorToken(ctx);
   closers.unshift(async () => stopKeeping());

@@ -56,6 +56,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
   compactRequest: ['request'],
   pruneEvents: [],
+  writeHistory: [],
   // recalls
   startRecalls: ['request', 'file', 'recall', 'drive', 'disk'],
   finishRecalls: ['request', 'file', 'recall', 'disk'],
@@ -216,7 +217,7 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /** Keys in the space. `eventNumbers` is tried, and not waited for, by the function `number_events`, and so is `history`. */
-export const advisoryKeys = { eventNumbers: 1, catalogue: 2, places: 3, demo: 4, history: 5 } as const;
+export const advisoryKeys = { eventNumbers: 1, catalogue: 2, places: 3, demo: 4, history: 5, curves: 6 } as const;
 
 /** Of `prisma migrate`, which must not run beside our own. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
@@ -236,6 +237,14 @@ export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SP
 /** Held by whoever gives out places on volumes, so that no two begin the same one. */
 export async function lockPlaces(tx: Transaction): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.places}::int)`);
+}
+
+/** Tried by whoever counts what the site does, and not waited for: of several engines one does. @returns whether it is this one */
+export async function tryCurves(tx: Transaction): Promise<boolean> {
+  const [row] = await tx.query<{ isMine: boolean }>(
+    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.curves}::int) AS "isMine"`,
+  );
+  return row?.isMine ?? false;
 }
 
 /** Tried by whoever deletes events, and not waited for: of several engines one does. @returns whether it is this one */

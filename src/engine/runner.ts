@@ -24,6 +24,7 @@ import { joinAwaited } from '../operations/requests/awaited.js';
 import { compactRequests } from '../operations/requests/compaction.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { pruneEvents } from '../operations/requests/history.js';
+import { writeHistory } from '../operations/site/curves.js';
 import type { TapeBackend } from '../tape/backend.js';
 import type { Site } from '../tape/kind.js';
 import { CallWatch, limitsOf } from './calls.js';
@@ -92,6 +93,7 @@ const UNNOTED_MS = 60_000;
 const MAIL_MS = 2000;
 const HISTORY_MS = 3_600_000;
 const COMPACT_MS = 60_000;
+const CURVES_MS = 15_000;
 const DISKS_MS = 1000;
 const LOOK_MS = 10_000;
 const LIBRARIES_MS = 5000;
@@ -232,6 +234,7 @@ function listPasses(
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'counts', everyMs: HISTORY_MS, run: () => mendCounts(ctx) },
+    { name: 'curves', everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
     { name: 'compaction', everyMs: COMPACT_MS, run: () => compactRequests(ctx, stop) },
     { name: 'bulks', everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },

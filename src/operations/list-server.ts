@@ -44,6 +44,8 @@ export const listServers = {
   watchEnd: 'primary',
   watchRequests: 'primary',
   watchSite: 'primary',
+  readHistory: 'primary',
+  listProcesses: 'primary',
   estimateRequest: 'primary',
 } as const satisfies Record<Reading, 'standby' | 'primary'>;
 

@@ -83,6 +83,8 @@ export const policy = {
   readUsage: 'look',
   readMetrics: 'look',
   watchSite: 'look',
+  readHistory: 'look',
+  listProcesses: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -163,6 +163,8 @@ const common: Partial<Record<Operation, string>> = {
   repairFindings: 'mutation { result: repairFindings { __typename } }',
   watchSite: 'subscription { result: siteChanges { parts } }',
   watchRequests: 'subscription { result: requestChanges { hasMore } }',
+  readHistory: '{ result: history(since: "2026-01-01") { at } }',
+  listProcesses: '{ result: processes { host } }',
   readDriveHosts: '{ result: drives { edges { node { host } } } }',
   readHostsOf: '{ result: restoreDisks { edges { node { hosts } } } }',
   readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',

@@ -42,7 +42,7 @@ interface Requests {
 test('who watches the site is told of all parts at first, and then of those that change', async () => {
   const stream = postOperation<Site>(gatewayOf('auditor'), SITE);
   const next = async () => (await take(stream, 1))[0]?.siteChanges.parts;
-  expect(await next()).toEqual(['DRIVES', 'QUEUE', 'DISKS', 'SUSPENSIONS', 'LIBRARIES']);
+  expect(await next()).toEqual(['DRIVES', 'QUEUE', 'DISKS', 'SUSPENSIONS', 'LIBRARIES', 'PROCESSES', 'HISTORY']);
   await suspend(app.ctx, { kind: 'VOLUME', name: 'V1', mode: 'HELD', reason: 'cleaning' });
   expect(await next()).toEqual(['SUSPENSIONS']);
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 5000n });

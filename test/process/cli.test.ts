@@ -105,6 +105,7 @@ const commands = {
   drain: ['--json', '--reason'],
   resume: ['--json'],
   suspensions: ['--json'],
+  status: ['--json'],
   mail: ['--json', '--limit'],
   legacy: ['--json', '--limit'],
   priority: ['--json'],

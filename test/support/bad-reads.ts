@@ -109,6 +109,18 @@ const queries: BadInput[] = [
   ),
 ];
 
+const HISTORY = 'query ($since: DateTime!, $until: DateTime) { history(since: $since, until: $until) { at } }';
+
+const histories: BadInput[] = [
+  ...['', 'yesterday', '2026-02-30', 7].map((since) =>
+    ask(`history since ${JSON.stringify(since)}`, /\$since/, HISTORY, { since }, 400),
+  ),
+  ask('history that ends before it begins', /^until must not be before since/, HISTORY, {
+    since: '2026-02-01',
+    until: '2026-01-01',
+  }),
+];
+
 const routes: BadInput[] = [
   ...['', '/', '/nothing', '/requests/1/files', '/quota', '/Requests'].map((path) =>
     rest(`GET of ${path}`, new RegExp(`^there is nothing at ${PREFIX}${path}$`), { method: 'GET', path, status: 404 }),
@@ -127,4 +139,4 @@ const routes: BadInput[] = [
   ),
 ];
 
-export const badReads: BadInput[] = [...ids, ...queries, ...routes];
+export const badReads: BadInput[] = [...ids, ...queries, ...histories, ...routes];

@@ -8,6 +8,7 @@ import { logFailure } from '../../errors.js';
 import type { EventFeed } from '../../events.js';
 import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';
+import { isSeen } from './processes.js';
 import { type Source, Watchers } from './watchers.js';
 
 /** What they are, for people. */
@@ -17,6 +18,8 @@ export const siteParts = {
   DISKS: 'Restore disks: their room, and what engines see there',
   SUSPENSIONS: 'What is out of service',
   LIBRARIES: 'Libraries: their settings, and whether they answer',
+  PROCESSES: 'Gateways and engines: which of them live',
+  HISTORY: 'Curves of what the site does',
 } as const;
 
 export type SitePart = keyof typeof siteParts;
@@ -48,9 +51,12 @@ const libraries = digest(
   sql`SELECT b.id, b.name, b.kind, b.settings, g.problem, g.read_problem FROM library b LEFT JOIN stager g ON g.library_id = b.id`,
 );
 
+const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
+
 /** A text for each part, which is another one once that has changed. Whoever queues files, moves them or ends them writes events. */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
-  ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES"`;
+  ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
+  (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY"`;
 
 class SiteMarks implements Source<SitePart> {
   private readonly ctx: Context;

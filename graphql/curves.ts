@@ -1,0 +1,81 @@
+/** What the site did, and the processes that run it. */
+import { type CurvePoint, readHistory } from '../src/operations/site/curves.js';
+import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
+import { builder } from './builder.js';
+
+/** As many points as there may be. */
+const HISTORY_COMPLEXITY = 100;
+
+const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
+  description: 'What the site did in some minutes; of days before, in an hour.',
+  fields: (t) => ({
+    at: t.expose('at', { type: 'DateTime', description: 'When it began.' }),
+    seconds: t.exposeInt('seconds', { description: 'How long it is.' }),
+    filesRestored: t.exposeInt('filesRestored', { description: 'Files that were put on a restore disk.' }),
+    bytesRestored: t.expose('bytesRestored', { type: 'BigInt', description: 'Bytes of these.' }),
+    filesFailed: t.exposeInt('filesFailed', {
+      description: 'Files of requests that were given up; one that two requests wait for is two.',
+    }),
+    filesWaiting: t.exposeInt('filesWaiting', {
+      nullable: true,
+      description: 'Files in the queue as it was once; of an hour the mean. Null where nobody could look.',
+    }),
+    oldestSeconds: t.exposeFloat('oldestSeconds', {
+      nullable: true,
+      description: 'How long the first of these had waited, in seconds; of an hour the most. Null as above.',
+    }),
+    drivesInUse: t.exposeFloat('drivesInUse', {
+      nullable: true,
+      description: 'Drives that had a volume mounted; of an hour the mean. Null as above.',
+    }),
+    drives: t.exposeInt('drives', { nullable: true, description: 'All drives. Null as above.' }),
+  }),
+});
+
+const ProcessKindType = builder.enumType('ProcessKind', {
+  description: 'What a process does.',
+  values: {
+    GATEWAY: { description: 'It answers requests.' },
+    ENGINE: { description: 'It works with the drives and the disks.' },
+  },
+});
+
+const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').implement({
+  description: 'A gateway or an engine. One that does both is two.',
+  fields: (t) => ({
+    kind: t.expose('kind', { type: ProcessKindType, description: 'What it does.' }),
+    host: t.exposeString('host', { description: 'Where it runs.' }),
+    pid: t.exposeInt('pid', { description: 'Its number there.' }),
+    version: t.exposeString('version', { description: 'Of the program.' }),
+    startedAt: t.expose('startedAt', { type: 'DateTime', description: 'When it began.' }),
+    seenAt: t.expose('seenAt', { type: 'DateTime', description: 'When it last said that it lives.' }),
+    isAlive: t.exposeBoolean('isAlive', {
+      description: 'It has said so of late; it ends without a word where it is killed.',
+    }),
+    lagSeconds: t.exposeFloat('lagSeconds', {
+      description: 'For how long there was something of the events that it had not read then, in seconds.',
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  history: t.field({
+    authScopes: { operation: 'readHistory' },
+    type: [CurvePointType],
+    complexity: HISTORY_COMPLEXITY,
+    description:
+      'What the site did, in order of time, at most 3,000 points: each five minutes of the last two days, each hour of the 90 days before. For viewers and operators.',
+    args: {
+      since: t.arg({ type: 'DateTime', required: true, description: 'Points that begin then or later.' }),
+      until: t.arg({ type: 'DateTime', description: 'Points that begin before; now unless given.' }),
+    },
+    resolve: (_root, args, ctx) => readHistory(ctx, args),
+  }),
+  processes: t.field({
+    authScopes: { operation: 'listProcesses' },
+    type: [RunningProcessType],
+    description:
+      'The gateways and engines that run, and those that died within a day, by host, the first 1,000. For viewers and operators.',
+    resolve: (_root, _args, ctx) => listProcesses(ctx),
+  }),
+}));

@@ -1,0 +1,61 @@
+/** The gateways and engines that run: each says so every few seconds, by the database's clock, and is forgotten some time after its last word. */
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { allow } from '../policy.js';
+
+export type ProcessKind = 'GATEWAY' | 'ENGINE';
+
+/** What a process says of itself. */
+export interface OwnProcess {
+  id: string;
+  kind: ProcessKind;
+  host: string;
+  pid: number;
+  version: string;
+}
+
+export interface RunningProcess extends OwnProcess {
+  startedAt: string;
+  seenAt: string;
+  /** It has said so of late. */
+  isAlive: boolean;
+  /** For how long there was something of the events that it had not read. */
+  lagSeconds: number;
+}
+
+export const BEAT_MS = 10_000;
+/** One that has said nothing for so long counts as dead. */
+const SILENT_SECONDS = 45;
+const FORGOTTEN_SECONDS = 24 * 3600;
+const MOST = 1000;
+
+const now = sql`timezone('utc', clock_timestamp())`;
+
+/** The process `p` has said of late that it lives. */
+export const isSeen = sql`(p.seen_at >= ${now} - make_interval(secs => ${SILENT_SECONDS}))`;
+
+/** To be called again and again. Those that have been dead for a day go with it. */
+export async function noteProcess(ctx: Context, { id, kind, host, pid, version }: OwnProcess): Promise<void> {
+  await ctx.db.pool.query(
+    sql`WITH gone AS (DELETE FROM running_process WHERE seen_at < ${now} - make_interval(secs => ${FORGOTTEN_SECONDS}))
+        INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
+        VALUES (${id}::uuid, ${kind}, ${host}, ${pid}, ${version}, ${now}, ${now}, ${ctx.events.lagSeconds})
+        ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, lag_seconds = excluded.lag_seconds`,
+  );
+}
+
+/** It ends in good order. */
+export async function forgetProcess(ctx: Context, id: string): Promise<void> {
+  await ctx.db.pool.query(sql`DELETE FROM running_process WHERE id = ${id}::uuid`);
+}
+
+/** Those that run, and those that died within a day, the first 1,000 by host. */
+export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
+  allow(ctx, 'listProcesses');
+  const { rows } = await ctx.db.pool.query<RunningProcess>(
+    sql`SELECT p.id::text AS id, p.kind, p.host, p.pid, p.version, p.started_at AS "startedAt", p.seen_at AS "seenAt",
+          ${isSeen} AS "isAlive", p.lag_seconds AS "lagSeconds"
+        FROM running_process p ORDER BY p.host, p.kind, p.started_at, p.id LIMIT ${MOST}`,
+  );
+  return rows;
+}

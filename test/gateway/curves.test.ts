@@ -1,0 +1,117 @@
+/** What is kept of what the site did, and which processes run. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { writeHistory } from '../../src/operations/site/curves.js';
+import { forgetProcess, noteProcess } from '../../src/operations/site/processes.js';
+import { addSeconds } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { ask } from '../support/graphql.js';
+
+let app: TestApp;
+let now = '2026-11-23T10:02:00';
+let token: string;
+const never = new AbortController().signal;
+
+beforeAll(async () => {
+  app = await startApp({ now: () => now });
+  await addQuota(app.ctx, 'alice', 10n ** 12n);
+  await addFiles(app.ctx, [
+    { path: '/a/1', size: 700n, stage: 'ONTAPE' },
+    { path: '/a/2', size: 300n, stage: 'ONTAPE' },
+  ]);
+  await app.ctx.db.pool.query(`INSERT INTO drive (name) VALUES ('drive-1')`);
+  token = (await createToken(app.ctx, { name: 'auditor', role: 'VIEWER' })).secret;
+});
+afterAll(() => app.close());
+
+const POINT = 'at seconds filesRestored bytesRestored filesFailed filesWaiting oldestSeconds drivesInUse drives';
+async function readPoints(since = '2026-01-01'): Promise<Record<string, unknown>[]> {
+  const query = `query ($since: DateTime!) { history(since: $since) { ${POINT} } }`;
+  const answer = await ask({ url: app.url, token }, query, { since });
+  return (answer.data as { history: Record<string, unknown>[] }).history;
+}
+
+/** As an engine writes them when a file of that size is there. */
+async function restore(path: string, at: string): Promise<void> {
+  await app.ctx.db.pool.query(
+    `INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
+     SELECT $2::timestamp, id, 'RESTORING', 'RESTORED', '{}' FROM tape_file WHERE path = $1`,
+    [path, at],
+  );
+}
+
+test('what two engines count together is counted once, and in the slot of its own time', async () => {
+  await writeHistory(app.ctx, never);
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/a/' });
+  await restore('/a/1', '2026-11-23T10:03:10');
+  await restore('/a/2', '2026-11-23T10:06:00');
+  now = '2026-11-23T10:06:30';
+  await Promise.all(Array.from({ length: 6 }, () => writeHistory(app.ctx, never)));
+  await writeHistory(app.ctx, never);
+  const none = { seconds: 300, filesFailed: 0, drivesInUse: 0, drives: 1 };
+  expect(await readPoints()).toEqual([
+    { ...none, at: '2026-11-23T10:00:00Z', filesRestored: 1, bytesRestored: '700', filesWaiting: 0, oldestSeconds: 0 },
+    {
+      ...none,
+      ...{ at: '2026-11-23T10:05:00Z', filesRestored: 1, bytesRestored: '300', filesWaiting: 2, oldestSeconds: 270 },
+    },
+  ]);
+});
+
+test('files that are given up are counted by how their request grows', async () => {
+  const fail = (failed: number) =>
+    app.ctx.db.pool.query(
+      `INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
+       SELECT $1::timestamp, '{}', 1, 'RESTORING', 9, 0, $2, 9, 0`,
+      [now, failed],
+    );
+  now = '2026-11-23T10:11:00';
+  for (const failed of [2, 2, 3]) await fail(failed);
+  await writeHistory(app.ctx, never);
+  await fail(4);
+  await writeHistory(app.ctx, never);
+  expect((await readPoints('2026-11-23T10:10:00')).map(({ filesFailed }) => filesFailed)).toEqual([4]);
+});
+
+test('after two days an hour is a row, and after ninety it is gone', async () => {
+  now = addSeconds(now, 3 * 24 * 3600);
+  await writeHistory(app.ctx, never);
+  const points = await readPoints();
+  const [hour, present] = [points[0], points.at(-1)];
+  expect(hour).toMatchObject({ at: '2026-11-23T10:00:00Z', seconds: 3600, filesRestored: 2, bytesRestored: '1000' });
+  expect(hour).toMatchObject({ filesFailed: 4, oldestSeconds: 540, drives: 1 });
+  expect(present).toMatchObject({ seconds: 300, filesRestored: 0, filesWaiting: 2 });
+  now = addSeconds(now, 91 * 24 * 3600);
+  await writeHistory(app.ctx, never);
+  expect(await readPoints()).toHaveLength(1);
+});
+
+test('a time that comes before its beginning is refused', async () => {
+  const { errors } = await ask({ url: app.url, token }, '{ history(since: "2026-02-01", until: "2026-01-01") { at } }');
+  expect(errors?.[0]?.message).toMatch(/^until must not be before since/);
+});
+
+test('processes are told with what they said, and those that end are not', async () => {
+  const [id, other] = ['3b1f5cfe-0000-4000-8000-000000000001', '3b1f5cfe-0000-4000-8000-000000000002'];
+  const own = { host: 'tape-1', pid: 4711, version: '1.2.3' };
+  await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
+  await noteProcess(app.ctx, { ...own, id: other, kind: 'ENGINE' });
+  await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
+  await app.ctx.db.pool.query(`UPDATE running_process SET seen_at = seen_at - interval '1 hour' WHERE kind = 'ENGINE'`);
+  const read = async () => {
+    const answer = await ask({ url: app.url, token }, '{ processes { kind host pid version isAlive lagSeconds } }');
+    return (answer.data as { processes: object[] }).processes;
+  };
+  const told = { ...own, lagSeconds: 0 };
+  expect(await read()).toEqual([
+    { ...told, kind: 'ENGINE', isAlive: false },
+    { ...told, kind: 'GATEWAY', isAlive: true },
+  ]);
+  await app.ctx.db.pool.query(`UPDATE running_process SET seen_at = seen_at - interval '1 day' WHERE kind = 'ENGINE'`);
+  await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
+  expect(await read()).toHaveLength(1);
+  await forgetProcess(app.ctx, id);
+  expect(await read()).toEqual([]);
+});
