@@ -7,6 +7,11 @@ import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas';
 import { RequestPage } from './pages/request';
 import { RequestsPage } from './pages/requests';
+import { AuditPage } from './pages/site-audit';
+import { CurvesPage, ProcessesPage } from './pages/site-curves';
+import { FailuresPage, SuspensionsPage, UsersPage } from './pages/site-people';
+import { PlanPage } from './pages/site-plan';
+import { DisksPage, LibrariesPage, VolumesPage } from './pages/site-storage';
 import { Title } from './parts/title';
 import { linkTo, useRoute } from './route';
 import { dropToken, isSignedIn } from './session';
@@ -18,6 +23,7 @@ interface View {
   /** @param rest what follows the name in the address */
   show(rest: string[]): JSX.Element;
   isForSite?: boolean;
+  isForOperators?: boolean;
 }
 
 const views: View[] = [
@@ -28,13 +34,23 @@ const views: View[] = [
     show: ([id]) => (id === undefined ? <RequestsPage /> : <RequestPage key={id} id={id} />),
   },
   { name: 'quotas', title: 'Quotas', show: ([user]) => <QuotasPage user={user} /> },
+  { name: 'plan', title: 'Drives and queue', show: () => <PlanPage />, isForSite: true },
+  { name: 'curves', title: 'Curves', show: () => <CurvesPage />, isForSite: true },
+  { name: 'volumes', title: 'Volumes', show: () => <VolumesPage />, isForSite: true },
+  { name: 'disks', title: 'Disks', show: () => <DisksPage />, isForSite: true },
+  { name: 'libraries', title: 'Libraries', show: () => <LibrariesPage />, isForSite: true },
+  { name: 'suspensions', title: 'Out of service', show: () => <SuspensionsPage />, isForSite: true },
+  { name: 'users', title: 'Users', show: () => <UsersPage />, isForSite: true },
+  { name: 'failures', title: 'Failures', show: () => <FailuresPage />, isForSite: true },
+  { name: 'processes', title: 'Processes', show: () => <ProcessesPage />, isForSite: true },
+  { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
 export function Frame({ line }: { line: Line }) {
   const caller = useCaller();
   const { parts } = useRoute();
-  const shown = views.filter(({ isForSite }) => !isForSite || caller.seesSite);
   if (parts[0] === 'sign-in' && !isSignedIn()) return <SignIn />;
+  const shown = views.filter((view) => (view.isForOperators ? caller.isOperator : !view.isForSite || caller.seesSite));
   const view = shown.find(({ name }) => name === (parts[0] ?? 'files'));
   return (
     <>
@@ -45,14 +61,9 @@ export function Frame({ line }: { line: Line }) {
         <a class="brand" href="#/">
           Tapegate
         </a>
-        <nav aria-label="Views">
-          {shown.map(({ name, title }) => (
-            <a key={name} href={linkTo([name])} aria-current={view?.name === name ? 'page' : undefined}>
-              {title}
-            </a>
-          ))}
-        </nav>
+        <Views label="Views" views={shown.filter(({ isForSite }) => !isForSite)} current={view} />
         <Who />
+        {caller.seesSite && <Views label="Site" views={shown.filter(({ isForSite }) => isForSite)} current={view} />}
       </header>
       <p class="line" role="status">
         {line === 'broken' ? 'The line to the gateway is broken: what you see may be old. It is tried again.' : ''}
@@ -61,6 +72,18 @@ export function Frame({ line }: { line: Line }) {
         {view ? view.show(parts.slice(1)) : <Title text="There is nothing at this address." />}
       </Main>
     </>
+  );
+}
+
+function Views({ label, views, current }: { label: string; views: readonly View[]; current: View | undefined }) {
+  return (
+    <nav aria-label={label}>
+      {views.map(({ name, title }) => (
+        <a key={name} href={linkTo([name])} aria-current={current?.name === name ? 'page' : undefined}>
+          {title}
+        </a>
+      ))}
+    </nav>
   );
 }
 

@@ -2,6 +2,7 @@
 import { type RequestLineFragment, RequestsDocument } from '../../generated/web-operations';
 import { count, formatBytes, share } from '../format';
 import { useProgress } from '../live';
+import { useRequestChanges } from '../live-site';
 import { useLook } from '../look';
 import { Bar } from '../parts/bar';
 import { Moment } from '../parts/moment';
@@ -18,6 +19,7 @@ export function RequestsPage() {
   const quota = useRoute().search.get('quota') ?? undefined;
   const places = usePlaces();
   const { data, error, isFetching, again } = useLook(RequestsDocument, { first: PAGE, after: places.after, quota });
+  useRequestChanges(again);
   const requests = data?.requests;
   const lines = requests?.edges.map(({ node }) => node) ?? [];
   const steps = useProgress(lines);

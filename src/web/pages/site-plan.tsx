@@ -1,0 +1,91 @@
+/** What the drives do, and in which order they come to the volumes with work. */
+import { SitePlanDocument, type SitePlanQuery } from '../../generated/web-operations';
+import { count, formatBytes } from '../format';
+import { useSiteLook } from '../live-site';
+import { Moment } from '../parts/moment';
+import { Pages, usePlaces } from '../parts/pages';
+import { Problem } from '../parts/problem';
+import { Service } from '../parts/service';
+import { type Column, Table } from '../parts/table';
+import { Title } from '../parts/title';
+import { PAGE } from './site-list';
+
+type Plan = SitePlanQuery['plan'];
+type Drive = Plan['drives'][number] & { suspension: Suspension };
+type Suspension = SitePlanQuery['drives']['edges'][number]['node']['suspension'];
+type Planned = Plan['queue']['edges'][number]['node'];
+
+export function PlanPage() {
+  const places = usePlaces();
+  const variables = { first: PAGE, after: places.after };
+  const { data, error, again } = useSiteLook(SitePlanDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
+  const plan = data?.plan;
+  return (
+    <>
+      <Title text="Drives and queue" />
+      {error && <Problem error={error} again={again} />}
+      {plan && (
+        <>
+          <p role="status">
+            {count(plan.filesWaiting, 'file')} waiting, {formatBytes(plan.bytesWaiting)}
+          </p>
+          <h2>Drives</h2>
+          <Table label="Drives" columns={driveColumns} rows={withService(data)} keyOf={({ name }) => name} />
+          <h2>Queue by volume</h2>
+          <Timeline at={plan.at} volumes={plan.queue.edges.map(({ node }) => node)} />
+          <Pages places={places} info={plan.queue.pageInfo} />
+        </>
+      )}
+    </>
+  );
+}
+
+function withService({ plan, drives }: SitePlanQuery): Drive[] {
+  const known = new Map(drives.edges.map(({ node }) => [node.name, node.suspension]));
+  return plan.drives.map((drive) => ({ ...drive, suspension: known.get(drive.name) ?? null }));
+}
+
+const driveColumns: Column<Drive>[] = [
+  { title: 'Drive', cell: ({ name }) => name },
+  { title: 'Library', cell: ({ library }) => library },
+  { title: 'Does', cell: (drive) => doing(drive) },
+  { title: 'Files in hand', isNumber: true, cell: ({ filesRunning }) => filesRunning },
+  { title: 'Bytes in hand', isNumber: true, cell: ({ bytesRunning }) => formatBytes(bytesRunning) },
+  { title: 'Engine', cell: ({ host, isClaimed }) => host ?? (isClaimed ? 'not said' : 'none') },
+  { title: 'Service', cell: ({ name, suspension }) => <Service kind="DRIVE" name={name} suspension={suspension} /> },
+];
+
+function doing({ isOpen, isClaimed, volume }: Drive): string {
+  if (volume !== null) return `Reads ${volume}${isOpen ? '' : ', out of service'}`;
+  if (!isOpen) return 'Out of service';
+  return isClaimed ? 'Waits for work' : 'No engine has it';
+}
+
+/** A bar from when a drive comes to the volume until it is read, on one scale for all that are shown. */
+function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
+  const begin = Date.parse(at);
+  const end = Math.max(begin + 1000, ...volumes.map((volume) => (volume.end ? Date.parse(volume.end) : begin)));
+  const percent = (time: string) => Math.max(0, (100 * (Date.parse(time) - begin)) / (end - begin));
+  const columns: Column<Planned>[] = [
+    { title: 'Volume', cell: ({ volume }) => volume },
+    {
+      title: 'Planned',
+      cell: ({ start, end: done }) =>
+        start && done ? (
+          <>
+            <svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+              <rect x={percent(start)} width={Math.max(1, percent(done) - percent(start))} height="8" />
+            </svg>
+            <Moment at={start} /> to <Moment at={done} />
+          </>
+        ) : (
+          'no drive can come to it'
+        ),
+    },
+    { title: 'Drive', cell: ({ drive, isMounted }) => (drive ? `${drive}${isMounted ? ', mounted' : ''}` : 'none') },
+    { title: 'Files', isNumber: true, cell: ({ files }) => files },
+    { title: 'Bytes', isNumber: true, cell: ({ bytes }) => formatBytes(bytes) },
+    { title: 'Why', cell: ({ problem, reason }) => problem ?? reason ?? '' },
+  ];
+  return <Table label="Queue by volume" columns={columns} rows={volumes} keyOf={({ volume }) => volume} />;
+}

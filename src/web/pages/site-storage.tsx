@@ -1,0 +1,110 @@
+/** Volumes, restore disks and libraries. */
+import {
+  SiteDisksDocument,
+  type SiteDisksQuery,
+  SiteLibrariesDocument,
+  type SiteLibrariesQuery,
+  SiteVolumesDocument,
+  type SiteVolumesQuery,
+} from '../../generated/web-operations';
+import { formatBytes, share } from '../format';
+import { useSiteLook } from '../live-site';
+import { Bar } from '../parts/bar';
+import { usePlaces } from '../parts/pages';
+import { Service } from '../parts/service';
+import type { Column } from '../parts/table';
+import { PAGE, SiteList } from './site-list';
+
+const volumeColumns: Column<SiteVolumesQuery['volumes']['edges'][number]['node']>[] = [
+  { title: 'Volume', cell: ({ name }) => name },
+  { title: 'Library', cell: ({ library }) => library.name },
+  { title: 'Medium', cell: ({ medium }) => medium },
+  { title: 'Files waiting', isNumber: true, cell: ({ filesWaiting }) => filesWaiting },
+  { title: 'Drive', cell: ({ drive }) => drive?.name ?? '' },
+  {
+    title: 'Service',
+    cell: ({ name, suspension }) => <Service kind="VOLUME" name={name} suspension={suspension} />,
+  },
+];
+
+export function VolumesPage() {
+  const places = usePlaces();
+  const variables = { first: PAGE, after: places.after };
+  const look = useSiteLook(SiteVolumesDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
+  return (
+    <SiteList
+      title="Volumes"
+      {...{ look, places }}
+      list={({ volumes }) => volumes}
+      columns={volumeColumns}
+      keyOf={({ id }) => id}
+    />
+  );
+}
+
+const diskColumns: Column<SiteDisksQuery['restoreDisks']['edges'][number]['node']>[] = [
+  { title: 'Disk', cell: ({ mountpoint }) => <code>{mountpoint}</code> },
+  {
+    title: 'Taken',
+    cell: ({ mountpoint, size, used, reserved }) => {
+      const taken = share(Number(used) + Number(reserved), size);
+      return (
+        <>
+          <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Disk ${mountpoint} that is taken`} />
+          {formatBytes(used)} used and {formatBytes(reserved)} reserved of {formatBytes(size)}
+        </>
+      );
+    },
+  },
+  { title: 'Really free', isNumber: true, cell: ({ free }) => (free === null ? 'not known' : formatBytes(free)) },
+  { title: 'Seen by', cell: ({ hosts }) => hosts?.join(', ') || 'nobody' },
+  { title: 'Problem', cell: ({ problem }) => problem ?? '' },
+  {
+    title: 'Service',
+    cell: ({ mountpoint, suspension }) => <Service kind="DISK" name={mountpoint} suspension={suspension} />,
+  },
+];
+
+export function DisksPage() {
+  const places = usePlaces();
+  const look = useSiteLook(SiteDisksDocument, { first: PAGE, after: places.after }, 'DISKS', 'SUSPENSIONS');
+  return (
+    <SiteList
+      title="Restore disks"
+      {...{ look, places }}
+      list={({ restoreDisks }) => restoreDisks}
+      columns={diskColumns}
+      keyOf={({ id }) => id}
+    />
+  );
+}
+
+const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['node']>[] = [
+  { title: 'Library', cell: ({ name }) => name },
+  { title: 'Kind', cell: ({ kind }) => kind },
+  { title: 'Drives', isNumber: true, cell: ({ drives }) => drives },
+  { title: 'Volumes', isNumber: true, cell: ({ volumes }) => volumes },
+  {
+    title: 'Stages',
+    cell: ({ staging }) => (staging ? `${staging.asked} asked for, ${staging.ready} ready, ${staging.kept} kept` : ''),
+  },
+  { title: 'Problem', cell: ({ staging }) => staging?.problem ?? '' },
+  {
+    title: 'Service',
+    cell: ({ name, suspension }) => <Service kind="BACKEND" name={name} suspension={suspension} />,
+  },
+];
+
+export function LibrariesPage() {
+  const places = usePlaces();
+  const look = useSiteLook(SiteLibrariesDocument, { first: PAGE, after: places.after }, 'LIBRARIES', 'SUSPENSIONS');
+  return (
+    <SiteList
+      title="Libraries"
+      {...{ look, places }}
+      list={({ libraries }) => libraries}
+      columns={libraryColumns}
+      keyOf={({ id }) => id}
+    />
+  );
+}
