@@ -177,6 +177,9 @@ function checkImport({ status, headers, text }: Answer): string | undefined {
 function checkAny({ status, headers, text }: Answer): string | undefined {
   const type = headers['content-type'] ?? '';
   if (text === '' || status === 201 || type.startsWith('text/html')) return undefined;
+  if (type.startsWith('text/plain; version=0.0.4') && status === 200) {
+    return text.startsWith('# HELP ') ? undefined : `no metrics: ${text.slice(0, 200)}`;
+  }
   if (!/json/.test(type)) return `Content-Type is ${type}: ${text.slice(0, 200)}`;
   const body: unknown = parseJson(text);
   return typeof body === 'object' && body !== null

@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+"""A client of Tapegate in one file, for Python 3.7 and newer, without dependencies: import it, or run it.
+
+    from tapegate import Tapegate
+
+    tapes = Tapegate("https://tapes.example.org")      # or TAPEGATE_URL
+    request = tapes.create_request("alice", pattern="/ocean/2024/")
+    for step in tapes.follow(request["requestId"]):
+        print(step["state"], step["filesOnDisk"], "of", step["filesTotal"])
+    for path in tapes.restored_paths(request["requestId"]):
+        print(path)
+
+It asks by GraphQL; `query` takes any document. Sizes are whole numbers of bytes, times are texts of RFC 3339 in UTC. What is refused is raised as
+`Refused`, with the code of the schema (`code`) and all that it says (`failure`); where the gateway cannot be reached, `OSError`.
+
+The token is that of `token=`, of TAPEGATE_TOKEN, or what `tapegate login` has kept for the gateway. `python3 tapegate.py --help` has the commands.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+__all__ = ["Tapegate", "Refused"]
+
+#: Fields of the schema that are BigInt: sent as texts, since numbers of JSON are not exact everywhere.
+INTEGERS = {
+    "available", "bytes", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
+    "bytesToRecall", "bytesTotal", "bytesWaiting", "depthBytes", "eventId", "free", "leftBytes", "maxBytes",
+    "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "refused", "requested", "reserved", "sent",
+    "size", "used", "uses",
+}
+
+#: Seconds: an answer may take so long, and on a stream something comes every 12.
+ANSWER_SECONDS = 120
+SILENCE_SECONDS = 40
+
+LONGEST_PAUSE_SECONDS = 30
+
+REQUEST = """requestId label pattern state requestDate retention filesTotal filesOnDisk filesFailed filesUnknown
+  filesRefused bytesTotal bytesOnDisk restoredBelow quota { user }"""
+
+FAILURE = """__typename ... on Failure { code message } ... on InvalidInput { field }
+  ... on QuotaExceeded { requested available size used }"""
+
+
+class Refused(Exception):
+    """What the gateway says no to, or cannot do."""
+
+    def __init__(self, message, code=None, failure=None):
+        super().__init__(message)
+        #: Such as NOT_FOUND, FORBIDDEN or QUOTA_EXCEEDED.
+        self.code = code
+        #: All fields of the failure.
+        self.failure = failure or {}
+
+
+class Tapegate:
+    """One gateway, as one caller. An object of it may be used by several threads."""
+
+    def __init__(self, url=None, token=None, ca_file=None):
+        """`ca_file`: certificates of authorities beside which the system's are not asked."""
+        self.url = (url or os.environ.get("TAPEGATE_URL") or "http://127.0.0.1:8080").rstrip("/")
+        self.token = token or os.environ.get("TAPEGATE_TOKEN") or _kept_token(self.url)
+        self._tls = ssl.create_default_context(cafile=ca_file) if self.url.startswith("https:") else None
+
+    # requests
+
+    def create_request(self, quota, files=None, pattern=None, **options):
+        """Asks for files by their paths, or for all whose path holds a text.
+
+        options: label, retention (RFC 3339), maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile.
+        It is not repeated where no answer comes: the request may have been made.
+        """
+        chosen = {"quota": quota, "files": files, "pattern": pattern}
+        return self._change("createRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+                            "$input: CreateRequestInput!", input=_given({**chosen, **options}))
+
+    def estimate(self, quota, files=None, pattern=None):
+        """What that would take, and when it may be done; nothing is asked for."""
+        chosen = _given({"quota": quota, "files": files, "pattern": pattern})
+        document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate {
+          files bytes filesOnDisk bytesOnDisk filesToRecall bytesToRecall filesUnknown unknownPaths volumes mounts
+          quotaSize quotaUsed quotaUsedAfter isEnough hasRoom endUnknown end { earliest planned latest }
+          price { amount currency } } %s } }""" % FAILURE
+        return _unless_refused(self.query(document, input=chosen)["estimateRequest"])
+
+    def request(self, request_id):
+        """None where there is no such request that the caller may see."""
+        return self.query("query ($id: Int!) { request(id: $id) { %s waiting { place endUnknown end { planned } } } }" % REQUEST,
+                          id=request_id)["request"]
+
+    def requests(self, quota=None, states=None):
+        """All that the caller may see, the newest first, page by page."""
+        document = """query ($quota: String, $states: [RequestState!], $after: String) {
+          page: requests(quota: $quota, states: $states, first: 100, after: $after) {
+            pageInfo { hasNextPage endCursor } edges { node { %s } } } }""" % REQUEST
+        return self._pages(document, lambda data: data["page"], quota=quota, states=states)
+
+    def update(self, request_id, **changes):
+        """changes: as the options of `create_request`, and quota."""
+        return self._change("updateRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+                            "$input: UpdateRequestInput!", input={"id": request_id, **changes})
+
+    def retry(self, request_id):
+        """Tries again what has failed."""
+        return self._change("retryRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+                            "$input: RetryRequestInput!", input={"id": request_id})
+
+    def release(self, request_id, match=None, paths=None):
+        """Lets files go before the request ends: those whose path holds a text, or these."""
+        return self._change("releaseFiles(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+                            "$input: ReleaseFilesInput!", input=_given({"id": request_id, "match": match, "paths": paths}))
+
+    def cancel(self, request_id):
+        """Ends it now; its files leave the disk."""
+        return self._change("cancelRequest(id: $id) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+                            "$id: Int!", id=request_id)
+
+    def holds(self, request_id, states=None):
+        """The files of a request, with how it goes with each: state, error, file { path size restoredPath }."""
+        document = """query ($id: Int!, $states: [HoldState!], $after: String) { request(id: $id) {
+          holds(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
+            edges { node { state size error lastError nextTry file { path size stage restoredPath checksum } } } } } }"""
+
+        def page_of(data):
+            if data["request"] is None:
+                raise Refused("there is no request %s" % request_id, "NOT_FOUND")
+            return data["request"]["holds"]
+
+        return self._pages(document, page_of, id=request_id, states=states)
+
+    def restored_paths(self, request_id):
+        """Where the files of a request are on disk."""
+        for hold in self.holds(request_id, states=["ON_DISK"]):
+            yield hold["file"]["restoredPath"] or hold["file"]["path"]
+
+    def follow(self, request_id):
+        """Each step of a request until nothing is left to do, whatever breaks off meanwhile: nothing is missed or told twice."""
+        document = """subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
+          eventId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at } }"""
+        after, tries = None, 0
+        while True:
+            try:
+                for data in self.subscribe(document, id=request_id, after=after):
+                    step = data["requestProgress"]
+                    after, tries = str(step["eventId"]), 0
+                    yield step
+                return
+            except (OSError, http.client.HTTPException):
+                pass  # a gateway that is restarted is back in a moment
+            time.sleep(min(LONGEST_PAUSE_SECONDS, 2 ** tries))
+            tries += 1
+
+    # what there is
+
+    def files(self, match=None, stages=None):
+        """Files of the catalogue whose path holds a text, in the order of their paths."""
+        document = """query ($match: String, $stages: [Stage!], $after: String) {
+          page: tapeFiles(match: $match, stages: $stages, first: 500, after: $after, count: ESTIMATED) {
+            pageInfo { hasNextPage endCursor } edges { node { path size stage restoredPath checksum } } } }"""
+        return self._pages(document, lambda data: data["page"], match=match, stages=stages)
+
+    def quota(self, user):
+        """None where there is no such quota that the caller may see."""
+        return self.query("query ($user: String!) { quota(user: $user) { user size used email } }", user=user)["quota"]
+
+    # the ways to ask
+
+    def query(self, document, **variables):
+        """The data of any query or mutation. Raises Refused, or OSError where the gateway cannot be reached."""
+        with self._post("/graphql", document, variables, "application/json", ANSWER_SECONDS) as answer:
+            return _data_of(json.loads(answer.read().decode()))
+
+    def subscribe(self, document, **variables):
+        """Each result of a subscription, until the gateway says that it is complete. Raises OSError where the stream breaks off."""
+        with self._post("/graphql/stream", document, variables, "text/event-stream", SILENCE_SECONDS) as stream:
+            event = None
+            for line in stream:
+                name, _, value = line.decode().rstrip("\r\n").partition(": ")
+                if name == "event":
+                    event = value.strip()
+                if event == "complete":
+                    return
+                if name == "data" and event == "next":
+                    yield _data_of(json.loads(value))
+        raise ConnectionError("%s has ended the stream" % self.url)
+
+    def _post(self, path, document, variables, accept, seconds):
+        headers = {"Content-Type": "application/json", "Accept": accept}
+        if self.token:
+            headers["Authorization"] = "Bearer %s" % self.token
+        body = json.dumps({"query": document, "variables": _given(variables)}).encode()
+        try:
+            return urllib.request.urlopen(urllib.request.Request(self.url + path, body, headers), timeout=seconds, context=self._tls)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal_of(error) from None
+
+    def _change(self, field, declared, **variables):
+        name = field.split("(", 1)[0]
+        return _unless_refused(self.query("mutation (%s) { %s }" % (declared, field), **variables)[name])
+
+    def _pages(self, document, page_of, **variables):
+        after = None
+        while True:
+            page = page_of(self.query(document, after=after, **variables))
+            for edge in page["edges"]:
+                yield edge["node"]
+            if not page["pageInfo"]["hasNextPage"]:
+                return
+            after = page["pageInfo"]["endCursor"]
+
+
+def _given(values):
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _data_of(answer):
+    errors = answer.get("errors")
+    if errors:
+        raise Refused(errors[0]["message"], errors[0].get("extensions", {}).get("code"))
+    return _exact(answer["data"])
+
+
+def _exact(value):
+    """Integers in the place of the texts as which they are sent."""
+    if isinstance(value, list):
+        return [_exact(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: int(each) if name in INTEGERS and isinstance(each, str) else _exact(each) for name, each in value.items()}
+
+
+def _unless_refused(result):
+    if "code" in result:
+        raise Refused(result["message"], result["code"], result)
+    return {name: value for name, value in result.items() if name != "__typename"}
+
+
+def _refusal_of(error):
+    """A gateway that cannot answer just now is one that cannot be reached; any other answer is its last word."""
+    try:
+        first = json.loads(error.read().decode())["errors"][0]
+        message, code = first["message"], first.get("extensions", {}).get("code")
+    except (ValueError, KeyError, IndexError, TypeError, OSError):
+        message, code = "the gateway answers %d" % error.code, None
+    if error.code in (429, 502, 503, 504):
+        return ConnectionError(message)
+    return Refused(message, code)
+
+
+def _kept_token(url):
+    """What `tapegate login` has kept. One of an identity provider that has ended is renewed by the command line, and not here."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    try:
+        with open(os.path.join(folder, "tapegate", "tokens.json")) as file:
+            return json.load(file)[url]["token"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# the commands
+
+
+def main(arguments=None):
+    given = _parser().parse_args(arguments)
+    tapes = Tapegate(given.url)
+    try:
+        given.run(tapes, given)
+    except Refused as error:
+        return "tapegate: %s" % error
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        return "tapegate: %s cannot be reached: %s" % (tapes.url, getattr(error, "reason", error))
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="tapegate.py", description="Files of tape, asked for and watched.")
+    parser.add_argument("--url", help="of the gateway; TAPEGATE_URL unless given")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.required = True
+
+    def command(name, run, description, with_id=False):
+        each = commands.add_parser(name, help=description, description=description)
+        each.set_defaults(run=run)
+        each.add_argument("--json", action="store_true", help="one object of JSON a line")
+        if with_id:
+            each.add_argument("id", type=int)
+        return each
+
+    ask = command("request", _request, "ask for files")
+    ask.add_argument("--quota", required=True, help="the user whose quota is charged")
+    ask.add_argument("--pattern", help="all files whose path holds the text, now and later")
+    ask.add_argument("--file", action="append", metavar="PATH")
+    ask.add_argument("--label")
+    ask.add_argument("--dry-run", action="store_true", help="say what it would take, and ask for nothing")
+    ask.add_argument("--watch", action="store_true", help="tell its steps until nothing is left to do")
+    listed = command("requests", _requests, "requests that may be seen, the newest first")
+    listed.add_argument("--quota")
+    command("show", _show, "one request", with_id=True)
+    command("watch", _watch, "the steps of a request", with_id=True)
+    command("paths", _paths, "where its files are on disk", with_id=True)
+    command("retry", lambda tapes, given: _tell(given, tapes.retry(given.id)), "try again what has failed", with_id=True)
+    command("cancel", lambda tapes, given: _tell(given, tapes.cancel(given.id)), "end a request", with_id=True)
+    let_go = command("release", lambda tapes, given: _tell(given, tapes.release(given.id, match=given.match)), "let files go", with_id=True)
+    let_go.add_argument("--match", default="", help="those whose path holds the text; all unless given")
+    found = command("ls", _ls, "files of the catalogue")
+    found.add_argument("match", nargs="?")
+    command("quota", _quota, "a quota, and what is used of it").add_argument("user")
+    return parser
+
+
+def _request(tapes, given):
+    if (given.pattern is None) == (given.file is None):
+        raise Refused("give either --pattern or --file")
+    if given.dry_run:
+        estimate = tapes.estimate(given.quota, files=given.file, pattern=given.pattern)
+        line = "%(files)d files, %(bytes)d bytes: %(filesOnDisk)d on disk, %(filesToRecall)d from tape on %(volumes)d volumes" % estimate
+        return _print(given, estimate, line)
+    request = tapes.create_request(given.quota, files=given.file, pattern=given.pattern, label=given.label)
+    _tell(given, request)
+    if given.watch:
+        given.id = request["requestId"]
+        _watch(tapes, given)
+
+
+def _watch(tapes, given):
+    for step in tapes.follow(given.id):
+        _print(given, step, "%(state)s %(filesOnDisk)d of %(filesTotal)d files, %(filesFailed)d failed, %(bytesOnDisk)d of %(bytesTotal)d bytes" % step)
+
+
+def _requests(tapes, given):
+    for request in tapes.requests(quota=given.quota):
+        _tell(given, request)
+
+
+def _show(tapes, given):
+    request = tapes.request(given.id)
+    if request is None:
+        raise Refused("there is no request %d" % given.id)
+    _tell(given, request)
+
+
+def _paths(tapes, given):
+    for path in tapes.restored_paths(given.id):
+        _print(given, path, path)
+
+
+def _ls(tapes, given):
+    for file in tapes.files(match=given.match):
+        _print(given, file, "%-10s %14d  %s" % (file["stage"], file["size"], file["restoredPath"] or file["path"]))
+
+
+def _quota(tapes, given):
+    quota = tapes.quota(given.user)
+    if quota is None:
+        raise Refused("there is no quota %s" % json.dumps(given.user))
+    _print(given, quota, "%(user)s: %(used)d of %(size)d bytes used" % quota)
+
+
+def _tell(given, request):
+    line = "request %(requestId)d is %(state)s: %(filesOnDisk)d of %(filesTotal)d files, kept until %(retention)s" % request
+    _print(given, request, line)
+
+
+def _print(given, value, line):
+    print(json.dumps(value) if given.json else line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
