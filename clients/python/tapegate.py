@@ -46,8 +46,10 @@ LONGEST_PAUSE_SECONDS = 30
 REQUEST = """requestId label pattern state requestDate retention filesTotal filesOnDisk filesFailed filesUnknown
   filesRefused bytesTotal bytesOnDisk restoredBelow quota { user }"""
 
-FAILURE = """__typename ... on Failure { code message } ... on InvalidInput { field }
-  ... on QuotaExceeded { requested available size used }"""
+FAILURE = "__typename ... on Failure { code message }"
+
+#: Of what may be charged.
+CHARGED = REQUEST + """ } ... on InvalidInput { field } ... on QuotaExceeded { requested available size used } %s""" % FAILURE
 
 
 class Refused(Exception):
@@ -79,7 +81,7 @@ class Tapegate:
         It is not repeated where no answer comes: the request may have been made.
         """
         chosen = {"quota": quota, "files": files, "pattern": pattern}
-        return self._change("createRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+        return self._change("createRequest(input: $input) { ... on Request { %s }" % CHARGED,
                             "$input: CreateRequestInput!", input=_given({**chosen, **options}))
 
     def estimate(self, quota, files=None, pattern=None):
@@ -97,7 +99,7 @@ class Tapegate:
                           id=request_id)["request"]
 
     def requests(self, quota=None, states=None):
-        """All that the caller may see, the newest first, page by page."""
+        """All that the caller may see, the oldest first, page by page."""
         document = """query ($quota: String, $states: [RequestState!], $after: String) {
           page: requests(quota: $quota, states: $states, first: 100, after: $after) {
             pageInfo { hasNextPage endCursor } edges { node { %s } } } }""" % REQUEST
@@ -105,7 +107,7 @@ class Tapegate:
 
     def update(self, request_id, **changes):
         """changes: as the options of `create_request`, and quota."""
-        return self._change("updateRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
+        return self._change("updateRequest(input: $input) { ... on Request { %s }" % CHARGED,
                             "$input: UpdateRequestInput!", input={"id": request_id, **changes})
 
     def retry(self, request_id):
@@ -307,7 +309,7 @@ def _parser():
     ask.add_argument("--label")
     ask.add_argument("--dry-run", action="store_true", help="say what it would take, and ask for nothing")
     ask.add_argument("--watch", action="store_true", help="tell its steps until nothing is left to do")
-    listed = command("requests", _requests, "requests that may be seen, the newest first")
+    listed = command("requests", _requests, "requests that may be seen, the oldest first")
     listed.add_argument("--quota")
     command("show", _show, "one request", with_id=True)
     command("watch", _watch, "the steps of a request", with_id=True)

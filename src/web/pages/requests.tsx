@@ -18,10 +18,15 @@ const PAGE = 25;
 export function RequestsPage() {
   const quota = useRoute().search.get('quota') ?? undefined;
   const places = usePlaces();
-  const { data, error, isFetching, again } = useLook(RequestsDocument, { first: PAGE, after: places.after, quota });
+  const { data, error, isFetching, again } = useLook(RequestsDocument, { last: PAGE, before: places.after, quota });
   useRequestChanges(again);
   const requests = data?.requests;
-  const lines = requests?.edges.map(({ node }) => node) ?? [];
+  // the gateway lists them as they were made, so that the newest are its last page
+  const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
+  const older = requests && {
+    hasNextPage: requests.pageInfo.hasPreviousPage,
+    endCursor: requests.pageInfo.startCursor,
+  };
   const steps = useProgress(lines);
   const choose = (chosen: string) => {
     places.restart();
@@ -45,7 +50,7 @@ export function RequestsPage() {
           There is none. <a href="#/files">Look for files</a> and ask for them.
         </p>
       )}
-      <Pages places={places} info={requests?.pageInfo} names={['Newer', 'Older']} />
+      <Pages places={places} info={older} names={['Newer', 'Older']} />
     </>
   );
 }
