@@ -20,6 +20,11 @@ const sentHeaders = async (): Promise<Record<string, string>> => {
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
 
+/** The gateway takes the token no longer: who uses the page is asked again. */
+function leave(why: string): void {
+  if (isSignedIn()) dropToken(why);
+}
+
 /** @param onLine told when the stream breaks and when it is back */
 export function openClient(onLine: (line: Line) => void): { client: Client; close(): void } {
   const stream = createStream({
@@ -28,6 +33,11 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
     lazy: true,
     lazyCloseTimeout: 1000,
     headers: sentHeaders,
+    fetchFn: async (input: RequestInfo, init?: RequestInit) => {
+      const response = await fetch(input, init);
+      if (response.status === 401) leave('Your sign-in is not known any more.');
+      return response;
+    },
     retryAttempts: Number.POSITIVE_INFINITY,
     retry: async (retries) => {
       onLine('broken');
@@ -44,8 +54,7 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
     exchanges: [
       mapExchange({
         onError(error) {
-          // the gateway takes it no longer: who uses the page is asked again
-          if (error.response?.status === 401 && isSignedIn()) dropToken(messageOf(error));
+          if (error.response?.status === 401) leave(messageOf(error));
         },
       }),
       fetchExchange,

@@ -1,7 +1,7 @@
 /** What a view asks the gateway. What was seen last stays while the gateway is away, and is asked for again until it is back. */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useRef } from 'preact/hooks';
 
 const LONGEST_PAUSE_MS = 10_000;
 
@@ -23,18 +23,22 @@ export function useLook<Data, Variables extends AnyVariables>(
   const seen = useRef<{ key: string; data: Data } | undefined>(undefined);
   if (data !== undefined && !fetching) seen.current = { key, data };
   const again = useCallback(() => execute({ requestPolicy: 'network-only' }), [execute]);
-  useTries(error !== undefined && error.response === undefined && !fetching, again);
+  useTries(fetching ? undefined : error !== undefined && error.response === undefined, again);
   return { data: seen.current?.key === key ? seen.current.data : data, error, isFetching: fetching, again };
 }
 
-/** The gateway cannot be reached: it is tried again, later each time, and not by all pages at once. */
-function useTries(isAway: boolean, again: () => void): void {
-  const [tries, setTries] = useState(0);
+/**
+ * The gateway cannot be reached: it is tried again, later each time, and not by all pages at once.
+ * @param isAway undefined while nobody knows
+ */
+function useTries(isAway: boolean | undefined, again: () => void): void {
+  const tries = useRef(0);
   useEffect(() => {
+    if (isAway === false) tries.current = 0;
     if (!isAway) return;
-    const ms = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** tries) * (0.5 + Math.random() / 2);
+    const ms = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** tries.current) * (0.5 + Math.random() / 2);
     const timer = setTimeout(() => {
-      setTries(tries + 1);
+      tries.current++;
       again();
     }, ms);
     return () => clearTimeout(timer);

@@ -1,7 +1,7 @@
 /** What a scientist does in the dashboard, in a real browser, while others watch and gateways come and go. */
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, openBrowser, openWindow, signIn, type Window } from '../support/chromium.js';
@@ -84,13 +84,7 @@ test('files are found, priced and restored by clicking, two browsers watch it li
   openUpTo(4);
   gateway = await start();
   for (const { page } of [asking, watching]) {
-    await page
-      .getByText(`4 of ${FILES} files`)
-      .waitFor({ timeout: 15000 })
-      .catch(async (e) => {
-        console.log(await page.textContent('body'), asking.faults);
-        throw e;
-      });
+    await page.getByText(`4 of ${FILES} files`).waitFor();
     await page.getByText('The line to the gateway is broken').waitFor({ state: 'detached' });
   }
 
@@ -122,4 +116,14 @@ test('whoever may not see a request of another is told that there is none, in it
   await bob.page.getByLabel('Token').fill('none-that-was-made');
   await bob.page.getByRole('button', { name: 'Sign in' }).click();
   await bob.page.getByRole('alert').getByText('token').waitFor();
+}, 120_000);
+
+test('whoever is known no longer is asked to sign in again, and told why', async () => {
+  const { secret, token } = await createToken(app.ctx, { name: 'carol', role: 'USER' });
+  secrets.carol = secret;
+  const { page } = await openAs('carol', '#/requests');
+  await page.getByText('There is none.').waitFor();
+  await revokeToken(app.ctx, token.id);
+  await page.getByLabel('Token').waitFor();
+  await page.getByRole('alert').getByText('not known').waitFor();
 }, 120_000);
