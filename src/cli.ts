@@ -4,6 +4,7 @@ import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { registerArchive } from './commands/archive.js';
 import { registerAudit } from './commands/audit.js';
+import { registerBackup } from './commands/backup.js';
 import { registerCancel } from './commands/cancel.js';
 import { registerDisk } from './commands/disk.js';
 import { registerDoctor } from './commands/doctor.js';
@@ -48,6 +49,7 @@ import { packageRoot } from './package-root.js';
 const commands = [
   registerProcesses,
   registerMigrate,
+  registerBackup,
   registerImport,
   registerArchive,
   registerScan,

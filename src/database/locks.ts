@@ -93,7 +93,8 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   removeLibrary: ['library', 'volume', 'drive', 'staging'],
   // mail
   claimMail: ['turns', 'letter'],
-  // the doctor's repairs
+  // the doctor's repairs, and a database that was put back
+  settlePutBack: [],
   returnMissing: ['request', 'file', 'recall', 'disk'],
   adoptCopies: ['request', 'file', 'recall', 'disk'],
   repairUsed: ['quota'],

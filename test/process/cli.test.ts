@@ -51,6 +51,8 @@ const commands = {
   serve: [],
   work: [],
   migrate: ['--json'],
+  backup: ['--json'],
+  restore: ['--json', '--as-of'],
   import: [
     ...['--json', '--progress', '--format', '--volume', '--library', '--prefix', '--strip', '--spot'],
     '--storage-class',

@@ -2,8 +2,8 @@
 import { quote } from '../../errors.js';
 import { policy } from '../policy.js';
 
-/** Beside the operations of the policy: who is known is found out before, and these two are commands with the database open. */
-const others = ['identify', 'archive', 'repair'];
+/** Beside the operations of the policy: who is known is found out before, and these are commands with the database open. */
+const others = ['identify', 'archive', 'repair', 'putBack'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 

@@ -59,8 +59,12 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // the database may have been put back to a state before
-    const upTo = newest - after > STEP ? after + STEP : newest;
+    // numbers leap where the database was put back to a state before
+    const [next] = await tx.query<{ first: bigint }>(
+      sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
+    );
+    const begin = next && next.first > after ? next.first - 1n : after;
+    const upTo = newest - begin > STEP ? begin + STEP : newest;
     await tx.query(addCounted(now, after, upTo));
     await coarsen(tx, now);
     return upTo < newest;

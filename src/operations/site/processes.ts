@@ -59,3 +59,10 @@ export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   );
   return rows;
 }
+
+/** By kind, host and number, of those that have said of late that they live. */
+export async function findRunning(ctx: Context): Promise<string[]> {
+  return (await listProcesses(ctx))
+    .filter((each) => each.isAlive)
+    .map((each) => `${each.kind.toLowerCase()} ${each.pid} of ${each.host}`);
+}

@@ -1,0 +1,147 @@
+/** `backup` and `restore`: the embedded database as a folder of its own, and back. */
+import { existsSync } from 'node:fs';
+import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import type { Config } from '../config.js';
+import type { Context } from '../context.js';
+import { messageOf } from '../errors.js';
+import type { PutBack } from '../operations/doctor/put-back.js';
+import { packageRoot } from '../package-root.js';
+import { parseZonedTime } from '../time.js';
+import { readEnvironment, withContext } from './context.js';
+import { CommandError, UsageError } from './failure.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+
+export function registerBackup(program: Command): void {
+  program
+    .command('backup <folder>')
+    .description(
+      'copy the embedded database, while it is used, into a new folder; files on tape and on restore disks are not in it',
+    )
+    .option(...jsonOption)
+    .action((folder, options) => backUp(readEnvironment(), folder, options));
+  program
+    .command('restore [backup]')
+    .description(
+      'put a backup of the embedded database back, where there is none; without one, settle a database of DATABASE_URL ' +
+        'that its own tools have put back. No id is given twice; the doctor is to be run then',
+    )
+    .option(...jsonOption)
+    .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00Z')
+    .action((backup, options) => restore(readEnvironment(), backup, options));
+}
+
+const PROGRAM = path.join(packageRoot, 'package.json');
+
+async function backUp(config: Config, folder: string, options: OutputOptions): Promise<void> {
+  if (config.databaseUrl !== undefined) {
+    throw new CommandError(
+      'the database of DATABASE_URL is backed up by the tools of its own server, such as pg_basebackup or pg_dump',
+    );
+  }
+  const { requireCluster } = await import('../database/presence.js');
+  const { startEmbedded } = await import('../database/embedded.js');
+  const { makeBackup } = await import('../database/backup/make.js');
+  const { sizeOf } = await import('../database/backup/manifest.js');
+  const dataDir = path.join(config.dataDir, 'postgres');
+  requireCluster(dataDir);
+  const { version } = JSON.parse(await readFile(PROGRAM, 'utf8'));
+  const embedded = await startEmbedded({ dataDir });
+  try {
+    const connection = embedded.config('postgres');
+    const manifest = await makeBackup({ dataDir, connection, target: folder, program: version });
+    const { startedAt, endedAt, files } = manifest;
+    const bytes = sizeOf(manifest);
+    if (options.json) printJson({ backup: path.resolve(folder), startedAt, endedAt, files: files.length, bytes });
+    else printLine(`${path.resolve(folder)}: the database as of ${endedAt}, ${formatBytes(bytes)}`);
+  } finally {
+    await embedded.close();
+  }
+}
+
+interface RestoreOptions extends OutputOptions {
+  asOf?: string;
+}
+
+async function restore(config: Config, backup: string | undefined, options: RestoreOptions): Promise<void> {
+  if (backup === undefined) return await settleGiven(config, options);
+  if (options.asOf !== undefined) throw new UsageError('--as-of: a backup says itself of when it is');
+  if (config.databaseUrl !== undefined) {
+    throw new UsageError(
+      'DATABASE_URL names a database that its own tools put back; then "tapegate restore --as-of" without a backup settles it',
+    );
+  }
+  const { readManifest } = await import('../database/backup/manifest.js');
+  const manifest = await readManifest(backup);
+  const place = path.resolve(config.dataDir, 'postgres');
+  refuseDatabase(place);
+  const { makeFolder } = await import('../database/cluster-folder.js');
+  makeFolder(path.dirname(place));
+  // all is done beside, and the one rename makes it the database: a "start" meanwhile, or a kill, meets all of it or nothing
+  const aside = await mkdtemp(path.join(path.dirname(place), 'restore-'));
+  try {
+    const { putBack } = await import('../database/backup/put-back.js');
+    await putBack(backup, manifest, path.join(aside, 'postgres'));
+    const settled = await withContext({ ...config, dataDir: aside }, (ctx) =>
+      settle(ctx, parseZonedTime(manifest.startedAt) ?? ''),
+    );
+    refuseDatabase(place);
+    await rename(path.join(aside, 'postgres'), place);
+    const { syncFolders } = await import('../database/backup/files.js');
+    await syncFolders(path.dirname(place), []);
+    tell(settled, `${place}: the database as of ${manifest.endedAt}`, options);
+  } finally {
+    await rm(aside, { recursive: true, force: true }).catch((error) => noteLine(`${aside} stays: ${messageOf(error)}`));
+  }
+}
+
+function refuseDatabase(place: string): void {
+  if (!existsSync(place)) return;
+  throw new CommandError(`there is a database in ${place}: stop what uses it, and move it away first`);
+}
+
+/** A database whose files are another program's. */
+async function settleGiven(config: Config, options: RestoreOptions): Promise<void> {
+  if (config.databaseUrl === undefined) throw new UsageError('restore which backup? (its folder)');
+  const asOf = parseZonedTime(options.asOf ?? '');
+  if (asOf === undefined) {
+    throw new UsageError(`--as-of is to say when the database was as it is now, such as 2026-11-21T18:00Z`);
+  }
+  const settled = await withContext(config, async (ctx) => {
+    const { findRunning } = await import('../operations/site/processes.js');
+    const running = await findRunning(ctx);
+    if (running.length > 0) {
+      throw new CommandError(
+        `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
+      );
+    }
+    return await settle(ctx, asOf);
+  });
+  tell(settled, `the database of DATABASE_URL goes on from ${asOf}Z`, options);
+}
+
+async function settle(ctx: Context, asOf: string): Promise<PutBack> {
+  const { settlePutBack } = await import('../operations/doctor/put-back.js');
+  return await settlePutBack(ctx, asOf);
+}
+
+function tell(settled: PutBack, done: string, { json }: OutputOptions): void {
+  if (json) {
+    printJson(settled);
+    return;
+  }
+  const { nextRequestId, letters, tokens } = settled;
+  printLine(done);
+  printLine(`  requests made since are not in it; the next one has an id from ${nextRequestId} on`);
+  if (tokens > 0)
+    printLine(
+      `  ${count(tokens, 'token is', 'tokens are')} good, with what was revoked since: see "tapegate token list"`,
+    );
+  if (letters > 0)
+    printLine(`  ${count(letters, 'letter', 'letters')} that waited then will be sent, which may have been sent since`);
+  printLine('Now run "tapegate doctor --adopt", which compares the restore disks with it, and start Tapegate again.');
+}
+
+const count = (n: number, one: string, many: string): string => `${n} ${n === 1 ? one : many}`;

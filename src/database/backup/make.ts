@@ -1,0 +1,108 @@
+/**
+ * A backup of the embedded database while it runs: its files, as they are read one after another, and what the server writes into its
+ * log meanwhile, by which it comes to the state of the end wherever the backup is put back. The server is told of the beginning and the
+ * end (`pg_backup_start`, `pg_backup_stop`), and keeps its log for as long as this connection lives. Nobody waits for it.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdtemp, open, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import pg from 'pg';
+import { codeOf, messageOf } from '../../errors.js';
+import { copyFile, listCluster, makeFolders, syncFolders } from './files.js';
+import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
+
+export interface BackupTask {
+  /** The cluster's folder, and how its server is reached. */
+  dataDir: string;
+  connection: pg.ClientConfig;
+  /** The folder that is made; there must be none. */
+  target: string;
+  /** The version of Tapegate. */
+  program: string;
+}
+
+/** Killed anywhere, it leaves nothing at `target`, and at most a folder `<target>.partial-…`. */
+export async function makeBackup(task: BackupTask): Promise<Manifest> {
+  const target = path.resolve(task.target);
+  if (existsSync(target)) throw new Error(`${target} is there already: a backup is a new folder`);
+  const partial = await mkdtemp(`${target}.partial-`).catch((error) => {
+    const isMissing = codeOf(error) === 'ENOENT';
+    const reason = isMissing ? `there is no folder ${path.dirname(target)}` : messageOf(error);
+    throw new Error(`no backup can be made at ${target}: ${reason}`, { cause: error });
+  });
+  const client = new pg.Client(task.connection);
+  client.on('error', () => {}); // the query in hand fails
+  try {
+    await client.connect();
+    const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
+    await writeSynced(path.join(partial, MANIFEST), `${JSON.stringify(manifest)}\n`);
+    await syncFolders(partial, []);
+    await rename(partial, target);
+    await syncFolders(path.dirname(target), []);
+    return manifest;
+  } finally {
+    await client.end().catch(() => {}); // the server may be gone; it forgets an unfinished backup with the connection
+    await rm(partial, { recursive: true, force: true });
+  }
+}
+
+async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
+  const startedAt = new Date().toISOString();
+  const slot = `tapegate_backup_${randomUUID().replaceAll('-', '')}`;
+  // temporary: it goes with the connection, whatever becomes of this process
+  await client.query('SELECT pg_create_physical_replication_slot($1, true, true)', [slot]);
+  await client.query(`SELECT pg_backup_start('tapegate backup', true)`);
+  const listed = await listCluster(dataDir);
+  await makeFolders(to, listed.folders);
+  const files: BackedUpFile[] = [];
+  for (const file of listed.files) {
+    const copied = await copyFile({ folder: dataDir, path: file }, { folder: to });
+    if (copied) files.push(copied); // otherwise it went with its table, as the log says
+  }
+  const { rows } = await client.query<{ label: string; last: string; postgres: string; segment: string }>(
+    `SELECT labelfile AS label, pg_walfile_name(lsn) AS last, current_setting('server_version') AS postgres,
+       pg_size_bytes(current_setting('wal_segment_size'))::text AS segment FROM pg_backup_stop(false)`,
+  );
+  const { label = '', last = '', postgres = '', segment = '' } = rows[0] ?? {};
+  for (const file of await listLog(client, label, last, Number(segment))) {
+    const copied = await copyFile({ folder: dataDir, path: `pg_wal/${file}` }, { folder: to });
+    if (!copied) throw new Error(`${file} of the log of the database was gone before the backup had it`);
+    files.push(copied);
+  }
+  await writeSynced(path.join(to, 'backup_label'), label);
+  files.push({ path: 'backup_label', size: Buffer.byteLength(label), sha256: hashOf(label) });
+  await syncFolders(to, listed.folders);
+  const endedAt = new Date().toISOString();
+  return makeManifest({ program, postgres, startedAt, endedAt, folders: listed.folders, files });
+}
+
+/** The files of the log from the beginning of the backup to its end. @throws Error where one of them is missing */
+async function listLog(client: pg.Client, label: string, last: string, segmentBytes: number): Promise<string[]> {
+  const [, first = ''] = /START WAL LOCATION: .*\(file ([0-9A-F]{24})\)/.exec(label) ?? [];
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT name FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$' AND name BETWEEN $1 AND $2 ORDER BY name`,
+    [first, last],
+  );
+  const numberOf = (name: string) =>
+    Number.parseInt(name.slice(8, 16), 16) * (2 ** 32 / segmentBytes) + Number.parseInt(name.slice(16), 16);
+  const expected = numberOf(last) - numberOf(first) + 1;
+  if (rows.length !== expected) {
+    throw new Error(
+      `the log of the database from ${first} to ${last} has ${rows.length} files, and should have ${expected}`,
+    );
+  }
+  return rows.map((row) => row.name);
+}
+
+const hashOf = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+async function writeSynced(file: string, text: string): Promise<void> {
+  const handle = await open(file, 'wx', 0o600);
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

@@ -1,0 +1,38 @@
+/** The files of a backup, put where a cluster is to be, each compared with the manifest. The server that starts there reads its log first. */
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import { findBinaries, findServerUser } from '../binaries.js';
+import { copyFile, makeFolders, syncFolders } from './files.js';
+import { CLUSTER, type Manifest } from './manifest.js';
+
+/**
+ * @param backup its folder
+ * @param dataDir of the cluster, which must not be there yet; what was put there stays when this fails
+ * @throws Error that names the file which is not as it was, with both values
+ */
+export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
+  const owner = findServerUser(dataDir);
+  refuseOtherPostgres(manifest, path.join(findBinaries(owner), 'postgres'));
+  await makeFolders(dataDir, manifest.folders, owner);
+  for (const expected of manifest.files) {
+    const from = { folder: path.join(backup, CLUSTER), path: expected.path };
+    const found = await copyFile(from, { folder: dataDir, owner });
+    const file = path.join(from.folder, from.path);
+    if (!found) throw new Error(`the backup is not whole: ${file} is missing`);
+    if (found.size !== expected.size) {
+      throw new Error(`the backup is damaged: ${file} has ${found.size} bytes, and had ${expected.size}`);
+    }
+    if (found.sha256 !== expected.sha256) {
+      throw new Error(`the backup is damaged: ${file} has checksum ${found.sha256}, and had ${expected.sha256}`);
+    }
+  }
+  await syncFolders(dataDir, manifest.folders);
+}
+
+/** The files of a database are those of one major version of PostgreSQL. */
+function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
+  const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
+  const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();
+  if (here.split('.')[0] === postgres.split('.')[0]) return;
+  throw new Error(`the backup is of PostgreSQL ${postgres}, and this Tapegate brings ${here}`);
+}

@@ -1,0 +1,55 @@
+/**
+ * A database that was put back to an earlier state: what has been given out since is not to be given again. Ids of requests, which
+ * scripts remember, of events, by which clients resume, and all others go on far beyond what there can have been. Claims of drives and of
+ * libraries need nothing: their epochs are times.
+ */
+import { auditRow } from '../../audit.js';
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
+import { secondsBetween } from '../../time.js';
+
+/** Ids that go on beyond so many, and so many more for each second that was lost: more than anybody makes. */
+const LEAPS = {
+  integer: { least: 1_000_000, each: 20 },
+  bigint: { least: 1_000_000_000, each: 10_000 },
+} as const;
+
+export interface PutBack {
+  /** That the next request has at least. */
+  nextRequestId: number;
+  /** Letters that were waiting then: they may have been sent since, and are sent. */
+  letters: number;
+  /** Tokens that were good then: what was revoked since is good again. */
+  tokens: number;
+}
+
+/**
+ * To be called once, before anything works with the database; a second time does no harm but to leave more ids out.
+ * @param asOf when the database was in this state, at the earliest
+ * @throws Error where its ids come to an end
+ */
+export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
+  return await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {
+    const now = ctx.now();
+    const lost = Math.max(Math.ceil(secondsBetween(asOf, now)), 0);
+    const sequences = await tx.query<{ name: string; type: 'integer' | 'bigint'; last: bigint; most: bigint }>(
+      sql`SELECT s.sequencename AS name, s.data_type::text AS type, coalesce(s.last_value, 0) AS last, s.max_value AS most
+          FROM pg_sequences s WHERE s.schemaname = 'public' ORDER BY s.sequencename`,
+    );
+    for (const { name, type, last, most } of sequences) {
+      const to = last + BigInt(LEAPS[type].least + LEAPS[type].each * lost);
+      if (to >= most) throw new Error(`${name} is at ${last}, and cannot go on beyond ${to}: ${most} is the last`);
+      // not taken back with the transaction, which does no harm
+      await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
+    }
+    await tx.query(auditRow(now, ctx.caller, { operation: 'putBack', kind: 'NONE', object: '', given: { asOf } }));
+    const [row] = await tx.query<PutBack>(
+      sql`SELECT (SELECT (last_value + 1)::int FROM pg_sequences WHERE schemaname = 'public' AND sequencename = 'request_id_seq') AS "nextRequestId",
+            (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS letters,
+            (SELECT count(*)::int FROM api_token WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${now}::timestamp)) AS tokens`,
+    );
+    if (!row) throw new Error('the database answers nothing');
+    return row;
+  });
+}
