@@ -39,6 +39,8 @@ export interface RunOptions {
   gid?: number;
   /** So many files, sockets and pipes it may have open, and each process that it starts; as many as this one unless given. */
   descriptors?: number;
+  /** Of another Tapegate than this one. */
+  program?: string;
 }
 
 export interface Result {
@@ -62,7 +64,7 @@ const children = new Set<ChildProcess>();
 
 /** Starts a program with no more environment than it is given. */
 export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
-  const { stdin = '', env, descriptors, ...rest } = options;
+  const { stdin = '', env, descriptors, program: _, ...rest } = options;
   const limited = ['-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, program, ...args];
   const [file, given] = descriptors === undefined ? [program, args] : ['sh', limited];
   const child = spawn(file, given, { ...rest, env: { PATH: process.env.PATH, ...env } });
@@ -102,7 +104,7 @@ export function startProcess(program: string, args: string[], options: RunOption
 
 export function startCli(args: string[], options: RunOptions & { detached?: boolean } = {}): Running {
   if (!existsSync(cliFile)) throw new Error('build first: npm run build');
-  return startProcess(process.execPath, [cliFileFor(options.uid), ...args], options);
+  return startProcess(process.execPath, [options.program ?? cliFileFor(options.uid), ...args], options);
 }
 
 export async function runCli(args: string[], options: RunOptions = {}): Promise<Result> {
