@@ -1,0 +1,81 @@
+/** What is deployed with: settings that there are, files that there are, and commands that there are. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+
+const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+
+const files = readdirSync(path.join(packageRoot, 'deploy'), { recursive: true, encoding: 'utf8', withFileTypes: true })
+  .filter((entry) => entry.isFile())
+  .map((entry) => path.relative(packageRoot, path.join(entry.parentPath, entry.name)));
+
+/** As the document has them, in tables. */
+const variables = new Set(
+  [...read('src/commands/README.md').matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]),
+);
+
+/** Of Docker's files and of Node.js, not Tapegate's. */
+const others = [
+  'NODE',
+  'NODE_ENV',
+  'DATABASE_PASSWORD',
+  'TLS_FOLDER',
+  'POSTGRES_USER',
+  'POSTGRES_DB',
+  'POSTGRES_PASSWORD',
+];
+
+test('units, images and manifests set nothing that Tapegate does not know', () => {
+  const places: [string, RegExp][] = [
+    ['deploy/systemd/tapegate.env', /^#?([A-Z_]+)=/gm],
+    ['deploy/container/.env.example', /^#?([A-Z_]+)=/gm],
+    ['deploy/container/compose.yaml', /^ +([A-Z_]{4,}): /gm],
+    ['deploy/container/Dockerfile', /[ ]([A-Z_]{4,})=/g],
+    ['deploy/kubernetes/tapegate.yaml', /^ {2}([A-Z_]{4,}): |\{name: ([A-Z_]+),/gm],
+    ['deploy/systemd/tapegate-gateway.service', /^Environment=([A-Z_]+)/gm],
+  ];
+  for (const [file, pattern] of places) {
+    const named = [...read(file).matchAll(pattern)].map((match) => match[1] ?? match[2] ?? '');
+    expect({ file, found: named.length > 0 }).toEqual({ file, found: true });
+    const unknown = named.filter((name) => !variables.has(name) && !others.includes(name) && name !== 'EMBEDDED');
+    expect({ file, unknown }).toEqual({ file, unknown: [] });
+  }
+});
+
+test('every link of its pages leads somewhere', () => {
+  const pages = files.filter((file) => file.endsWith('.md'));
+  expect(pages.length).toBeGreaterThan(7);
+  for (const page of pages) {
+    for (const [, link = ''] of read(page).matchAll(/\]\(([^)#]*)(?:#[^)]*)?\)/g)) {
+      const leadsTo = path.join(path.dirname(page), link);
+      expect({ page, link, isThere: existsSync(path.join(packageRoot, leadsTo)) }).toEqual({
+        page,
+        link,
+        isThere: true,
+      });
+    }
+  }
+});
+
+test('the pages name files of the release, and commands, that there are', () => {
+  const known = new Set(
+    [...read('src/commands/README.md').matchAll(/`([a-z]+)(?: [^`]*)?`/g)].map((match) => match[1]),
+  );
+  for (const page of files.filter((file) => file.endsWith('.md'))) {
+    for (const [, file = ''] of read(page).matchAll(/\b(deploy\/(?:systemd|container|kubernetes)\/[\w.-]+)/g)) {
+      expect({ page, file, isThere: existsSync(path.join(packageRoot, file)) }).toEqual({ page, file, isThere: true });
+    }
+    for (const [, command = ''] of read(page).matchAll(/(?:-- |`|exec )tapegate ([a-z]+)/g)) {
+      expect({ page, command, isKnown: known.has(command) }).toEqual({ page, command, isKnown: true });
+    }
+  }
+});
+
+test('the release has all that the image and the units run', () => {
+  const release = read('deploy/release.sh');
+  const image = read('deploy/container/Dockerfile');
+  for (const [, part = ''] of image.matchAll(/COPY --from=build \/build\/(\S+) /g)) {
+    expect({ part, isPacked: release.includes(part) }).toEqual({ part, isPacked: true });
+  }
+});
