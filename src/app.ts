@@ -11,6 +11,8 @@ import express, {
 } from 'express';
 import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
+import { REST_PREFIX as REST } from '../rest/openapi.js';
+import { createOpenapi } from '../rest/openapi-door.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { addressOf } from './access/address.js';
 import { addressKey } from './access/address-key.js';
@@ -60,7 +62,6 @@ interface Handlers {
   contextFor(req: IncomingMessage): Context;
 }
 
-const REST = '/tape_control/api/v1';
 const GRAPHQL = '/graphql';
 
 function createApp(ctx: Context, handlers: Handlers): Express {
@@ -86,7 +87,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   mountHealth(app, ctx, { answers, standbys });
   app.use(METRICS_PATH, known);
   mountMetrics(app, metrics, contextFor);
-  app.use(createDashboard(ctx.config));
+  app.use(createOpenapi(ctx.config.publicUrl), createDashboard(ctx.config));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });

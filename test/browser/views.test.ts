@@ -59,6 +59,17 @@ test.each(views)('%s is accessible and fits at each width, in the light and in t
   }
 });
 
+test('the page of the REST contract is accessible and fits at each width, in the light and in the dark', async () => {
+  for (const { colorScheme, ...viewport } of looks) {
+    const window = await openWindow(browser, `${app.url}/openapi`, { viewport, colorScheme });
+    await window.page.getByRole('heading', { name: 'PUT /requests/{id}' }).waitFor();
+    await expectAccessible(window);
+    await expectToFit(window);
+    expect([window.faults, [...window.hosts]]).toEqual([[], [new URL(app.url).host]]);
+    await window.context.close();
+  }
+});
+
 test('files are asked for by keys alone, and each step is told', async () => {
   const { page } = await openWindow(browser, `${app.url}/#/files`);
   await page.getByText('3 files').waitFor();

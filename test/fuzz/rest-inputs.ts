@@ -169,6 +169,8 @@ const elsewhere: Arbitrary<string> = choose(
       '/health/live',
       '/health/ready',
       '/metrics',
+      '/openapi',
+      '/openapi.json',
       '/TAPE_CONTROL/API/V1/requests',
       '/%2e%2e/x',
       '//',

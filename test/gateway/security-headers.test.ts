@@ -27,8 +27,13 @@ const answers: [name: string, target: string, status: number, call?: Call & { bo
   ['a reservation', '/graphql/stream', 201, { method: 'PUT' }],
   ['GraphiQL', '/graphql', 200, { headers: { Accept: 'text/html' } }],
   ['health', '/health/live', 200],
+  ['the contract', '/openapi.json', 200],
+  ['the page of the contract', '/openapi', 200],
   ['nothing', '/nothing', 404],
 ];
+
+/** The same for everybody, asked for again each time. */
+const UNCHANGED = ['GraphiQL', 'a stream', 'the contract', 'the page of the contract'];
 
 const NOTHING = "default-src 'none';frame-ancestors 'none';base-uri 'none';form-action 'none'";
 
@@ -59,13 +64,13 @@ test.each(answers)('%s is framed by nobody, and taken for nothing else', async (
   const answer = await sendAsIs(app, target, call);
   expect([answer.status, securityOf(answer)]).toEqual([status, EXPECTED]);
   const policy = answer.headers.get('content-security-policy');
-  if (name === 'GraphiQL') expect(policy).toContain("frame-ancestors 'none'");
+  if (['GraphiQL', 'the page of the contract'].includes(name)) expect(policy).toContain("frame-ancestors 'none'");
   else expect(policy).toBe(NOTHING);
 });
 
 test.each(answers)('%s is kept by no cache for anybody else', async (name, target, _status, call) => {
   const { headers } = await sendAsIs(app, target, call);
-  expect(headers.get('cache-control')).toBe(['GraphiQL', 'a stream'].includes(name) ? 'no-cache' : 'no-store');
+  expect(headers.get('cache-control')).toBe(UNCHANGED.includes(name) ? 'no-cache' : 'no-store');
 });
 
 test('what REST answers keeps its type and its Vary', async () => {

@@ -180,6 +180,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/cancellable',
       'src/encodings',
       'src/http-body',
+      'src/package-root',
     ],
   },
   {

@@ -1,0 +1,71 @@
+/** The OpenAPI document by itself: that it is one, is what is committed, and knows each rule of the contract. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { expect, test } from 'vitest';
+import { endpoints, routesOf } from '../../rest/endpoints.js';
+import { describeRest } from '../../rest/openapi.js';
+import { renderPage } from '../../rest/openapi-page.js';
+import { packageRoot } from '../../src/package-root.js';
+
+const read = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
+
+test('rest/openapi.json is the document that is served; npm run schema prints it', () => {
+  expect(read('rest/openapi.json')).toBe(`${JSON.stringify(describeRest(), null, 2)}\n`);
+});
+
+test('the document is one of OpenAPI 3.1, by its meta-schema', async () => {
+  const validator = new Validator();
+  const plain = JSON.parse(JSON.stringify(describeRest()));
+  expect(await validator.validate(plain)).toMatchObject({ valid: true });
+  expect(validator.version).toBe('3.1');
+  const { info: _, ...broken } = plain;
+  expect(await new Validator().validate(broken)).toMatchObject({ valid: false });
+});
+
+test('each route is in the document with its methods, and nothing else is', () => {
+  const described = Object.entries(describeRest().paths).map(([at, operations]) => [
+    at,
+    Object.keys(operations).sort(),
+  ]);
+  const routes = routesOf(endpoints).map(({ path: at, ...handlers }) => [
+    at.replace(/:(\w+)/g, '{$1}'),
+    Object.keys(handlers).sort(),
+  ]);
+  expect(described).toEqual(routes);
+});
+
+/** The numbers of the rules below each heading of rest/CONTRACT.md, such as `GET /files`. */
+function readSections(): [heading: string, rules: number[]][] {
+  const sections = read('rest/CONTRACT.md').split(/^## /m).slice(1);
+  return sections.map((text) => [
+    text.slice(0, text.indexOf('\n')),
+    [...text.matchAll(/^- \*\*R(\d+)\*\* /gm)].map(([, number]) => Number(number)),
+  ]);
+}
+
+test('each endpoint of the contract is described with all of its rules', () => {
+  const bare = (heading: string) => heading.replace(/\{\w+\}/, '{}');
+  const described = endpoints.map(({ method, path: at, rules }): [string, number[]] => [
+    bare(`${method.toUpperCase()} ${at}`),
+    rules.flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_, n) => first + n)),
+  ]);
+  const sections = readSections().filter(([heading]) => /^(GET|POST|PUT) /.test(heading));
+  expect(sections.length).toBe(endpoints.length);
+  for (const [heading, rules] of sections) {
+    const found = described.find(([name]) => name === bare(heading));
+    expect([heading, found?.[1]]).toEqual([heading, expect.arrayContaining(rules)]);
+  }
+});
+
+test('the page says all that the document says, and no text of it is taken for markup', () => {
+  const document = describeRest();
+  const page = renderPage(document);
+  for (const name of Object.keys(document.components.schemas)) expect(page).toContain(`id="form-${name}"`);
+  for (const { name, summary } of endpoints) {
+    expect(page).toContain(`id="${name}"`);
+    expect(page).toContain(summary);
+  }
+  expect(page).not.toMatch(/<script|style=|https?:/);
+  expect(renderPage({ ...document, info: { ...document.info, title: '<b>&' } })).toContain('<h1>&lt;b&gt;&amp;</h1>');
+});
