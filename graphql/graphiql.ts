@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../src/encodings.js';
+import { START_QUERY, START_VARIABLES } from './graphiql-start.js';
 
 /** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
@@ -18,7 +19,11 @@ export function createGraphiql(publicUrl: string | undefined): (res: Response) =
 
 async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: string }> {
   const { renderGraphiQL } = await import('@graphql-yoga/render-graphiql');
-  const text = renderGraphiQL({ title: 'Tapegate', endpoint });
+  const text = renderGraphiQL({
+    title: 'Tapegate',
+    endpoint,
+    defaultTabs: [{ query: START_QUERY, variables: START_VARIABLES }],
+  });
   const [, script = ''] = /<script>([\s\S]*)<\/script>/.exec(text) ?? [];
   const policy = {
     'default-src': "'none'",

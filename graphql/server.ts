@@ -22,6 +22,7 @@ import { timeOperation } from './operation-times.js';
 import { openDocuments } from './persisted.js';
 import { RESULT_TYPES, type Read, readOperation, tellResult } from './results.js';
 import { schema } from './schema.js';
+import { createSdl, SDL_PATH } from './sdl.js';
 import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
 import type { Pipeline } from './sse-operations.js';
 import { hearStrayErrors } from './stray-errors.js';
@@ -77,8 +78,9 @@ export function createGraphqlHandlers(
   const streams = createStreamHandler(pipeline, { ownerOf, rightsOf }, streamLimits);
   const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
+  const sdl = createSdl(config.introspection);
   return {
-    handler: (req, res) => answer(req, res, { pipeline, streams, graphiql }),
+    handler: (req, res) => (req.path === SDL_PATH ? sdl(req, res) : answer(req, res, { pipeline, streams, graphiql })),
     onError: createErrorHandler(log),
     close: async () => {
       const ended = streams.close();

@@ -70,6 +70,15 @@ test('the page of the REST contract is accessible and fits at each width, in the
   }
 });
 
+test('GraphiQL opens with operations, and runs them', async () => {
+  const { page, faults } = await openWindow(browser, `${app.url}/graphql`);
+  await page.getByText('Tapegate restores files from tape.').waitFor();
+  await page.getByRole('button', { name: 'Execute query (Ctrl-Enter)' }).click();
+  await page.getByRole('menuitem', { name: 'Files', exact: true }).click();
+  await page.getByText('"totalCount"').waitFor();
+  expect(faults).toEqual([]);
+});
+
 test('files are asked for by keys alone, and each step is told', async () => {
   const { page } = await openWindow(browser, `${app.url}/#/files`);
   await page.getByText('3 files').waitFor();

@@ -180,6 +180,9 @@ function checkAny({ status, headers, text }: Answer): string | undefined {
   if (type.startsWith('text/plain; version=0.0.4') && status === 200) {
     return text.startsWith('# HELP ') ? undefined : `no metrics: ${text.slice(0, 200)}`;
   }
+  if (type === 'text/plain; charset=utf-8' && status === 200) {
+    return text.includes('type Query {') ? undefined : `no schema: ${text.slice(0, 200)}`;
+  }
   if (!/json/.test(type)) return `Content-Type is ${type}: ${text.slice(0, 200)}`;
   const body: unknown = parseJson(text);
   return typeof body === 'object' && body !== null

@@ -175,6 +175,7 @@ const elsewhere: Arbitrary<string> = choose(
       '/%2e%2e/x',
       '//',
       '/graphql/x',
+      '/graphql/schema.graphql',
     ),
   ],
   [2, encoded(oddText).map((text) => `${API}/${text}`)],

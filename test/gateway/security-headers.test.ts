@@ -27,13 +27,14 @@ const answers: [name: string, target: string, status: number, call?: Call & { bo
   ['a reservation', '/graphql/stream', 201, { method: 'PUT' }],
   ['GraphiQL', '/graphql', 200, { headers: { Accept: 'text/html' } }],
   ['health', '/health/live', 200],
+  ['the schema', '/graphql/schema.graphql', 200],
   ['the contract', '/openapi.json', 200],
   ['the page of the contract', '/openapi', 200],
   ['nothing', '/nothing', 404],
 ];
 
 /** The same for everybody, asked for again each time. */
-const UNCHANGED = ['GraphiQL', 'a stream', 'the contract', 'the page of the contract'];
+const UNCHANGED = ['GraphiQL', 'a stream', 'the schema', 'the contract', 'the page of the contract'];
 
 const NOTHING = "default-src 'none';frame-ancestors 'none';base-uri 'none';form-action 'none'";
 

@@ -141,6 +141,14 @@ const routes: BadHttp[] = [
       status: 405,
     }),
   ),
+  ...['POST', 'PUT', 'DELETE', 'OPTIONS'].map((method) =>
+    http(`${method} of the schema`, / is not allowed here, only GET, HEAD$/, {
+      method,
+      target: '/graphql/schema.graphql',
+      allow: 'GET, HEAD',
+      status: 405,
+    }),
+  ),
   ...PATHS.map((path) =>
     http(`a mutation by GET of ${path}`, /mutation/, {
       target: `${path}?query=mutation%7BcancelRequest(id:1)%7B__typename%7D%7D`,
