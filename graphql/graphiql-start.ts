@@ -1,6 +1,7 @@
-/** What GraphiQL opens with: what people here ask first, to be run as it is or changed. */
+/** What GraphiQL opens with: what people here ask first, to be run as it is or changed. It takes no variables of ours: they have defaults. */
 
-export const START_QUERY = `# Tapegate restores files from tape. Choose an operation at the button that runs them; the variables are below.
+export const START_QUERY = `# Tapegate restores files from tape. Choose an operation at the button that runs them.
+# What stands after $… is for the demo archive: give your own below, under "Variables", such as { "match": "/archive" }
 # Where the door is closed, give your token below, under "Headers": { "Authorization": "Bearer …" }
 
 # Who am I here, and what may I?
@@ -10,7 +11,7 @@ query Me {
 }
 
 # Files whose path holds a text, with how large they are and where they are on disk.
-query Files($match: String, $first: Int = 20) {
+query Files($match: String = "/demo/ocean/2024", $first: Int = 20) {
   tapeFiles(match: $match, first: $first) {
     totalCount
     edges { node { path size stage restoredPath volume { name } } }
@@ -18,7 +19,7 @@ query Files($match: String, $first: Int = 20) {
 }
 
 # What a request would take, before it is made.
-query WhatWouldItTake($wish: CreateRequestInput!) {
+query WhatWouldItTake($wish: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
   estimateRequest(input: $wish) {
     __typename
     ... on Estimate { files bytes bytesOnDisk bytesToRecall end { earliest planned latest } }
@@ -40,7 +41,7 @@ query Requests($last: Int = 10) {
 }
 
 # Asks for files: they are charged to the quota.
-mutation Restore($wish: CreateRequestInput!) {
+mutation Restore($wish: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
   createRequest(input: $wish) {
     __typename
     ... on Request { requestId state filesTotal bytesTotal }
@@ -49,7 +50,7 @@ mutation Restore($wish: CreateRequestInput!) {
 }
 
 # A request as it goes on, until it is complete.
-subscription Progress($id: Int!) {
+subscription Progress($id: Int! = 1) {
   requestProgress(id: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta eventId }
 }
 
@@ -58,9 +59,3 @@ subscription Changes {
   stageChanges { path from to at eventId }
 }
 `;
-
-export const START_VARIABLES = JSON.stringify(
-  { match: '/demo/ocean/2024', wish: { quota: 'alice', pattern: '/demo/ocean/2024' }, id: 1 },
-  null,
-  2,
-);

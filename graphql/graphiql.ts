@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../src/encodings.js';
-import { START_QUERY, START_VARIABLES } from './graphiql-start.js';
+import { START_QUERY } from './graphiql-start.js';
 
 /** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
@@ -22,7 +22,7 @@ async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: str
   const text = renderGraphiQL({
     title: 'Tapegate',
     endpoint,
-    defaultTabs: [{ query: START_QUERY, variables: START_VARIABLES }],
+    defaultTabs: [{ query: START_QUERY }],
   });
   const [, script = ''] = /<script>([\s\S]*)<\/script>/.exec(text) ?? [];
   const policy = {
