@@ -11,7 +11,8 @@ import type { Context } from './context.js';
 import { codeOf, logFailure, quote, UnavailableError, UserError } from './errors.js';
 import { HttpError } from './http-body.js';
 import { importRows } from './operations/catalogue/import.js';
-import { ImportError, type ImportResult } from './operations/catalogue/import-incoming.js';
+import { ImportError } from './operations/catalogue/import-faults.js';
+import type { ImportResult } from './operations/catalogue/import-incoming.js';
 import { readRows } from './operations/catalogue/import-rows.js';
 import { may } from './operations/policy.js';
 

@@ -6,6 +6,9 @@ import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
 import { backendNames } from '../tape/index.js';
 
+/** Whether this program can open a database: the client that is installed alone cannot. */
+export const opensDatabases: boolean = true;
+
 /**
  * The configuration of this process.
  * @param how.listens it has a gateway

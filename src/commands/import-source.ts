@@ -2,7 +2,7 @@
 import { open } from 'node:fs/promises';
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { constants, gunzipSync } from 'node:zlib';
-import type { RowSource } from '../operations/catalogue/import-incoming.js';
+import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { Skipped } from '../operations/catalogue/lists/list-rows.js';
 import { detectFormat, type ListFormat, listFormats } from '../operations/catalogue/lists/read-list.js';
 import { UsageError } from './failure.js';

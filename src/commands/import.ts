@@ -2,7 +2,8 @@
 import { pipeline, Readable, type Transform } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
-import type { ImportResult, RowSource } from '../operations/catalogue/import-incoming.js';
+import type { RowSource } from '../operations/catalogue/import-faults.js';
+import type { ImportResult } from '../operations/catalogue/import-incoming.js';
 import { CommandError } from './failure.js';
 import type { ListOptions } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';

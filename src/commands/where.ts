@@ -5,7 +5,7 @@ import { environment, readDataDir } from '../config.js';
 import type { Context } from '../context.js';
 import { InvalidInputError } from '../errors.js';
 import { type Result, readUrl, unwrapResult } from './client.js';
-import { readEnvironment, withContext } from './context.js';
+import { opensDatabases, readEnvironment, withContext } from './context.js';
 
 /**
  * The one rule of all such commands: where a database is named (DATABASE_URL) or there is one in DATA_DIR they work on that, as
@@ -14,6 +14,7 @@ import { readEnvironment, withContext } from './context.js';
  * @throws ConfigError
  */
 export function findGateway(): string | undefined {
+  if (!opensDatabases) return readUrl();
   if (!environment.TAPEGATE_URL || environment.DATABASE_URL) return undefined;
   return existsSync(path.join(readDataDir(environment), 'postgres')) ? undefined : readUrl();
 }

@@ -11,7 +11,7 @@ import type { Context } from '../../src/context.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { UserError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { ImportError } from '../../src/operations/catalogue/import-incoming.js';
+import { ImportError } from '../../src/operations/catalogue/import-faults.js';
 import { readRows } from '../../src/operations/catalogue/import-rows.js';
 import { openRuntime } from '../../src/runtime.js';
 import { backendNames } from '../../src/tape/index.js';

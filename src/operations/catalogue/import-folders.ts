@@ -6,7 +6,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
-import { ImportError, MAX_FAULTS } from './import-incoming.js';
+import { ImportError, MAX_FAULTS } from './import-faults.js';
 
 /** Two paths of which one is a folder of the other. */
 interface Clash {

@@ -4,25 +4,10 @@ import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
 import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
+import { ImportError, MAX_FAULTS, type RowSource } from './import-faults.js';
 import { RowError } from './import-lines.js';
 import type { TellImport } from './import-progress.js';
 import type { CatalogueRow } from './import-rows.js';
-
-/** Faults listed before an import gives up. */
-export const MAX_FAULTS = 20;
-
-/** What is wrong with an import, a line each; nothing of it was stored. */
-export class ImportError extends Error {
-  readonly faults: string[];
-
-  /** @param faults one more than are listed, where there are more */
-  constructor(faults: string[]) {
-    const listed = faults.slice(0, MAX_FAULTS);
-    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
-    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}`);
-    this.faults = listed;
-  }
-}
 
 export interface ImportResult {
   added: number;
@@ -33,9 +18,6 @@ export interface ImportResult {
   /** New files whose rows say A or R: Tapegate has restored nothing of them, and they are ONTAPE. */
   addedWithoutCopy: number;
 }
-
-/** Rows, or what is wrong with them. */
-export type RowSource = AsyncIterable<CatalogueRow | RowError> | Iterable<CatalogueRow | RowError>;
 
 /** Columns that a row may leave out, in the order of the table: their names, and what is known (`f` and its volume `v`). */
 export const incomingColumns = [

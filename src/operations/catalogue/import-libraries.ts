@@ -5,7 +5,7 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
 import { FIRST_LIBRARY, readLibraries } from '../libraries/libraries.js';
-import { ImportError, MAX_FAULTS } from './import-incoming.js';
+import { ImportError, MAX_FAULTS } from './import-faults.js';
 
 /**
  * Adds the volumes of `incoming` that are new, in the library that a row says, or in the first one.

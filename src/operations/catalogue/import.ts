@@ -12,7 +12,8 @@ import { codeOf } from '../../errors.js';
 import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { allow } from '../policy.js';
 import { applyIncoming } from './import-apply.js';
-import { ImportError, type ImportResult, loadIncoming, type RowSource } from './import-incoming.js';
+import { ImportError, type RowSource } from './import-faults.js';
+import { type ImportResult, loadIncoming } from './import-incoming.js';
 import type { TellImport } from './import-progress.js';
 
 interface Importing {

@@ -1,7 +1,7 @@
 /** Rows as JSON Lines, each on the line that it has in its list: what a gateway says of a line is true of the list then. */
 
 import { stageLetters } from '../../../stages.js';
-import { ImportError, MAX_FAULTS, type RowSource } from '../import-incoming.js';
+import { ImportError, MAX_FAULTS, type RowSource } from '../import-faults.js';
 import { RowError } from '../import-lines.js';
 import type { CatalogueRow } from '../import-rows.js';
 

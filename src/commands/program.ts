@@ -1,0 +1,75 @@
+/** The command line: what there is, and how it fails. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Command, CommanderError } from 'commander';
+import { ConfigError, environment, hideSecrets, isDebug } from '../config.js';
+import { hideSecretsOfCrashes } from '../crash.js';
+import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
+import { installExactJson } from '../json.js';
+import { packageRoot } from '../package-root.js';
+import { CommandError, exitCodes } from './failure.js';
+import { nameOption } from './option-names.js';
+import { printable } from './output.js';
+
+export type Register = (program: Command) => void;
+
+/**
+ * What is set here, the commands take over.
+ * @param where what the help says of the environment
+ */
+export function createProgram(commands: readonly Register[], where: string): Command {
+  const program = new Command('tapegate')
+    .description('Restores files from tape to disk, on request, within per-user quotas.')
+    .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
+    .exitOverride()
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')) })
+    .showHelpAfterError('(--help shows what there is)')
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files, ' +
+        '4 the server or its database does not answer.\n' +
+        where,
+    );
+  for (const register of commands) register(program);
+  requireOptionsLast(program);
+  return program;
+}
+
+/** An option that is mistyped is named as that, before the one that was meant is missed. */
+function requireOptionsLast(command: Command): void {
+  for (const each of command.commands) requireOptionsLast(each);
+  const required = command.options.filter((option) => option.mandatory);
+  for (const option of required) option.mandatory = false;
+  command.hook('preAction', (_, acting) => {
+    if (acting !== command) return;
+    const missing = required.find((option) => command.getOptionValue(option.attributeName()) === undefined);
+    if (missing) command.error(`error: required option '${missing.flags}' not specified`);
+  });
+}
+
+/** One line for whatever went wrong; the stack of a bug only where it is asked for. */
+function fail(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
+  const stack = isDebug(environment) && error instanceof Error ? error.stack : undefined;
+  const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
+  const text = stack || message || String(error);
+  process.stderr.write(`tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`);
+  if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
+  if (error instanceof UnconfirmedError) return exitCodes.failed;
+  if (error instanceof UnavailableError) return exitCodes.unavailable;
+  return error instanceof CommandError ? error.exitCode : exitCodes.failed;
+}
+
+/** Runs what the arguments of this process ask for. */
+export async function runProgram(commands: readonly Register[], where: string): Promise<void> {
+  hideSecretsOfCrashes();
+  installExactJson();
+  // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
+  process.stdout.on('error', (error) => process.exit(codeOf(error) === 'EPIPE' ? 0 : fail(error)));
+  process.stderr.on('error', () => {}); // nobody reads it any more
+  try {
+    await createProgram(commands, where).parseAsync();
+  } catch (error) {
+    process.exitCode = fail(error);
+  }
+}

@@ -1,0 +1,322 @@
+/** The clients that are installed alone, in TypeScript and in Python: one session that both run to the same end, and the commands of the package. */
+import { execFileSync } from 'node:child_process';
+import { lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { packageRoot } from '../../src/package-root.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { takePort } from '../support/ports.js';
+import { cleanUp, makeDataDir, type Result, startProcess, startServer, stop } from '../support/process.js';
+import { findProgram } from '../support/run-example.js';
+import { createGate, type Gate } from '../support/wait.js';
+
+const PYTHON = findProgram('python3');
+if (!PYTHON) console.warn('there is no python3 here: its client is not tried');
+
+const backend = createMemoryBackend();
+let gate: Gate = createGate();
+let app: TestApp;
+/** Where the package is installed, and nothing else. */
+let site: string;
+let env: Record<string, string>;
+let operator: Record<string, string>;
+
+beforeAll(async () => {
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position % 10n > 2n) await gate.opened;
+    return bytes;
+  };
+  app = await startApp({ backend, config: { access: { auth: new Set(['token']) } } });
+  await addQuota(app.ctx, 'alice', 10n ** 17n);
+  await addQuota(app.ctx, 'bob', 10n);
+  const folders = ['typescript', 'python', 'command'];
+  await addTaped(
+    app.ctx,
+    backend,
+    folders.flatMap((folder, f) =>
+      [1, 2, 3, 4].map((n) => ({ path: `/${folder}/sst "${n}" ü.nc`, position: BigInt(10 * f + n), size: 1000 })),
+    ),
+  );
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  site = makeDataDir();
+  env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: secret, PYTHONDONTWRITEBYTECODE: '1', PYTHONUTF8: '1', HOME: site };
+  const { secret: other } = await createToken(app.ctx, { name: 'root', role: 'OPERATOR' });
+  operator = { ...env, TAPEGATE_TOKEN: other };
+  installPackage();
+}, 180_000);
+afterAll(async () => {
+  gate.open();
+  await cleanUp();
+  await app?.close();
+});
+
+function installPackage(): void {
+  const run = (program: string, args: string[], cwd: string) =>
+    execFileSync(program, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
+  run(process.execPath, ['clients/typescript/build.mjs'], packageRoot);
+  const packed = run('npm', ['pack', '--silent', '--pack-destination', site], path.join(packageRoot, 'dist/client'));
+  run(
+    'npm',
+    ['install', '--silent', '--no-audit', '--no-fund', '--offline', '--prefix', site, path.join(site, packed.trim())],
+    site,
+  );
+}
+
+const sizeOf = (folder: string): number =>
+  readdirSync(folder, { recursive: true, encoding: 'utf8' }).reduce(
+    (bytes, name) => bytes + lstatSync(path.join(folder, name)).size,
+    0,
+  );
+
+const tapegateAs = async (who: Record<string, string>, ...args: string[]): Promise<Result> =>
+  await startProcess(path.join(site, 'node_modules/.bin/tapegate'), args, { env: who }).ended;
+const tapegate = (...args: string[]): Promise<Result> => tapegateAs(env, ...args);
+
+test('the package is one folder of less than 5 MB with nothing beside it, and has no database to open', async () => {
+  expect(readdirSync(path.join(site, 'node_modules')).filter((name) => !name.startsWith('.'))).toEqual([
+    'tapegate-client',
+  ]);
+  expect(sizeOf(path.join(site, 'node_modules'))).toBeLessThan(5_000_000);
+  const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  expect((await tapegate('--version')).stdout).toBe(`${version}\n`);
+  for (const command of ['start', 'migrate', 'backup', 'archive', 'scan']) {
+    expect([command, (await tapegate(command)).code]).toEqual([command, 2]);
+  }
+});
+
+test('its commands ask for files, watch them and tell where they are, as those of an installation do', async () => {
+  gate.open();
+  const asked = await tapegate('request', '--quota', 'alice', '--pattern', '/command/', '--watch');
+  expect([asked.code, asked.stdout]).toEqual([0, expect.stringContaining('is completed: 4 files on disk')]);
+  const id = /request (\d+)/.exec(asked.stdout)?.[1] ?? '';
+  for (const args of [
+    ['ls', 'command'],
+    ['requests'],
+    ['show', id],
+    ['plan', id],
+    ['quota', 'show', 'alice'],
+    ['mail'],
+    ['disk', 'list'],
+    ['suspensions'],
+  ]) {
+    const { code, stdout, stderr } = await tapegate(...args);
+    expect({ args, code, stderr, hasTold: stdout !== '' }).toEqual({ args, code: 0, stderr: '', hasTold: true });
+  }
+  const csv = path.join(site, 'rows.csv');
+  writeFileSync(csv, 'path,size\n/x,1\n');
+  const operating = [
+    ['import', csv],
+    ['quota', 'set', 'ann', '--size', '1G', '--email', 'ann@example.org'],
+    ['doctor'],
+    ['status'],
+    ['token', 'list'],
+    ['volume', 'list'],
+    ['audit'],
+    ['member', 'list', 'alice'],
+  ];
+  for (const args of operating) {
+    const done = await tapegateAs(operator, ...args);
+    expect({ args, code: done.code, stderr: done.stderr }).toEqual({ args, code: 0, stderr: expect.any(String) });
+    if (args[0] === 'member') continue; // which are alice's own to see
+    const { code, stderr } = await tapegate(...args);
+    expect({ args, code, stderr }).toEqual({ args, code: 1, stderr: expect.stringMatching(/may not|operator/) });
+  }
+  expect((await tapegate('cancel', id)).code).toBe(0);
+  expect((await tapegate('show', '999')).stderr).toBe('tapegate: there is no request with id 999\n');
+  gate = createGate();
+});
+
+/** What both do, each in its language, telling lines of JSON; NAME is the folder. */
+const PYTHON_SESSION = `
+import json, sys, threading
+from tapegate import *
+NAME = sys.argv[1]
+def tell(*values): print(json.dumps(values, ensure_ascii=False, separators=(",", ":")), flush=True)
+def refused(call):
+    try: tell("done", call())
+    except Refused as error: tell("refused", error.code, {name: error.failure[name] for name in ("field", "requested", "available") if name in error.failure})
+tapes = Tapegate()
+tell("files", [[each["path"], each["size"]] for each in tapes.files("/%s/" % NAME)])
+priced = tapes.estimate("alice", pattern="/%s/" % NAME)
+tell("estimate", priced["files"], priced["bytes"], priced["filesOnDisk"], priced["hasRoom"])
+made = tapes.create_request("alice", pattern="/%s/" % NAME, label="session")
+id = made["requestId"]
+tell("made", made["label"], made["filesTotal"], made["bytesTotal"])
+last = None
+for step in tapes.follow(id):
+    if step["filesOnDisk"] != last: tell("step", step["filesOnDisk"])
+    last = step["filesOnDisk"]
+    state = step["state"]
+tell("ended", state)
+tell("paths", sorted(tapes.restored_paths(id)))
+tell("update", tapes.update(id, label="changed", retention="2099-01-01T00:00:00Z")["label"])
+now = tapes.request(id)
+tell("request", now["label"], now["retention"][:4], now["bytesOnDisk"])
+tell("holds", sorted([each["state"], each["size"]] for each in tapes.holds(id)))
+tell("released", tapes.release(id, match='"1"')["bytesOnDisk"])
+tell("mine", any(each["requestId"] == id for each in tapes.requests(quota="alice", states=["COMPLETED"])))
+tell("cancelled", tapes.cancel(id)["state"])
+tell("quota", tapes.quota("alice")["size"], tapes.quota("nobody"))
+tell("none", tapes.request(999999))
+refused(lambda: tapes.create_request("bob", pattern="/%s/" % NAME))
+refused(lambda: tapes.create_request("nobody", pattern="/%s/" % NAME))
+refused(lambda: tapes.create_request("alice"))
+refused(lambda: tapes.cancel(999999))
+refused(lambda: tapes.query("{ nonsense }"))
+refused(lambda: Tapegate(token="tg_nonsense").quota("alice"))
+try: Tapegate("http://127.0.0.1:1").quota("alice")
+except OSError: tell("unreachable")
+`;
+
+const TYPESCRIPT_SESSION = `
+import { createClient, Refused, Unreachable, type Estimate, type Progress } from 'tapegate-client';
+const NAME = process.argv[2] ?? '';
+const integers = (_: string, value: unknown) => (typeof value === 'bigint' ? Number(value) : value === undefined ? null : value);
+const tell = (...values: unknown[]) => console.log(JSON.stringify(values, integers));
+async function all<Value>(values: AsyncIterable<Value>): Promise<Value[]> {
+  const list: Value[] = [];
+  for await (const value of values) list.push(value);
+  return list;
+}
+async function refused(call: () => Promise<unknown>): Promise<void> {
+  try {
+    tell('done', await call());
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    const named = ['field', 'requested', 'available'].filter((name) => name in error.failure);
+    tell('refused', error.code, Object.fromEntries(named.map((name) => [name, error.failure[name]])));
+  }
+}
+const tapes = createClient();
+const pattern = \`/\${NAME}/\`;
+tell('files', (await all(tapes.files(pattern))).map((each) => [each.path, each.size]));
+const priced: Estimate = await tapes.estimate({ quota: 'alice', pattern });
+const bytes: bigint = priced.bytes;
+tell('estimate', priced.files, bytes, priced.filesOnDisk, priced.hasRoom);
+const made = await tapes.createRequest({ quota: 'alice', pattern, label: 'session' });
+const id: number = made.requestId;
+tell('made', made.label, made.filesTotal, made.bytesTotal);
+let last: Progress | undefined;
+for await (const step of tapes.follow(id)) {
+  if (step.filesOnDisk !== last?.filesOnDisk) tell('step', step.filesOnDisk);
+  last = step;
+}
+tell('ended', last?.state);
+tell('paths', (await all(tapes.restoredPaths(id))).sort());
+tell('update', (await tapes.extend(id, '2099-01-01T00:00:00Z'), await tapes.update({ id, label: 'changed' })).label);
+const now = await tapes.request(id);
+tell('request', now?.label, now?.retention.slice(0, 4), now?.bytesOnDisk);
+tell('holds', (await all(tapes.holds(id))).map((each) => [each.state, each.size]).sort());
+tell('released', (await tapes.release(id, { match: '"1"' })).bytesOnDisk);
+tell('mine', (await all(tapes.requests({ quota: 'alice', states: ['COMPLETED'] }))).some((each) => each.requestId === id));
+tell('cancelled', (await tapes.cancel(id)).state);
+tell('quota', (await tapes.quota('alice'))?.size, await tapes.quota('nobody'));
+tell('none', await tapes.request(999999));
+await refused(() => tapes.createRequest({ quota: 'bob', pattern }));
+await refused(() => tapes.createRequest({ quota: 'nobody', pattern }));
+await refused(() => tapes.createRequest({ quota: 'alice' }));
+await refused(() => tapes.cancel(999999));
+await refused(() => tapes.query('{ nonsense }'));
+await refused(() => createClient({ token: 'tg_nonsense' }).quota('alice'));
+try {
+  await createClient({ url: 'http://127.0.0.1:1' }).quota('alice');
+} catch (error) {
+  if (error instanceof Unreachable) tell('unreachable');
+}
+`;
+
+/** Type-checked against what the package says of itself, as its users' programs are. */
+function compileSession(): string {
+  const file = path.join(site, 'session.mts');
+  writeFileSync(file, TYPESCRIPT_SESSION);
+  const types = path.join(packageRoot, 'node_modules/@types');
+  const flags = [
+    '--module',
+    'nodenext',
+    '--target',
+    'es2022',
+    '--strict',
+    '--exactOptionalPropertyTypes',
+    '--typeRoots',
+    types,
+    '--types',
+    'node',
+  ];
+  execFileSync(path.join(packageRoot, 'node_modules/.bin/tsc'), [...flags, file], {
+    cwd: site,
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+  return path.join(site, 'session.mjs');
+}
+
+/** The gateway is restarted while two files are still to come. @returns what was told, whoever told it */
+async function runSession(name: string, program: string, args: string[]): Promise<unknown[]> {
+  gate = createGate();
+  const { port, letGo } = await takePort();
+  await letGo();
+  const serve = () =>
+    startServer('serve', {
+      env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' },
+    });
+  const gateway = await serve();
+  const cwd = path.join(packageRoot, 'clients/python');
+  const session = startProcess(program, [...args, name], {
+    cwd,
+    env: { ...env, TAPEGATE_URL: `http://127.0.0.1:${port}` },
+  });
+  await session.waitForOutput(/\["step",2\]\n/);
+  await stop(gateway);
+  gate.open();
+  const next = await serve();
+  const { code, stdout, stderr } = await session.ended;
+  await stop(next);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  return stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line.replaceAll(`/${name}/`, '/NAME/')));
+}
+
+const paths = [1, 2, 3, 4].map((n) => `/NAME/sst "${n}" ü.nc`);
+
+/** Steps in between are told or not, as files come together. */
+const withoutSteps = (told: unknown[]) => told.filter((each) => (each as unknown[])[0] !== 'step');
+
+const expected = () => [
+  ['files', paths.map((each) => [each, 1000])],
+  ['estimate', 4, 4000, 0, true],
+  ['made', 'session', 4, 4000],
+  ['ended', 'COMPLETED'],
+  ['paths', paths.map((each) => `${app.restoreDir}${each}`)],
+  ['update', 'changed'],
+  ['request', 'changed', '2099', 4000],
+  ['holds', paths.map(() => ['ON_DISK', 1000])],
+  ['released', 3000],
+  ['mine', true],
+  ['cancelled', 'CANCELLED'],
+  ['quota', 1e17, null],
+  ['none', null],
+  ['refused', 'FORBIDDEN', {}],
+  ['refused', 'FORBIDDEN', {}],
+  ['refused', 'INVALID_INPUT', { field: 'pattern' }],
+  ['refused', 'NOT_FOUND', {}],
+  ['refused', 'GRAPHQL_VALIDATION_FAILED', {}],
+  ['refused', 'UNAUTHENTICATED', {}],
+  ['unreachable'],
+];
+
+test('the session in TypeScript, checked by its types, goes on over a gateway that is restarted', async () => {
+  mkdirSync(path.join(site, 'x'), { recursive: true });
+  const told = await runSession('typescript', process.execPath, [compileSession()]);
+  expect(withoutSteps(told)).toEqual(expected());
+  const steps = told.filter((each) => (each as unknown[])[0] === 'step').map((each) => (each as [string, number])[1]);
+  expect(steps).toEqual([...new Set(steps)].sort());
+});
+
+test.skipIf(!PYTHON)('the same session in Python tells the same', async () => {
+  const told = await runSession('python', PYTHON ?? '', ['-c', PYTHON_SESSION]);
+  expect(withoutSteps(told)).toEqual(expected());
+});
