@@ -60,6 +60,9 @@ function diskOfCopy<Disk>(file: { stage: Stage; disk: Disk | null; changedDisk: 
 /** Rules by folders may keep from a caller where the copies are. */
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
+/** As `/webdav` has it (rest/bytes/path.ts), which GraphQL does not know. */
+const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
+
 const TapeFileType = builder.prismaNode('TapeFile', {
   id: { field: 'id' },
   nullable: true,
@@ -116,6 +119,21 @@ const TapeFileType = builder.prismaNode('TapeFile', {
       resolve: async (file, _args, ctx) => {
         const place = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
         return place ? `${place.mountpoint}${file.path}` : null;
+      },
+    }),
+    bytesPath: t.string({
+      nullable: true,
+      description:
+        'Where the restored copy is read by GET, as a path of the gateway; whether it may be read is seen then. Null: there is none, or the site serves no bytes.',
+      select: {
+        id: true,
+        path: true,
+        stage: true,
+        disk: { select: { mountpoint: true } },
+      },
+      resolve: async (file, _args, ctx) => {
+        if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
+        return (await fetchable(ctx, file.id)) && file.disk ? bytesPathOf(file.path) : null;
       },
     }),
     isAtPrimaryPlace: t.boolean({

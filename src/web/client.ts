@@ -5,7 +5,7 @@ import { messageOf } from './parts/problem';
 import { dropToken, isSignedIn, readToken } from './session';
 
 /** Relative to the page, wherever it is served. */
-const at = (path: string): string => new URL(path, document.baseURI).href;
+export const at = (path: string): string => new URL(path, document.baseURI).href;
 
 /** What is wrong with the line to the gateway, for whoever looks at the page. */
 export type Line = 'open' | 'broken';
@@ -14,7 +14,7 @@ export type Line = 'open' | 'broken';
 const LONGEST_PAUSE_MS = 10_000;
 
 /** With the first of them the gateway spares the page the browser's own dialog for a name and a password. */
-const sentHeaders = async (): Promise<Record<string, string>> => {
+export const sentHeaders = async (): Promise<Record<string, string>> => {
   const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };

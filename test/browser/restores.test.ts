@@ -1,7 +1,9 @@
 /** What a scientist does in the dashboard, in a real browser, while others watch and gateways come and go. */
+import { readFileSync, rmSync } from 'node:fs';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
+import { createRequest } from '../../src/operations/requests/create.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, openBrowser, openWindow, signIn, type Window } from '../support/chromium.js';
@@ -51,10 +53,9 @@ afterEach(async () => {
   await app.close();
 });
 
-const start = async () =>
-  await startServer('serve', {
-    env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' },
-  });
+const serve = async (env: Record<string, string>) =>
+  await startServer('serve', { env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: '0', ...env } });
+const start = async () => await serve({ PORT: String(port), AUTH: 'token' });
 
 const openAs = async (user: string, place = '#/'): Promise<Window> => {
   const window = await openWindow(browser, `${gateway.url}/${place}`);
@@ -97,6 +98,35 @@ test('files are found, priced and restored by clicking, two browsers watch it li
     expect(window.faults).toEqual([]);
     expect([...window.hosts]).toEqual([new URL(gateway.url).host]);
   }
+}, 120_000);
+
+test('a restored file is downloaded from its line, with and without a token, or it is said why not', async () => {
+  openUpTo(FILES);
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/ocean' });
+  const kept = `${app.restoreDir}/ocean/2024/sst_3.nc`;
+  const press = { name: 'Download /ocean/2024/sst_3.nc' };
+  const save = async ({ page }: Window) => {
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', press).click()]);
+    expect(download.suggestedFilename()).toBe('sst_3.nc');
+    expect(readFileSync(await download.path())).toEqual(readFileSync(kept));
+  };
+  const served = await serve({ WEBDAV: 'all', AUTH: 'token' });
+  const window = await openWindow(browser, `${served.url}/#/requests/1`);
+  await signIn(window, secrets.alice ?? '');
+  await window.page.getByText(kept).waitFor();
+  await save(window);
+
+  const open = await serve({ WEBDAV: 'all' });
+  await save(await openWindow(browser, `${open.url}/#/requests/1`));
+  const without = await serve({ WEBDAV: 'off' });
+  const other = await openWindow(browser, `${without.url}/#/requests/1`);
+  await other.page.getByText(kept).waitFor();
+  expect(await other.page.getByRole('button', press).count()).toBe(0);
+
+  rmSync(kept);
+  await window.page.getByRole('button', press).click();
+  await window.page.getByRole('alert').getByText('"/ocean/2024/sst_3.nc"').waitFor();
+  await expectAccessible(window);
 }, 120_000);
 
 test('whoever may not see a request of another is told that there is none, in its view and in the list', async () => {

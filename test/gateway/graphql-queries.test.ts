@@ -73,14 +73,18 @@ test('a restored file says where it can be read', async () => {
   await addFiles(app.ctx, [{ path: '/restored/one' }]);
   const disk = await setDisk(app.ctx, { mountpoint: '/mnt/restore-1', size: 10n });
   const put = `UPDATE tape_file SET stage = $2, disk_id = $1 WHERE path = '/restored/one'`;
-  const read = () => askData(app, '{ tapeFile(path: "/restored/one") { restoredPath disk { mountpoint } } }');
+  const read = () => askData(app, '{ tapeFile(path: "/restored/one") { restoredPath bytesPath disk { mountpoint } } }');
   await app.ctx.db.pool.query(put, [disk.id, 'RESTORED']);
   expect(await read()).toEqual({
-    tapeFile: { restoredPath: '/mnt/restore-1/restored/one', disk: { mountpoint: '/mnt/restore-1' } },
+    tapeFile: {
+      restoredPath: '/mnt/restore-1/restored/one',
+      bytesPath: '/webdav/restored/one',
+      disk: { mountpoint: '/mnt/restore-1' },
+    },
   });
   // a copy that is about to be removed is no copy to read
   await app.ctx.db.pool.query(put, [disk.id, 'ONTAPE']);
-  expect(await read()).toMatchObject({ tapeFile: { restoredPath: null } });
+  expect(await read()).toMatchObject({ tapeFile: { restoredPath: null, bytesPath: null } });
 });
 
 test('a request shows its quota, its counts, its files, and what it waits for', async () => {

@@ -235,10 +235,14 @@ test('where a copy is, is told to those who may fetch it', async () => {
   await close('FETCH');
   const { id } = await requested('bob', { files: ['/closed/1'] });
   await setMember(app.ctx, { quota: 'bob', kind: 'USER', name: 'alice', isManager: false });
-  const query = `{ tapeFile(path: "/closed/1") { restoredPath disk { mountpoint } } request(id: ${id}) { restoredBelow } }`;
-  const nothing = { tapeFile: { restoredPath: null, disk: null }, request: { restoredBelow: [] } };
+  const query = `{ tapeFile(path: "/closed/1") { restoredPath bytesPath disk { mountpoint } } request(id: ${id}) { restoredBelow } }`;
+  const nothing = { tapeFile: { restoredPath: null, bytesPath: null, disk: null }, request: { restoredBelow: [] } };
   const place = {
-    tapeFile: { restoredPath: '/mnt/r/closed/1', disk: { mountpoint: '/mnt/r' } },
+    tapeFile: {
+      restoredPath: '/mnt/r/closed/1',
+      bytesPath: '/webdav/closed/1',
+      disk: { mountpoint: '/mnt/r' },
+    },
     request: { restoredBelow: ['/mnt/r'] },
   };
   const told = await Promise.all(['alice', 'bob', 'viewer'].map((caller) => askData(gatewayOf(caller), query)));

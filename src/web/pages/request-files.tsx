@@ -2,6 +2,7 @@
 import type { HoldState } from '../../generated/web-operations';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';
+import { Download } from '../parts/download';
 import { Moment } from '../parts/moment';
 import { Pages, type Places } from '../parts/pages';
 import { Wide } from '../parts/wide';
@@ -76,6 +77,7 @@ function HoldRow({ hold: { file, size, state, error, lastError, nextTry } }: { h
       <td class="number">{formatBytes(size)}</td>
       <td>
         <span class={`state ${state.toLowerCase()}`}>{names[state]}</span>
+        {file.bytesPath && <Download bytesPath={file.bytesPath} path={file.path} />}
         {why && <p class="why">{why}</p>}
         {nextTry && (
           <p class="why">
