@@ -72,6 +72,10 @@ test('a volume is held by clicking, with a reason, and all who watch see it, as 
   await signIn(operator, app.token);
   const watching = await openWindow(browser, `${app.url}/#/sign-in`);
   await signIn(watching, viewer);
+  const auditing = await openWindow(browser, `${app.url}/#/sign-in`);
+  await signIn(auditing, app.token);
+  await auditing.page.goto(`${app.url}/#/audit`);
+  await auditing.page.getByText('createToken').first().waitFor();
   await watching.page.goto(`${app.url}/#/suspensions`);
   await operator.page.goto(`${app.url}/#/volumes`);
   await operator.page.getByRole('button', { name: 'Hold SITE02' }).click();
@@ -79,10 +83,11 @@ test('a volume is held by clicking, with a reason, and all who watch see it, as 
   await operator.page.getByRole('button', { name: 'Hold SITE02' }).click();
   await watching.page.getByText('its label came off').waitFor();
   await operator.page.getByText('its label came off').waitFor();
+  await auditing.page.getByRole('cell', { name: 'suspend', exact: true }).waitFor();
   await resume(app, 'VOLUME', 'SITE02');
   for (const { page } of [operator, watching])
     await page.getByText('its label came off').waitFor({ state: 'detached' });
-  for (const { faults } of [operator, watching]) expect(faults).toEqual([]);
+  for (const { faults } of [operator, watching, auditing]) expect(faults).toEqual([]);
 });
 
 test('whoever only watches is shown the site, and no way to change it', async () => {

@@ -42,15 +42,16 @@ interface Requests {
 test('who watches the site is told of all parts at first, and then of those that change', async () => {
   const stream = postOperation<Site>(gatewayOf('auditor'), SITE);
   const next = async () => (await take(stream, 1))[0]?.siteChanges.parts;
-  expect(await next()).toEqual(['DRIVES', 'QUEUE', 'DISKS', 'SUSPENSIONS', 'LIBRARIES', 'PROCESSES', 'HISTORY']);
+  const all = ['DRIVES', 'QUEUE', 'DISKS', 'SUSPENSIONS', 'LIBRARIES', 'PROCESSES', 'HISTORY', 'AUDIT'];
+  expect(await next()).toEqual(all);
   await suspend(app.ctx, { kind: 'VOLUME', name: 'V1', mode: 'HELD', reason: 'cleaning' });
-  expect(await next()).toEqual(['SUSPENSIONS']);
+  expect(await next()).toEqual(['SUSPENSIONS', 'AUDIT']);
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 5000n });
-  expect(await next()).toEqual(['DISKS']);
+  expect(await next()).toEqual(['DISKS', 'AUDIT']);
   await app.ctx.db.pool.query(`UPDATE drive SET volume_id = (SELECT id FROM volume WHERE name = 'V1')`);
   expect(await next()).toEqual(['DRIVES']);
   await createRequest(app.ctx, { quota: 'alice', pattern: '/a/' });
-  expect(await next()).toEqual(['QUEUE']);
+  expect(await next()).toEqual(['QUEUE', 'AUDIT']);
   stream.close();
 });
 

@@ -20,6 +20,7 @@ export const siteParts = {
   LIBRARIES: 'Libraries: their settings, and whether they answer',
   PROCESSES: 'Gateways and engines: which of them live',
   HISTORY: 'Curves of what the site does',
+  AUDIT: 'The audit, for operators',
 } as const;
 
 export type SitePart = keyof typeof siteParts;
@@ -56,7 +57,8 @@ const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_pro
 /** A text for each part, which is another one once that has changed. Whoever queues files, moves them or ends them writes events. */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
-  (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY"`;
+  (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
+  (SELECT max(t.id)::text FROM audit t) AS "AUDIT"`;
 
 class SiteMarks implements Source<SitePart> {
   private readonly ctx: Context;

@@ -1,7 +1,7 @@
 /** Who asked for which change, and what came of it. */
 import { useState } from 'preact/hooks';
 import { SiteAuditDocument, type SiteAuditQuery } from '../../generated/web-operations';
-import { useLook } from '../look';
+import { useSiteLook } from '../live-site';
 import { Moment } from '../parts/moment';
 import { usePlaces } from '../parts/pages';
 import type { Column } from '../parts/table';
@@ -26,7 +26,7 @@ type Chosen = Partial<Record<keyof typeof filters, string>>;
 export function AuditPage() {
   const places = usePlaces();
   const [chosen, setChosen] = useState<Chosen>({});
-  const look = useLook(SiteAuditDocument, { first: PAGE, after: places.after, ...chosen });
+  const look = useSiteLook(SiteAuditDocument, { first: PAGE, after: places.after, ...chosen }, 'AUDIT');
   const choose = (event: Event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget as HTMLFormElement);
@@ -49,9 +49,6 @@ export function AuditPage() {
           </label>
         ))}
         <button type="submit">Show</button>
-        <button type="button" onClick={look.again}>
-          Read again
-        </button>
       </form>
     </SiteList>
   );
