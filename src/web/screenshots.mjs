@@ -1,6 +1,6 @@
 /** Pictures of the main views for the documents: `npm run screenshots`, of a demo archive that is made for it, in Debian's Chromium or the one that CHROMIUM names. */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -26,7 +26,7 @@ try {
   });
   const page = await browser.newPage({ viewport: { width: 1000, height: 620 }, locale: 'en-GB' });
   const keep = (name) => page.screenshot({ path: at(`screenshots/${name}.png`) });
-  await page.goto(`${url}/#/files?match=%2Fdemo%2Focean`);
+  await page.goto(`${url}/#/files?match=%2Fdemo%2Focean%2F2024`);
   await page.getByRole('button', { name: 'What would it take?' }).click();
   await page.getByRole('button', { name: /^Restore / }).waitFor();
   await keep('files');
@@ -34,6 +34,24 @@ try {
   await page.getByRole('heading', { name: 'Complete' }).waitFor();
   await page.getByRole('cell', { name: 'Waiting' }).first().waitFor({ state: 'detached' });
   await keep('request');
+
+  // what operators see: a volume that is out of service, with work that waits for it
+  const token = readFileSync(path.join(dataDir, 'operator.token'), 'utf8').trim();
+  await page.goto(`${url}/#/sign-in`);
+  await page.getByLabel('Token').fill(token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('button', { name: 'Sign out' }).waitFor();
+  await page.goto(`${url}/#/volumes`);
+  await page.getByRole('button', { name: 'Hold TG0003' }).click();
+  await page.getByLabel('Why is TG0003 taken out of service?').fill('its label came off');
+  await page.getByRole('button', { name: 'Hold TG0003' }).click();
+  await page.getByText('its label came off').waitFor();
+  const query = 'mutation { createRequest(input: { quota: "alice", pattern: "/demo" }) { __typename } }';
+  const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${token}` };
+  await fetch(`${url}/graphql`, { method: 'POST', headers, body: JSON.stringify({ query }) });
+  await page.goto(`${url}/#/plan`);
+  await page.getByText(/^8 files waiting/).waitFor();
+  await keep('plan');
   await browser.close();
 } finally {
   server.kill();
