@@ -39,5 +39,7 @@ test.each([
 
 test('GraphiQL asks below the prefix', async () => {
   const { text } = await send(app, '/tapes/one/graphql', { headers: { Accept: 'text/html' } });
-  expect(text).toContain('{"title":"Tapegate","endpoint":"/tapes/one/graphql"}');
+  expect(text.slice(text.indexOf('{"title":"Tapegate"'))).toMatch(
+    /^\{"title":"Tapegate","endpoint":"\/tapes\/one\/graphql",/,
+  );
 });
