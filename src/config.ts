@@ -205,10 +205,12 @@ function findGroup(name: string): number | undefined {
  * Where the commands of users find a server: TAPEGATE_URL, without a slash at its end.
  * @throws ConfigError
  */
-export function readServerUrl(env: Environment): string {
+export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
   const url = env.TAPEGATE_URL || defaultServerUrl;
   const choice = { protocols: ['http:', 'https:'], needsHost: true };
-  if (!isUrl(url, choice)) throw new ConfigError([refusalOf('TAPEGATE_URL', expectedUrl(url, choice), env)]);
+  if (!isUrl(url, choice)) {
+    throw new ConfigError([refusalOf(name, expectedUrl(url, choice), { [name]: env.TAPEGATE_URL })]);
+  }
   return url.replace(/\/+$/, '');
 }
 

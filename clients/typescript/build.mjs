@@ -1,6 +1,6 @@
 /** Makes the package of the client, ready for `npm pack`, in dist/client: all that it runs is in it, and nothing is installed beside it. */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'vite';
 
@@ -11,6 +11,7 @@ const { version, license, engines } = JSON.parse(readFileSync(`${top}package.jso
 
 rmSync(target, { recursive: true, force: true });
 mkdirSync(target, { recursive: true });
+writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module' })); // until it is whole
 
 /** What works on a database or beside an engine: no command of the client comes to it, since `withContext` refuses before. */
 const AWAY =
@@ -53,6 +54,8 @@ execFileSync(`${top}node_modules/.bin/tsc`, ['-p', path('tsconfig.build.json'), 
   stdio: 'inherit',
 });
 
+execFileSync(process.execPath, [`${target}/dist/cli.js`, 'man', `${target}/man`]);
+
 writeFileSync(
   `${target}/package.json`,
   `${JSON.stringify(
@@ -64,6 +67,7 @@ writeFileSync(
       type: 'module',
       engines,
       bin: { tapegate: 'dist/cli.js' },
+      man: readdirSync(`${target}/man`).map((name) => `man/${name}`),
       exports: { '.': { types: './types/clients/typescript/client.d.ts', default: './dist/client.js' } },
     },
     undefined,

@@ -9,7 +9,7 @@ import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printable, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
   program
@@ -66,7 +66,10 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
 /** A line each, and the way on where there is one. */
 async function describeFailed(failed: readonly string[]): Promise<string> {
   const { OTHER_BYTES } = await import('../engine/archive/tape.js');
-  const lines = [`${failed.length} files were not archived:`, ...failed.map((line) => `  ${printable(line)}`)];
+  const lines = [
+    `${plural(failed.length, 'file was not archived', 'files were not archived')}:`,
+    ...failed.map((line) => `  ${printable(line)}`),
+  ];
   if (failed.some((line) => line.endsWith(OTHER_BYTES))) {
     lines.push('what is on tape is not replaced: another --prefix archives the changed files under paths of their own');
   }
@@ -86,12 +89,12 @@ function createProgress(): (progress: ArchiveProgress) => void {
     if (now < next) return;
     next = now + everyMs;
     const rate = formatBytes(Math.round(Number(bytes) / ((now - start) / 1000)));
-    noteLine(`${files} files so far, ${formatBytes(bytes)}, ${rate}/s`);
+    noteLine(`${plural(files, 'file')} so far, ${formatBytes(bytes)}, ${rate}/s`);
   };
 }
 
 function printResult(result: ArchiveResult, isMove: boolean): void {
-  printLine(`${result.archived} files archived, ${formatBytes(result.bytes)}`);
+  printLine(`${plural(result.archived, 'file')} archived, ${formatBytes(result.bytes)}`);
   if (result.unchanged > 0) {
     printLine(`${result.unchanged} were on tape already, ${isMove ? 'and were read back' : 'by the catalogue'}`);
   }

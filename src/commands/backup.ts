@@ -12,7 +12,7 @@ import { packageRoot } from '../package-root.js';
 import { parseZonedTime } from '../time.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
 
 export function registerBackup(program: Command): void {
   program
@@ -137,11 +137,9 @@ function tell(settled: PutBack, done: string, { json }: OutputOptions): void {
   printLine(`  requests made since are not in it; the next one has an id from ${nextRequestId} on`);
   if (tokens > 0)
     printLine(
-      `  ${count(tokens, 'token is', 'tokens are')} good, with what was revoked since: see "tapegate token list"`,
+      `  ${plural(tokens, 'token is', 'tokens are')} good, with what was revoked since: see "tapegate token list"`,
     );
   if (letters > 0)
-    printLine(`  ${count(letters, 'letter', 'letters')} that waited then will be sent, which may have been sent since`);
+    printLine(`  ${plural(letters, 'letter')} that waited then will be sent, which may have been sent since`);
   printLine('Now run "tapegate doctor --adopt", which compares the restore disks with it, and start Tapegate again.');
 }
-
-const count = (n: number, one: string, many: string): string => `${n} ${n === 1 ? one : many}`;

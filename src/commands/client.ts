@@ -8,13 +8,16 @@ import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';
 import { CommandError, ConnectionError, describeNetworkError, NotKnownError, UsageError } from './failure.js';
 import { nameOption } from './option-names.js';
+import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 
 /**
- * Where the server is, by TAPEGATE_URL.
+ * Where the server is, by TAPEGATE_URL, else by the user's own settings.
  * @throws ConfigError
  */
 export function readUrl(): string {
-  return readServerUrl(environment);
+  if (environment.TAPEGATE_URL) return readServerUrl(environment);
+  const { server } = readOwnSettings(environment);
+  return readServerUrl({ TAPEGATE_URL: server }, `server in ${ownSettingsFile(environment)}`);
 }
 
 /**

@@ -9,7 +9,7 @@ import { readSize } from './arguments.js';
 import { ask, FAILURE, type Result } from './client.js';
 import { askDisks, hostsOf, readRow } from './disks-afar.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { operate, runThere, unwrapOperated } from './where.js';
 
@@ -100,7 +100,7 @@ async function resizeAfar(url: string, mountpoint: string, size: bigint): Promis
 
 function tellSize(disk: DiskRow, options: OutputOptions): void {
   if (options.json) printJson(disk);
-  else printLine(`restore disk ${disk.mountpoint}: ${disk.size} bytes`);
+  else printLine(`restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`);
 }
 
 /** A path on another host is not below a folder of this one. */

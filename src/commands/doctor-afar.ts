@@ -2,7 +2,7 @@
 import type { Report } from '../engine/doctor/doctor.js';
 import type { Finding } from '../operations/doctor/findings.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
-import { noteLine } from './output.js';
+import { noteLine, plural } from './output.js';
 import { unwrapOperated } from './where.js';
 
 type RowFinding = Finding & { needsHost: boolean };
@@ -23,7 +23,9 @@ export async function findAfar(
   }
   const { lookedAt, notLookedAt } = await askRows(url);
   if (left > 0)
-    noteLine(`${left} faults are mended by "tapegate doctor --repair" on a host that has the restore disks`);
+    noteLine(
+      `${plural(left, 'fault is mended', 'faults are mended')} by "tapegate doctor --repair" on a host that has the restore disks`,
+    );
   if (notLookedAt !== null) noteLine(notLookedAt);
   return { lookedAt, found, repaired };
 }

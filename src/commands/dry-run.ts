@@ -3,7 +3,7 @@ import { formatBytes } from '../bytes.js';
 import { ask, FAILURE, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
 import { describeNoMatch, describeUnknown, findFolders } from './missing.js';
-import { type OutputOptions, printJson, printLine } from './output.js';
+import { type OutputOptions, plural, printJson, printLine } from './output.js';
 import { atPrimaryPlace } from './places.js';
 import { type EndRange, formatEnd } from './times.js';
 
@@ -82,10 +82,13 @@ function formatEstimate(now: string, estimate: EstimateNode, folders: ReadonlySe
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
     `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPlace(estimate.filesAtPrimaryPlace)}`,
-    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${volumes} volumes; ${estimate.mounts} to be mounted`,
+    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${estimate.mounts} to be mounted`,
   ];
   if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);
-  if (estimate.volumesSuspended > 0) lines.push(`            ${estimate.volumesSuspended} volumes are out of service`);
+  if (estimate.volumesSuspended > 0)
+    lines.push(
+      `            ${plural(estimate.volumesSuspended, 'volume is out of service', 'volumes are out of service')}`,
+    );
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
   if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, folders));
@@ -100,7 +103,7 @@ function formatEstimate(now: string, estimate: EstimateNode, folders: ReadonlySe
 /** By library, and all together where there are several. */
 function formatPrices({ prices, price }: EstimateNode): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
-    const what = `${files} files, ${formatBytes(bytes)}`;
+    const what = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
     return `${amount} ${currency} at ${library} for ${what}${note && `: ${note}`}`;
   });
   if (prices.length > 1) lines.push(price ? `${price.amount} ${price.currency} together` : 'in several currencies');

@@ -8,7 +8,7 @@ import { CommandError } from './failure.js';
 import type { ListOptions } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';
 import type { OpenList } from './import-source.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
 export function registerImport(program: Command): void {
@@ -97,7 +97,7 @@ function tell(result: ImportResult, options: OutputOptions, skipped?: Record<str
     printJson(skipped ? { ...result, skipped } : result);
     return;
   }
-  printLine(`${result.added} files added, ${result.updated} updated`);
+  printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
   for (const line of tellWithoutStage(result)) printLine(line);
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
 }

@@ -1,7 +1,9 @@
 /** Tape systems as commands read and show them, beside the database and by a gateway. */
+
 import { formatBytes } from '../bytes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
 import { UsageError } from './failure.js';
+import { plural } from './output.js';
 
 export const LIBRARY_FIELDS = `name kind contract settings drives depthFiles depthBytes volumes suspension { mode reason }
   usage { request sent bytes }`;
@@ -47,12 +49,15 @@ export function presentLibrary(library: LibraryState): object {
 }
 
 export function formatDrives({ contract, drives }: LibraryState): string {
-  return contract === 'DRIVE' ? `${drives} drives` : `stages files, read ${drives} at a time`;
+  return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, read ${drives} at a time`;
 }
 
 export function formatDepth({ contract, depthFiles, depthBytes }: LibraryState): string {
   if (contract === 'DRIVE') return '-';
-  const parts = [depthFiles === null ? [] : `${depthFiles} files`, depthBytes === null ? [] : formatBytes(depthBytes)];
+  const parts = [
+    depthFiles === null ? [] : `${plural(depthFiles, 'file')}`,
+    depthBytes === null ? [] : formatBytes(depthBytes),
+  ];
   return parts.flat().join(', ') || 'default';
 }
 
@@ -63,5 +68,5 @@ export function formatUsage({ usage }: LibraryState): string {
     usage.reduce((sum, each) => sum + each.sent, 0n),
     usage.reduce((sum, each) => sum + each.bytes, 0n),
   ];
-  return `${sent} requests, ${formatBytes(bytes)} read`;
+  return `${plural(sent, 'request')}, ${formatBytes(bytes)} read`;
 }

@@ -17,7 +17,7 @@ import {
   SECRETS,
 } from './library-nodes.js';
 import { registerLibrarySet } from './library-set.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 import { operate, unwrapOperated } from './where.js';
@@ -145,10 +145,10 @@ async function removeLibrary(name: string, { force, json }: RemoveOptions): Prom
   });
   const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
   if (json) return printJson({ name: was, drives, volumes, leftFiles, leftBytes, left });
-  printLine(`library ${was} is removed, with ${drives} drives and ${volumes} empty volumes`);
+  printLine(`library ${was} is removed, with ${plural(drives, 'drive')} and ${volumes} empty volumes`);
   if (leftFiles === 0) return;
   printLine(
-    `${leftFiles} files of ${formatBytes(leftBytes)} may stay staged there: it was not told that nobody needs them`,
+    `${plural(leftFiles, 'file')} of ${formatBytes(leftBytes)} may stay staged there: it was not told that nobody needs them`,
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],

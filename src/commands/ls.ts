@@ -6,7 +6,7 @@ import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { describeNoMatch } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
 import {
   createNullOption,
   createPathsOption,
@@ -70,7 +70,7 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   if (total === 0 && match !== undefined) noteLine(describeNoMatch(match, stages !== undefined));
   if (shown === total) return;
   const tell = options.json || options.printPaths ? noteLine : printLine;
-  tell(`${shown} of ${total} files; --limit shows more`);
+  tell(`${shown} of ${plural(total, 'file')}; --limit shows more`);
 }
 
 /** A copy in the restore area is told where it is. */

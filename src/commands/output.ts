@@ -28,14 +28,33 @@ export function printText(text: string): void {
   process.stdout.write(text);
 }
 
-/** Columns as wide as their widest cell. */
+/** Columns as wide as their widest cell; in a terminal that is too narrow for them, a line for each cell. */
 export function printTable(header: string[], rows: string[][]): void {
   const cells = [header, ...rows].map((row) => row.map(printable));
   const widths = header.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
+  const { isTTY, columns = 80 } = process.stdout;
+  const width = widths.reduce((sum, each) => sum + each + 2, -2);
+  if (isTTY && width > columns && rows.length > 0) {
+    printCells(cells);
+    return;
+  }
   for (const row of cells) {
     const line = row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ');
     process.stdout.write(`${line.trimEnd()}\n`);
   }
+}
+
+function printCells([header = [], ...rows]: string[][]): void {
+  const width = Math.max(...header.map((name) => name.length));
+  const blocks = rows.map((row) =>
+    row.map((cell, column) => `${(header[column] ?? '').padEnd(width)}  ${cell}`.trimEnd()).join('\n'),
+  );
+  process.stdout.write(`${blocks.join('\n\n')}\n`);
+}
+
+/** `1 file`, `8 files`. @param many where it is not `one` with an s */
+export function plural(count: number | bigint, one: string, many = `${one}s`): string {
+  return `${count} ${Number(count) === 1 ? one : many}`;
 }
 
 /**

@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { readId, readNumber } from './arguments.js';
 import { ask, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { type EndRange, formatEnd, formatSpan, secondsBetween } from './times.js';
 
 export function registerPlan(program: Command): void {
@@ -68,7 +68,7 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
   const volumes = plan.queue.edges.map(({ node }) => node);
   if (options.json) {
     printJson({ ...plan, queue: volumes });
-    if (plan.queue.pageInfo.hasNextPage) noteLine(`${volumes.length} volumes shown; --limit shows more`);
+    if (plan.queue.pageInfo.hasNextPage) noteLine(`${plural(volumes.length, 'volume')} shown; --limit shows more`);
     return;
   }
   printTable(
@@ -79,8 +79,10 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
     printLine('');
     printVolumes(plan.at, volumes);
   }
-  const more = plan.queue.pageInfo.hasNextPage ? ` (${volumes.length} volumes shown; --limit shows more)` : '';
-  printLine(`${plan.filesWaiting} files wait, ${formatBytes(plan.bytesWaiting)}${more}`);
+  const more = plan.queue.pageInfo.hasNextPage
+    ? ` (${plural(volumes.length, 'volume')} shown; --limit shows more)`
+    : '';
+  printLine(`${plural(plan.filesWaiting, 'file waits', 'files wait')}, ${formatBytes(plan.bytesWaiting)}${more}`);
 }
 
 /** The server takes no page of nothing, and none longer. */
@@ -92,7 +94,7 @@ function formatDrive(drive: PlanNode['drives'][number]): string {
   if (!drive.isOpen) return 'is out of service';
   if (!drive.isClaimed) return 'belongs to no engine';
   if (drive.volume === null) return 'is idle';
-  return `reads ${drive.volume}: ${drive.filesRunning} files, ${formatBytes(drive.bytesRunning)} in hand`;
+  return `reads ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)} in hand`;
 }
 
 function printVolumes(now: string, volumes: VolumeNode[]): void {
@@ -171,7 +173,7 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
   const { state, waiting } = request;
   const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
   const isCut = waiting?.parts.pageInfo.hasNextPage;
-  const cut = `${parts.length} volumes shown; --limit shows more`;
+  const cut = `${plural(parts.length, 'volume')} shown; --limit shows more`;
   if (options.json) {
     printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
     if (isCut) noteLine(cut);
@@ -179,7 +181,9 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
   const end = formatEnd(plan.at, waiting.end, waiting.endUnknown);
-  printLine(`request ${id}: ${waiting.files} files wait, ${formatBytes(waiting.bytes)}; ${end}`);
+  printLine(
+    `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
+  );
   printTable(
     ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
     parts.map((part) => [

@@ -7,9 +7,13 @@ import { hideSecretsOfCrashes } from '../crash.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
 import { installExactJson } from '../json.js';
 import { packageRoot } from '../package-root.js';
+import { registerCompletion } from './completion.js';
+import { examples } from './examples.js';
 import { CommandError, exitCodes } from './failure.js';
+import { registerMan } from './man.js';
 import { nameOption } from './option-names.js';
 import { printable } from './output.js';
+import { tellTimesTo } from './times.js';
 
 export type Register = (program: Command) => void;
 
@@ -21,6 +25,7 @@ export function createProgram(commands: readonly Register[], where: string): Com
   const program = new Command('tapegate')
     .description('Restores files from tape to disk, on request, within per-user quotas.')
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
+    .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
     .exitOverride()
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')) })
     .showHelpAfterError('(--help shows what there is)')
@@ -30,9 +35,17 @@ export function createProgram(commands: readonly Register[], where: string): Com
         '4 the server or its database does not answer.\n' +
         where,
     );
-  for (const register of commands) register(program);
+  for (const register of [...commands, registerCompletion, registerMan]) register(program);
+  showExamples(program, []);
+  program.hook('preAction', () => tellTimesTo(process.stdout.isTTY && !program.opts().utc ? 'people' : 'scripts'));
   requireOptionsLast(program);
   return program;
+}
+
+function showExamples(command: Command, words: readonly string[]): void {
+  for (const each of command.commands) showExamples(each, [...words, each.name()]);
+  const own = examples[words.join(' ')];
+  if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
 }
 
 /** An option that is mistyped is named as that, before the one that was meant is missed. */

@@ -6,7 +6,7 @@ import type { RemovedQuota } from '../operations/quotas/remove.js';
 import { readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { operate, serialOf, unwrapOperated } from './where.js';
 
 export function registerQuota(program: Command): void {
@@ -81,7 +81,7 @@ async function setQuota(user: string, options: QuotaOptions): Promise<void> {
     },
   });
   if (options.json) printJson(presentQuota(quota));
-  else printLine(`quota of ${quota.user}: ${quota.size} bytes`);
+  else printLine(`quota of ${quota.user}: ${plural(quota.size, 'byte')}`);
 }
 
 /** What GraphQL would not carry, as a number that is none of JSON, is refused in the words of the operation. */
@@ -156,8 +156,8 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
   printTable(
     ['USER', quota.user],
     [
-      ['SIZE', `${quota.size} bytes (${formatBytes(quota.size)})`],
-      ['USED', `${quota.used} bytes (${formatBytes(quota.used)})`],
+      ['SIZE', `${plural(quota.size, 'byte')} (${formatBytes(quota.size)})`],
+      ['USED', `${plural(quota.used, 'byte')} (${formatBytes(quota.used)})`],
       ['WEIGHT', String(quota.weight)],
       ['EMAIL', quota.email],
       ['NOTES', quota.notes],

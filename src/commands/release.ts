@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { fileOption, readId, readPaths } from './arguments.js';
 import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
 
 export function registerRelease(program: Command): void {
   program
@@ -46,5 +46,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   const left = unwrapResult(answer.releaseFiles, { match: '--match' });
   if (options.json) return printJson(left);
   const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
-  printLine(`${state}: ${left.filesReleased} files released, ${left.filesTotal} left, ${formatBytes(left.bytesTotal)}`);
+  printLine(
+    `${state}: ${plural(left.filesReleased, 'file')} released, ${left.filesTotal} left, ${formatBytes(left.bytesTotal)}`,
+  );
 }

@@ -1,12 +1,14 @@
 /** `request`: files are asked for, or with --dry-run what asking would take. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { environment } from '../config.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';
 
@@ -15,7 +17,7 @@ export function registerRequest(program: Command): void {
     .command('request')
     .description('ask for files')
     .option(...jsonOption)
-    .requiredOption('--quota <user>', 'the user whose quota is charged')
+    .option('--quota <user>', 'the user whose quota is charged; that of your own settings unless given')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
     .option(...fileOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')
@@ -33,7 +35,7 @@ export function registerRequest(program: Command): void {
 }
 
 interface RequestOptions extends OutputOptions, PathsOptions {
-  quota: string;
+  quota?: string;
   pattern?: string;
   file?: string[];
   retention?: string;
@@ -57,6 +59,11 @@ async function askForFiles(url: string, options: RequestOptions): Promise<void> 
   for (const line of missing) noteLine(line);
 }
 
+function readQuota({ quota = readOwnSettings(environment).quota }: RequestOptions): string {
+  if (quota !== undefined) return quota;
+  throw new UsageError(`give --quota <user>, or set "quota" in ${ownSettingsFile(environment)}`);
+}
+
 /** The `CreateRequestInput` of GraphQL. */
 async function readInput(url: string, options: RequestOptions): Promise<RequestInput> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
@@ -71,7 +78,7 @@ async function readInput(url: string, options: RequestOptions): Promise<RequestI
     );
   }
   return {
-    quota: options.quota,
+    quota: readQuota(options),
     pattern: options.pattern,
     retention:
       options.retention === undefined
@@ -116,10 +123,11 @@ async function createRequest(url: string, input: object, options: RequestOptions
   const request = unwrapResult(answer.createRequest);
   if (options.json) printJson(request);
   else {
-    const unknown = request.filesUnknown > 0 ? `, ${request.filesUnknown} paths unknown to the catalogue` : '';
+    const unknown =
+      request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} unknown to the catalogue` : '';
     const tell = options.printPaths ? noteLine : printLine;
     tell(
-      `request ${request.requestId}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${request.retention}`,
+      `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${request.retention}`,
     );
   }
   if (!options.json && !options.watch && !options.printPaths) printPlaces(request.restoredBelow);

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { readId } from './arguments.js';
 import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
 
 export function registerRetry(program: Command): void {
   program
@@ -41,5 +41,7 @@ async function retryRequest(url: string, id: number, options: RetryOptions): Pro
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
-  printLine(`${state}: ${filesOnDisk} of ${filesTotal} files on disk, ${waiting} to be tried, ${filesFailed} failed`);
+  printLine(
+    `${state}: ${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} to be tried, ${filesFailed} failed`,
+  );
 }

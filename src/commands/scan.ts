@@ -8,7 +8,7 @@ import { attributesOf } from '../operations/catalogue/attributes.js';
 import type { MountedVolume } from '../tape/backend.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printable, printJson, printLine } from './output.js';
 
 export function registerScan(program: Command): void {
   program
@@ -73,7 +73,7 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const result = { ...counts, added, updated };
   if (options.json) return printJson(result);
   printLine(
-    `${counts.files} files on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
+    `${plural(counts.files, 'file')} on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
   );
 }
 

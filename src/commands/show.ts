@@ -5,7 +5,7 @@ import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { findMissing } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPaths } from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
@@ -109,13 +109,13 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
     ['UNTIL', formatTime(request.retention)],
     [
       'ON DISK',
-      `${request.filesOnDisk} of ${request.filesTotal} files, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
+      `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
     ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
     ...reasons.map((reason) => ['WAITS', reason]),
-    ['FAILED', `${request.filesFailed} files`],
-    ['UNKNOWN', `${request.filesUnknown} paths`],
-    ['REFUSED', `${request.filesRefused} files without room in the quota`],
+    ['FAILED', `${plural(request.filesFailed, 'file')}`],
+    ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
+    ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
   ];
   printTable([`REQUEST ${request.requestId}`, request.state], rows);
 }

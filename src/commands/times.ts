@@ -7,9 +7,23 @@ export function secondsBetween(from: string, to: string): number {
   return secondsBetweenUtc(start, end);
 }
 
+let isForPeople = false;
+
+/** Whether times are told in the zone of whoever reads them, and from now; else in UTC, as scripts expect them. */
+export function tellTimesTo(reader: 'people' | 'scripts'): void {
+  isForPeople = reader === 'people';
+}
+
+const local = new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' }); // as ISO writes them
+
 /** To the second. */
 export function formatTime(time: string): string {
-  return time.slice(0, 19);
+  if (!isForPeople) return time.slice(0, 19);
+  const at = new Date(time.replace(/Z?$/, 'Z'));
+  const seconds = (at.getTime() - Date.now()) / 1000;
+  const span = formatSpan(Math.abs(seconds));
+  const fromNow = span === 'now' ? span : seconds < 0 ? `${span} ago` : `in ${span}`;
+  return `${local.format(at)} (${fromNow})`;
 }
 
 /** A time from now, as people say it. */

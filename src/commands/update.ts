@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { readId, readNumber, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
 
 export function registerUpdate(program: Command): void {
   program
@@ -68,7 +68,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   if (options.json) return printJson(request);
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   printLine(
-    `${state}: ${request.filesTotal} files, ${formatBytes(request.bytesTotal)}, kept until ${request.retention}`,
+    `${state}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}, kept until ${request.retention}`,
   );
 }
 

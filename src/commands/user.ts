@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import type { ForgetResult } from '../operations/users/forget.js';
 import { ask, FAILURE, type Result } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerUser(program: Command): void {
@@ -33,7 +33,7 @@ async function forgetUser(user: string, options: OutputOptions): Promise<void> {
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;
   printLine(
-    `${pseudonym} stands for the user now, in ${requests} requests, ${letters} letters, ${tokens} tokens and ${auditRows} rows of the audit`,
+    `${pseudonym} stands for the user now, in ${plural(requests, 'request')}, ${plural(letters, 'letter')}, ${plural(tokens, 'token')} and ${auditRows} rows of the audit`,
   );
   printLine('logs, backups and mail that was sent are elsewhere: src/operations/users/PERSONAL-DATA.md says where');
 }

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerVerify(program: Command): void {
@@ -59,7 +59,7 @@ async function listVerifications(url: string, match: string | undefined, options
     total = totalCount;
   }
   const isCut = verifications.length < total;
-  const cut = `${verifications.length} of ${total} files; --limit shows more`;
+  const cut = `${verifications.length} of ${plural(total, 'file')}; --limit shows more`;
   if (options.json) {
     verifications.forEach(printJson);
     if (isCut) noteLine(cut);
@@ -89,5 +89,5 @@ async function verifyAgain(url: string, match: string, options: VerifyOptions): 
   const answer = await ask<{ verifyAgain: Result<{ files: number }> }>(url, AGAIN, { match, staged });
   const { files } = unwrapResult(answer.verifyAgain);
   if (options.json) printJson({ files });
-  else printLine(`${files} files are tried again`);
+  else printLine(`${plural(files, 'file is tried again', 'files are tried again')}`);
 }

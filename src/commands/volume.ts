@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import type { VolumeFigures } from '../operations/catalogue/volumes.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerVolume(program: Command): void {
@@ -48,7 +48,7 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
     },
   });
   if (options.json) printJson({ medium, volumes });
-  else printLine(`${volumes} volumes are of the medium ${medium}`);
+  else printLine(`${plural(volumes, 'volume is of the medium', 'volumes are of the medium')} ${medium}`);
 }
 
 const VOLUMES = `query ($first: Int, $after: String) {

@@ -1,7 +1,9 @@
 /** Why a request that is watched does not go on, as the plan knows it. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ask, type Page } from './client.js';
 import { CommandError } from './failure.js';
+import { plural } from './output.js';
 import type { EndRange } from './times.js';
 
 /** What the plan says of a request that waits. */
@@ -86,5 +88,5 @@ export async function readReasons(url: string, id: number): Promise<string[]> {
   for (const part of nodes) {
     if (OF_ALL.includes(part.reason)) files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
   }
-  return [...files].map(([explanation, count]) => `${explanation} (${count} files)`);
+  return [...files].map(([explanation, count]) => `${explanation} (${plural(count, 'file')})`);
 }

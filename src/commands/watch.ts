@@ -7,7 +7,7 @@ import { readId } from './arguments.js';
 import { follow, readUrl } from './client.js';
 import { CommandError, ConnectionError, exitCodes } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
 import { createNullOption, createPathsOption, type PathsOptions, printPaths, tellPlaces } from './places.js';
 import { createBar } from './progress-bar.js';
 import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
@@ -209,5 +209,5 @@ function noteAbove(text: string): void {
 
 function formatOutcome(last: Progress): string {
   const failed = last.filesFailed > 0 ? `, ${last.filesFailed} failed` : '';
-  return `request ${last.requestId} is ${last.state.toLowerCase()}: ${last.filesOnDisk} files on disk, ${formatBytes(last.bytesOnDisk)}${failed}`;
+  return `request ${last.requestId} is ${last.state.toLowerCase()}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${failed}`;
 }

@@ -6,16 +6,18 @@ import type { Context } from '../context.js';
 import { InvalidInputError } from '../errors.js';
 import { type Result, readUrl, unwrapResult } from './client.js';
 import { opensDatabases, readEnvironment, withContext } from './context.js';
+import { readOwnSettings } from './own-settings.js';
 
 /**
  * The one rule of all such commands: where a database is named (DATABASE_URL) or there is one in DATA_DIR they work on that, as
- * where nothing at all is named; only where there is none and TAPEGATE_URL names a gateway do they ask that one.
+ * where nothing at all is named; only where there is none and TAPEGATE_URL, or the user's own settings, name a gateway do they ask that one.
  * @returns the URL of the gateway; undefined: the database
  * @throws ConfigError
  */
 export function findGateway(): string | undefined {
   if (!opensDatabases) return readUrl();
-  if (!environment.TAPEGATE_URL || environment.DATABASE_URL) return undefined;
+  const isNamed = environment.TAPEGATE_URL || (!environment.DATABASE_URL && readOwnSettings(environment).server);
+  if (!isNamed || environment.DATABASE_URL) return undefined;
   return existsSync(path.join(readDataDir(environment), 'postgres')) ? undefined : readUrl();
 }
 

@@ -118,8 +118,8 @@ test('the command line tells the price by library, and together where there are 
   const lines = stdout.split('\n');
   const first = lines.findIndex((line) => line.startsWith('cost'));
   expect(lines.slice(first, first + 3)).toEqual([
-    'cost        1.0002 EUR at glacier for 1 files, 10.7 GB: 1.00 to retrieve 10.0 GB (Bulk), 0.0002 for 1 restore requests',
-    '            0.20 EUR at deep for 1 files, 10.7 GB: 0.20 to retrieve 10.0 GB (Bulk)',
+    'cost        1.0002 EUR at glacier for 1 file, 10.7 GB: 1.00 to retrieve 10.0 GB (Bulk), 0.0002 for 1 restore requests',
+    '            0.20 EUR at deep for 1 file, 10.7 GB: 0.20 to retrieve 10.0 GB (Bulk)',
     '            1.2002 EUR together',
   ]);
   const free = await runCli(['request', ...options], { env, stdin: '/f/1\n' });

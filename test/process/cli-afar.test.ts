@@ -84,7 +84,7 @@ test('quotas are set, listed, shown and removed, in the same words and with the 
 test('volumes are listed with their figures, and said to be of a medium, all that are named or none', async () => {
   const volumeOf = (volume: string, n: number) => ({ path: `/volume/${volume}/${n}`, size: 2n ** 40n, volume });
   await addFiles(app.ctx, [volumeOf('V1', 1), volumeOf('V1', 2), volumeOf('V2', 1)]);
-  expect(await run('volume', 'set', 'V1', '--medium', 'lto-9')).toEqual(done('1 volumes are of the medium lto-9\n'));
+  expect(await run('volume', 'set', 'V1', '--medium', 'lto-9')).toEqual(done('1 volume is of the medium lto-9\n'));
   for (const args of [
     ['volume', 'list'],
     ['volume', 'list', '--json'],
@@ -372,7 +372,7 @@ test('faults of rows are found and mended from afar, and the disks are left to a
   expect(await read('--repair')).toEqual({
     code: 1,
     lines: [expect.stringMatching(/^restored-without-hold: .*[^)]$/), '1 faults, 0 of them repaired'],
-    stderr: `1 faults are mended by "tapegate doctor --repair" on a host that has the restore disks\n${note}`,
+    stderr: `1 fault is mended by "tapegate doctor --repair" on a host that has the restore disks\n${note}`,
   });
   for (const option of ['--adopt', '--checksums']) {
     expect(await run('doctor', option)).toEqual(

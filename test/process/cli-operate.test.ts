@@ -150,7 +150,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
   expect(text).toContainEqual([`REQUEST ${id}`, 'RESTORING']);
   expect(text).toContainEqual(['USER', 'ann, held: a pause']);
   expect(text).toContainEqual(['ON DISK', '1 of 4 files, 1.50 kB of 4.50 kB']);
-  expect(text).toContainEqual(['UNKNOWN', '1 paths']);
+  expect(text).toContainEqual(['UNKNOWN', '1 path']);
   const from = text.findIndex(([first]) => first === 'FILE');
   expect(text.slice(from)).toEqual([
     ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],

@@ -238,7 +238,7 @@ test('archive ends with 1 and tells each file that failed', async () => {
 1 skipped: links and other things that are no regular files
 `,
     stderr: `skipped: ${dir}/tree/link.nc is a link
-tapegate: 1 files were not archived:
+tapegate: 1 file was not archived:
   ${dir}/tree/a.nc: /arch/three/a.nc is on tape already, with other bytes
 what is on tape is not replaced: another --prefix archives the changed files under paths of their own
 `,

@@ -292,7 +292,7 @@ test('release lets single files of a request go, by name, by lists and by a part
   const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--pattern', '/let-go/', '--json'));
   const id = String(requestId);
   const is = (text: string) => done(`request ${id} is completed: ${text}\n`);
-  expect(await run('release', id, '--match', 'go/a')).toEqual(is('1 files released, 4 left, 2.00 kB'));
+  expect(await run('release', id, '--match', 'go/a')).toEqual(is('1 file released, 4 left, 2.00 kB'));
   const list = path.join(app.dataDir, 'released.txt');
   writeFileSync(list, '/let-go/b\n');
   expect(await runCli(['release', id, '--file', `@${list}`, '/let-go/c', '-'], { env, stdin: '/let-go/d\n' })).toEqual(
@@ -383,7 +383,7 @@ test('request --watch ends with 3 when a file has failed, and tells what is on d
   expect({ ...result, stderr: result.stderr.split('\n').slice(-2) }).toEqual({
     code: 3,
     stdout: expect.stringContaining(
-      `\nrequest ${id} is partial: 1 files on disk, 1.00 kB, 1 failed\nrestored below ${app.restoreDir}`,
+      `\nrequest ${id} is partial: 1 file on disk, 1.00 kB, 1 failed\nrestored below ${app.restoreDir}`,
     ),
     stderr: [`tapegate: request ${id} is partial`, ''],
   });

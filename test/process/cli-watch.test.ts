@@ -209,7 +209,7 @@ test('a request for files that are all there already is done at once', async () 
   const none = await runCli(['request', '--quota', 'ann', '--pattern', '/no/such/file', '--watch'], { env });
   expect([first.code, second.code, none.code]).toEqual([0, 0, 3]);
   expect(second.stdout).toMatch(
-    / is completed: 1 files on disk, 1\.00 kB\nrestored below \S+, each at its archive path\n$/,
+    / is completed: 1 file on disk, 1\.00 kB\nrestored below \S+, each at its archive path\n$/,
   );
   expect(none.stdout).toMatch(/ is completed: 0 files on disk, 0 bytes\n$/);
 });
@@ -235,7 +235,7 @@ test('a watch survives a server that goes away and comes back', async () => {
   expect(result).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(
-      /is completed: 1 files on disk, 5 bytes\nrestored below \S+, each at its archive path\n$/,
+      /is completed: 1 file on disk, 5 bytes\nrestored below \S+, each at its archive path\n$/,
     ),
   });
 });

@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { examples } from '../../src/commands/examples.js';
 import { packageRoot } from '../../src/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -123,6 +124,8 @@ const commands = {
   'token revoke': ['--json'],
   login: ['--token', '--device', '--audience', '--issuer'],
   logout: [],
+  completion: [],
+  man: [],
 };
 
 test('--help lists every command', async () => {
@@ -155,6 +158,28 @@ test('help of what stays names every variable of the environment', async () => {
   expect((await runCli(['--help'])).stdout).toContain('"tapegate start --help"');
 });
 
+test('every command has examples in its help, of what it takes', async () => {
+  expect(new Set(Object.keys(examples))).toEqual(new Set(Object.keys(commands)));
+  for (const [name, lines] of Object.entries(examples)) {
+    const { stdout } = await runCli([...name.split(' '), '--help']);
+    const [, usage = ''] = /^Usage: (.*)$/m.exec(stdout) ?? [];
+    for (const line of lines) {
+      expect(stdout).toContain(`Examples:\n  ${lines[0]}`);
+      expect(line).toMatch(new RegExp(`(^|[ =])tapegate ${name}( |$)`));
+      const options = [...line.matchAll(/ (--[a-z-]+)/g)].map((match) => match[1]);
+      expect({
+        line,
+        unknown: options.filter(
+          (option) => !(commands[name as keyof typeof commands] as string[]).includes(option ?? ''),
+        ),
+      }).toEqual({ line, unknown: [] });
+      expect({ line, usage, hasArgument: !usage.includes('<') || line.split(`${name} `).length > 1 }).toMatchObject({
+        hasArgument: true,
+      });
+    }
+  }
+});
+
 test('help names no option that its command has not', async () => {
   for (const [name, options] of Object.entries(commands)) {
     const { stdout } = await runCli([...name.split(' '), '--help']);
@@ -179,7 +204,6 @@ test.each([
   [['disk', 'add', '/d'], "required option '--size <size>' not specified"],
   [['disk', 'add', '/d', '--seize', '1'], "unknown option '--seize'\n(Did you mean --size?)"],
   [['request', '--quta', 'ann', '--pattern', 'x'], "unknown option '--quta'\n(Did you mean --quota?)"],
-  [['request', '--pattern', 'x'], "required option '--quota <user>' not specified"],
 ])('%j is wrong usage', async (args, problem) => {
   expect(await runCli(args)).toEqual(refused(2, `${problem}\n(--help shows what there is)`));
 });

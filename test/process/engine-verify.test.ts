@@ -83,7 +83,7 @@ test('another checksum is shown with both values, tried a few times, and again w
   const { stdout } = await runCli(['verify', '/wrong'], { env });
   expect(stdout).toMatch(/^\/wrong\/1 +WRONG +1 +2 +none +the tape copy is sha256:/m);
   backend.onRead = async (_volume, _position, bytes) => bytes;
-  expect(await runCli(['verify', '/wrong', '--again'], { env })).toMatchObject({ stdout: '1 files are tried again\n' });
+  expect(await runCli(['verify', '/wrong', '--again'], { env })).toMatchObject({ stdout: '1 file is tried again\n' });
   await waitFor('the confirmation', async () => (await readStage(app, '/wrong/1')) === 'D');
   expect((await runCli(['verify'], { env })).stdout).toBe('no tape copy has failed to be confirmed\n');
 });

@@ -236,7 +236,7 @@ test('an inventory from standard input is refused, and a manifest that is none',
 test.each(ways)('a list that was taken over once may come again, %s, and what it says no more stays', async (way) => {
   expect(await runImport(way, ['-', '--volume', 'HSM'], '1 1 ./a\n2 2 ./b\n')).toMatchObject({ code: 0 });
   expect(await runImport(way, ['-', '--volume', 'HSM'], '1 1 ./a\n3 2 ./b\n4 4 ./c\n')).toMatchObject({
-    stdout: '1 files added, 1 updated\n',
+    stdout: '1 file added, 1 updated\n',
   });
   expect(await readCatalogue()).toMatchObject([
     { path: '/a', size: '1' },

@@ -321,7 +321,7 @@ test('the command says what it did, also as JSON, and quietly takes a file with 
   expect(second).toEqual({
     code: 0,
     stdout: [
-      '1 files added, 1 updated',
+      '1 file added, 1 updated',
       '1 new files without a stage are U: on disk at their primary place, and not recalled',
       '1 known files without a stage stay at the one they had\n',
     ].join('\n'),

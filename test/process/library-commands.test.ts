@@ -23,7 +23,7 @@ test('a server takes up a library that is added, restores from it, and leaves on
   const add = ['library', 'add', 'east', '--kind', 'directory', '--set', `folder=${folder}`, '--drives', '1'];
   expect(await runCli(add, { env })).toEqual({
     code: 0,
-    stdout: 'library east is added, of the kind directory: 1 drives\n',
+    stdout: 'library east is added, of the kind directory: 1 drive\n',
     stderr: '',
   });
   const csv = 'path,size,stage,volume,position,library\n/east/1,11,T,E1,1,east\n';

@@ -75,5 +75,5 @@ test('a request that waits for room has no end by the plan', async () => {
   });
   expect(waiting.end).toBeNull();
   const { stdout } = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
-  expect(stdout).toContain(`request ${id}: 1 files wait, 1.00 kB; ${unknown}\n`);
+  expect(stdout).toContain(`request ${id}: 1 file waits, 1.00 kB; ${unknown}\n`);
 });

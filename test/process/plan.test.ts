@@ -322,7 +322,7 @@ test('volumes are given a medium, all or none, and a medium that is not known is
     });
     expect(await run('set', '--medium', 'lto-8')).toMatchObject({ code: 2, stderr: 'tapegate: give names or --all\n' });
     expect((await run('list', '--json')).stdout).not.toContain('lto');
-    expect((await run('set', 'M2', '--medium', 'lto-9')).stdout).toBe('1 volumes are of the medium lto-9\n');
+    expect((await run('set', 'M2', '--medium', 'lto-9')).stdout).toBe('1 volume is of the medium lto-9\n');
     const { stdout } = await run('list', '--json');
     expect(
       stdout

@@ -61,7 +61,7 @@ test('a cartridge is registered once, with places, and what changes on it is fol
   expect(await readStored()).toEqual(all);
   await bench.put('V1', 11n, Buffer.from('written anew'), '/a/one');
   const folder = await scan('V1', '--prefix', '/tape/b');
-  expect(folder).toMatchObject({ code: 0, stdout: '1 files on V1: 0 added, 0 updated, 1 as they were\n' });
+  expect(folder).toMatchObject({ code: 0, stdout: '1 file on V1: 0 added, 0 updated, 1 as they were\n' });
   const again = await scan('V1', '--library', 'lto', '--drive', 'lto-2');
   expect(again).toMatchObject({ code: 0, stdout: '3 files on V1: 0 added, 1 updated, 2 as they were\n' });
   expect(await readStored()).toEqual([file('a/one', 12n, 11n), ...all.slice(1)]);

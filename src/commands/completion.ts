@@ -1,0 +1,115 @@
+/** `completion`: what a shell is to know of the commands, made from their tree. Names and options; nothing is asked of a server. */
+import { Argument, type Command, type Option } from 'commander';
+import { printText } from './output.js';
+
+export function registerCompletion(program: Command): void {
+  program
+    .command('completion')
+    .description('write what bash, zsh or fish needs to complete commands and options')
+    .addArgument(new Argument('<shell>', 'whose').choices(['bash', 'zsh', 'fish']))
+    .action((shell: Shell) => printText(scripts[shell](listWords(program))));
+}
+
+type Shell = 'bash' | 'zsh' | 'fish';
+
+/** What may follow the words of a command. */
+interface Words {
+  /** `` for the program itself, `quota set`. */
+  path: string;
+  next: { word: string; description: string }[];
+}
+
+function listWords(command: Command, path = ''): Words[] {
+  const commands = command.commands.filter((each) => !isHidden(each));
+  const choices = command.registeredArguments.flatMap((argument) => argument.argChoices ?? []);
+  const next = [
+    ...commands.map((each) => ({ word: each.name(), description: firstOf(each.description()) })),
+    ...choices.map((word) => ({ word, description: '' })),
+    ...command.options.flatMap((option) => {
+      const words = [option.long, option.short].filter((word) => word !== undefined);
+      return words.map((word) => ({ word, description: describe(option) }));
+    }),
+    { word: '--help', description: 'display help for command' },
+  ];
+  return [{ path, next }, ...commands.flatMap((each) => listWords(each, `${path} ${each.name()}`.trim()))];
+}
+
+/** Commander keeps that to itself. */
+const isHidden = (command: Command): boolean => (command as unknown as { _hidden?: boolean })._hidden === true;
+
+const describe = ({ description, argChoices }: Option): string =>
+  firstOf(argChoices ? `${description} (${argChoices.join(', ')})` : description);
+
+/** For one line beside a word. */
+const firstOf = (text: string): string => text.split(/[;:]/)[0]?.slice(0, 70) ?? '';
+
+/** The longest path of commands that the line begins with decides. */
+const scripts: Record<Shell, (words: Words[]) => string> = {
+  bash: (words) => `# tapegate completion bash
+_tapegate() {
+  local word="\${COMP_WORDS[COMP_CWORD]}" path="" next each
+  for each in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    case "\${path:+$path }$each" in
+${pathsOf(words)
+  .map((path) => `      "${path}") path="${path}" ;;`)
+  .join('\n')}
+    esac
+  done
+  case "$path" in
+${words.map(({ path, next }) => `    "${path}") next="${next.map(({ word }) => word).join(' ')}" ;;`).join('\n')}
+  esac
+  COMPREPLY=($(compgen -W "$next" -- "$word"))
+}
+complete -o default -F _tapegate tapegate
+`,
+  zsh: (words) => `#compdef tapegate
+# tapegate completion zsh
+_tapegate() {
+  local path="" each
+  local -a next
+  for each in "\${(@)words[2,CURRENT-1]}"; do
+    case "\${path:+$path }$each" in
+${pathsOf(words)
+  .map((path) => `      "${path}") path="${path}" ;;`)
+  .join('\n')}
+    esac
+  done
+  case "$path" in
+${words.map(({ path, next }) => `    "${path}") next=(${next.map(zshWord).join(' ')}) ;;`).join('\n')}
+  esac
+  _describe 'tapegate' next || _files
+}
+if [ "$funcstack[1]" = _tapegate ]; then _tapegate "$@"; else compdef _tapegate tapegate; fi
+`,
+  fish: (words) => `# tapegate completion fish
+function __tapegate_path
+  set -l path
+  for each in (commandline -opc)[2..]
+    switch "$path $each"
+${pathsOf(words)
+  .map((path) => `      case "${` ${path}`.replace(/^ (\S+)$/, ' $1')}"\n        set path "${path}"`)
+  .join('\n')}
+    end
+  end
+  echo "$path"
+end
+${words.flatMap(({ path, next }) => next.map((each) => fishLine(path, each))).join('\n')}
+`,
+};
+
+const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
+
+const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
+
+const zshWord = ({ word, description }: { word: string; description: string }): string =>
+  quoted(description === '' ? word : `${word}:${description}`);
+
+function fishLine(path: string, { word, description }: { word: string; description: string }): string {
+  const long = /^--(.+)/.exec(word)?.[1];
+  const short = /^-(.)$/.exec(word)?.[1];
+  const what = long ? `-l ${long}` : short ? `-s ${short}` : `-a ${word}`;
+  const isHere = `'test (__tapegate_path) = "${path}"'`;
+  const described =
+    description === '' ? '' : ` -d '${description.replaceAll('\\', '\\\\').replaceAll("'", String.raw`\'`)}'`;
+  return `complete -c tapegate -n ${isHere} ${what}${described}`;
+}

@@ -1,0 +1,141 @@
+/** What people at a terminal have: their own settings, tables that fit, times of their zone, completion, pages of the manual. */
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { cleanUp, cliFile, makeDataDir, runCli, startProcess } from '../support/process.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { findProgram } from '../support/run-example.js';
+
+const backend = createMemoryBackend();
+let app: TestApp;
+let home: string;
+
+beforeAll(async () => {
+  app = await startApp({ backend });
+  await addQuota(app.ctx, 'alice', 10n ** 12n);
+  await addTaped(app.ctx, backend, [{ path: '/ocean/a' }, { path: '/ocean/b' }]);
+  home = makeDataDir();
+}, 120_000);
+afterAll(async () => {
+  await cleanUp();
+  await app?.close();
+});
+
+const env = () => ({ HOME: home, DATA_DIR: path.join(home, 'none') });
+const run = (...args: string[]) => runCli(args, { env: env() });
+
+function set(settings: unknown): string {
+  const file = path.join(home, '.config/tapegate/config.json');
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, typeof settings === 'string' ? settings : JSON.stringify(settings));
+  return file;
+}
+
+test("the server and the quota of one's own settings are those of all commands, unless the environment or an option names others", async () => {
+  const file = set({ server: app.url, quota: 'alice' });
+  expect((await run('request', '--pattern', '/ocean/')).stdout).toMatch(/^request \d+: 2 files/);
+  expect((await run('request', '--quota', 'nobody', '--pattern', '/ocean/')).stderr).toContain('nobody');
+  const elsewhere = await runCli(['requests'], { env: { ...env(), TAPEGATE_URL: 'http://127.0.0.1:1' } });
+  expect(elsewhere.stderr).toContain('http://127.0.0.1:1');
+  expect((await run('quota', 'show', 'alice')).stdout).toContain('alice'); // which works on a database where there is one
+  set({ server: app.url });
+  const { code, stderr } = await run('request', '--pattern', '/ocean/');
+  expect([code, stderr]).toEqual([2, `tapegate: give --quota <user>, or set "quota" in ${file}\n`]);
+});
+
+test('settings that are wrong are told with their file, their name and what is there', async () => {
+  const file = set('{');
+  const bad: [unknown, string][] = [
+    ['{', `${file} is no JSON: `],
+    [[], `${file} must be an object, such as {"server"`],
+    [{ sever: 'x' }, `${file}: "sever" is no setting; there are server, quota`],
+    [{ quota: 3 }, `${file}: quota must be a text, not 3`],
+    [{ server: 'ftp://x' }, `server in ${file}`],
+  ];
+  for (const [settings, message] of bad) {
+    set(settings);
+    const { code, stderr } = await run('requests');
+    expect({ settings, code, stderr }).toEqual({ settings, code: 2, stderr: expect.stringContaining(message) });
+  }
+});
+
+const isTerminal = findProgram('script') !== undefined;
+if (!isTerminal) console.warn('there is no script(1) here: no terminal is tried');
+
+/** In a terminal of so many columns, in the zone of Kathmandu. */
+async function show(columns: number, ...args: string[]): Promise<string> {
+  const command = `stty cols ${columns}; exec ${process.execPath} ${cliFile} ${args.join(' ')}`;
+  const shown = await startProcess('script', ['-qec', command, '/dev/null'], {
+    env: { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url, SHELL: '/bin/sh' },
+  }).ended;
+  return shown.stdout.replaceAll('\r', '');
+}
+
+test.skipIf(!isTerminal)(
+  'a table fits a narrow terminal, and times are those of its zone and from now, unless --utc is given',
+  async () => {
+    const id = await makeRequest(app, {
+      quota: 'alice',
+      files: ['/ocean/a'],
+      label: 'narrow',
+      retention: '2098-12-31T20:00:00',
+    });
+    await waitForState(app, id, 'COMPLETED');
+    const narrow = await show(40, 'requests', '--quota', 'alice');
+    expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
+    expect(narrow).toMatch(/^LABEL {4}narrow$/m);
+    expect(narrow).toMatch(/^UNTIL {4}2099-01-01 01:45:00 \(in \d+\.\d days\)$/m);
+    const wide = await show(200, 'requests', '--quota', 'alice');
+    expect(wide.split('\n')[0]).toMatch(/^ID +USER +STATE/);
+    expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain('2098-12-31T20:00:00 ');
+    const { stdout } = await runCli(['requests'], { env: { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url } });
+    expect(stdout).toContain('2098-12-31T20:00:00 ');
+  },
+);
+
+const complete = (words: string[]) =>
+  `COMP_WORDS=(tapegate ${words.map((word) => `"${word}"`).join(' ')}); COMP_CWORD=${words.length}; _tapegate; echo "\${COMPREPLY[*]}"`;
+
+test.skipIf(!findProgram('bash'))('bash completes commands, what they choose from, and their options', async () => {
+  const file = path.join(home, 'complete.bash');
+  writeFileSync(file, (await run('completion', 'bash')).stdout);
+  const asked = [['quo'], ['quota', 'se'], ['hold', 'd'], ['request', '--pri'], ['--quota', 'x', 'token', 'cr']];
+  const { stdout, stderr } = await startProcess('bash', [
+    '--norc',
+    '-c',
+    `. ${file}; ${asked.map(complete).join('; ')}`,
+  ]).ended;
+  expect([stdout.trim().split('\n'), stderr]).toEqual([['quota', 'set', 'drive disk', '--print-paths', 'create'], '']);
+});
+
+test.each([
+  ['zsh', ['-n']],
+  ['fish', ['--no-execute']],
+])('what %s is given is right for it', async (shell, flags) => {
+  const file = path.join(home, `complete.${shell}`);
+  const { code, stdout } = await run('completion', shell);
+  writeFileSync(file, stdout);
+  expect([code, stdout.length > 5000]).toEqual([0, true]);
+  if (!findProgram(shell)) return console.warn(`there is no ${shell} here: what it is given is not tried`);
+  expect(await startProcess(shell, [...flags, file]).ended).toEqual({ code: 0, stdout: '', stderr: '' });
+});
+
+test('each command has its page of the manual', async () => {
+  const folder = path.join(home, 'man');
+  const { stdout } = await run('man', folder);
+  const pages = readdirSync(folder);
+  expect(stdout).toBe(`${pages.length} pages in ${folder}\n`);
+  expect(pages).toEqual(expect.arrayContaining(['tapegate.1', 'tapegate-request.1', 'tapegate-quota-set.1']));
+  const page = readFileSync(path.join(folder, 'tapegate-request.1'), 'utf8');
+  for (const part of ['.SH NAME', '.SH OPTIONS', '.B \\-\\-quota <user>', '.SH EXAMPLES']) expect(page).toContain(part);
+  if (!findProgram('mandoc')) return console.warn('there is no mandoc here: pages are not looked over');
+  const files = pages.map((name) => path.join(folder, name));
+  expect(await startProcess('mandoc', ['-T', 'lint', '-W', 'error', ...files]).ended).toMatchObject({
+    code: 0,
+    stdout: '',
+  });
+});
