@@ -121,21 +121,6 @@ const TapeFileType = builder.prismaNode('TapeFile', {
         return place ? `${place.mountpoint}${file.path}` : null;
       },
     }),
-    bytesPath: t.string({
-      nullable: true,
-      description:
-        'Where the restored copy is read by GET, as a path of the gateway; whether it may be read is seen then. Null: there is none, or the site serves no bytes.',
-      select: {
-        id: true,
-        path: true,
-        stage: true,
-        disk: { select: { mountpoint: true } },
-      },
-      resolve: async (file, _args, ctx) => {
-        if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
-        return (await fetchable(ctx, file.id)) && file.disk ? bytesPathOf(file.path) : null;
-      },
-    }),
     isAtPrimaryPlace: t.boolean({
       description: 'It is on disk where it was archived from, and has no copy in the restore area.',
       select: { stage: true, changedDiskId: true },
@@ -143,6 +128,24 @@ const TapeFileType = builder.prismaNode('TapeFile', {
     }),
   }),
 });
+
+builder.prismaObjectField(TapeFileType, 'bytesPath', (t) =>
+  t.string({
+    nullable: true,
+    description:
+      'Where the restored copy is read by GET, as a path of the gateway; whether it may be read is seen then. Null: there is none, or the site serves no bytes.',
+    select: {
+      id: true,
+      path: true,
+      stage: true,
+      disk: { select: { mountpoint: true } },
+    },
+    resolve: async (file, _args, ctx) => {
+      if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
+      return (await fetchable(ctx, file.id)) && file.disk ? bytesPathOf(file.path) : null;
+    },
+  }),
+);
 
 const CountPrecisionType = builder.enumType('CountPrecision', {
   description: 'How exactly a list is counted.',
