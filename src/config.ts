@@ -55,6 +55,8 @@ export interface Config extends BrowserConfig {
   requestDays: number;
   /** Days for which the audit is kept. */
   auditDays: number;
+  /** A mail goes so long before a request expires; 0: none does. */
+  expiryNoticeHours: number;
   logLevel: string;
   /** Permission bits of restored files; unset: those of the original. */
   restoreMode: number | undefined;
@@ -172,6 +174,7 @@ function readRetentions(integer: ReadInteger) {
     eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
     requestDays: integer('REQUEST_DAYS', 0, 36_500, 30),
     auditDays: integer('AUDIT_DAYS', 1, 36_500, 400),
+    expiryNoticeHours: integer('EXPIRY_NOTICE_HOURS', 0, 8760, 48),
   };
 }
 

@@ -42,6 +42,7 @@ export interface Mail {
 }
 
 export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
+  if (kind === 'EXPIRING') return composeExpiring(facts);
   return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
 }
 
@@ -68,6 +69,22 @@ function composeFirst(facts: MailFacts): Mail {
     ...nameLink(facts),
   ];
   return { subject: `First file restored: ${oneLine(facts.label)}`, body: text(lines) };
+}
+
+function composeExpiring(facts: MailFacts): Mail {
+  const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
+  const lines = [
+    `Your request ${nameRequest(facts)} expires at ${formatTime(facts.retention)}, and its files leave the disk then:`,
+    '',
+    `  on disk:  ${count(facts.filesOnDisk, 'file', 'files')}, ${formatBytes(facts.bytesOnDisk)}`,
+    ...(rest > 0 ? [`  to come:  ${count(rest, 'file', 'files')}`] : []),
+    '',
+    'Nothing is to be done if they are not needed any more. To keep them for another week from now:',
+    '',
+    `  tapegate update ${facts.requestId} --retention 7d`,
+    ...nameLink(facts),
+  ];
+  return { subject: `Expires soon: ${oneLine(facts.label)}`, body: text(lines) };
 }
 
 function composeLast(facts: MailFacts): Mail {

@@ -92,6 +92,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   setLibrary: ['library', 'drive', 'stager'],
   removeLibrary: ['library', 'volume', 'drive', 'staging'],
   // mail
+  queueExpiring: ['request', 'letter'],
   claimMail: ['turns', 'letter'],
   // the doctor's repairs, and a database that was put back
   settlePutBack: [],

@@ -17,6 +17,7 @@ import { wakeForRoom } from '../operations/disks/reservations.js';
 import { mendCounts } from '../operations/doctor/counters.js';
 import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { removeSurplusDrives } from '../operations/libraries/set.js';
+import { queueExpiring } from '../operations/mail/expiring.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced } from '../operations/recalls/repair.js';
@@ -91,6 +92,7 @@ const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const UNNOTED_MS = 60_000;
 const MAIL_MS = 2000;
+const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
 const COMPACT_MS = 60_000;
 const CURVES_MS = 15_000;
@@ -239,6 +241,7 @@ function listPasses(
     { name: 'bulks', everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
+    { name: 'expiring', everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];
 }

@@ -64,6 +64,7 @@ const defaults: Config = {
   eventDays: 30,
   requestDays: 30,
   auditDays: 400,
+  expiryNoticeHours: 48,
   logLevel: 'info',
   restoreMode: undefined,
   restoreGroup: undefined,
@@ -129,6 +130,7 @@ const names = [
   'EVENT_DAYS',
   'REQUEST_DAYS',
   'AUDIT_DAYS',
+  'EXPIRY_NOTICE_HOURS',
   'LOG_LEVEL',
   'METRICS_PORT',
   'METRICS_HOST',
@@ -242,6 +244,7 @@ test.each<[string, string, Partial<Config>]>([
   ['EVENT_DAYS', '7', { eventDays: 7 }],
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
   ['AUDIT_DAYS', '1', { auditDays: 1 }],
+  ['EXPIRY_NOTICE_HOURS', '0', { expiryNoticeHours: 0 }],
   ['METRICS_PORT', '0', { telemetry: { ...telemetry, metricsPort: 0 } }],
   ['METRICS_HOST', '::', { telemetry: { ...telemetry, metricsHost: '::' } }],
   ['ACCESS_LOG', 'on', { telemetry: { ...telemetry, accessLog: true } }],
@@ -475,6 +478,11 @@ test.each([
     value,
     `AUDIT_DAYS must be a whole number from 1 to 36500, not ${JSON.stringify(value)}`,
   ]),
+  ...['-1', '8761', '1.5'].map((value) => [
+    'EXPIRY_NOTICE_HOURS',
+    value,
+    `EXPIRY_NOTICE_HOURS must be a whole number from 0 to 8760, not ${JSON.stringify(value)}`,
+  ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['DASHBOARD', value, `DASHBOARD must be one of on, off, not ${JSON.stringify(value)}`],
@@ -550,6 +558,7 @@ const all = {
   EVENT_DAYS: 'x',
   REQUEST_DAYS: 'x',
   AUDIT_DAYS: 'x',
+  EXPIRY_NOTICE_HOURS: 'x',
   LOG_LEVEL: 'x',
   PUBLIC_URL: 'x',
   ALLOWED_HOSTS: '*',
@@ -559,7 +568,7 @@ test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 15 faults:',
+    'the environment has 16 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

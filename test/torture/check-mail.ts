@@ -54,6 +54,7 @@ function findReached(events: readonly ProgressEventFact[], hasReleased: boolean)
 }
 
 function addressOf(request: RequestFact, kind: NotificationKind): string | null {
+  if (kind === 'EXPIRING') return request.last ?? request.first;
   return kind === 'FIRST_FILE' ? request.first : request.last;
 }
 

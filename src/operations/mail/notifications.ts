@@ -1,6 +1,7 @@
 /**
  * The outbox: mail is written down in the transaction that makes it true, and sent later (src/engine/notify.ts), so
- * that a mail server that is down delays mail and loses none. One of each kind a request, whatever happens.
+ * that a mail server that is down delays mail and loses none. One of each kind a request, whatever happens;
+ * of those before it expires (expiring.ts) one for each retention.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -16,12 +17,21 @@ import { diskOfCopy, isLive } from '../conditions.js';
 /** How many paths of a kind a mail lists. */
 const LISTED_PATHS = 20;
 
+export interface DueLetter {
+  /** Of the request. */
+  id: number;
+  kind: NotificationKind;
+  recipient: string;
+  /** Of EXPIRING: the retention that it tells of. */
+  expiresAt?: string;
+}
+
 /**
  * Queues the mail that is due for requests and was not queued before. Who has released all files of a request is not
  * told that nothing is left to do; the mail is due again when files join.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
-  const due = await tx.query<{ id: number; kind: NotificationKind; recipient: string }>(
+  const due = await tx.query<DueLetter>(
     sql`SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES
        ('FIRST_FILE'::"NotificationKind", r.notify_on_first_file, r.files_on_disk > 0),
        ('LAST_FILE'::"NotificationKind", r.notify_on_last_file, r.state IN ('COMPLETED', 'PARTIAL')
@@ -34,15 +44,22 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
      ORDER BY r.id, d.kind`,
   );
   if (due.length > 0) tx.send(plannedFreely()); // the facts are of all files of a request
-  for (const { id, kind, recipient } of due) {
-    const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkTo(ctx, id) });
-    const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
-    await tx.query(
-      sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at)
-          VALUES (${id}, ${kind}, ${recipient}, ${subject}, ${body}, ${messageId}, ${now}, ${now})
-          ON CONFLICT (request_id, kind) DO NOTHING`,
-    );
-  }
+  for (const letter of due) await writeLetter(ctx, tx, letter);
+}
+
+/** Where its request has a letter of this kind, nothing is written. */
+export async function writeLetter(
+  ctx: Context,
+  tx: Transaction,
+  { id, kind, recipient, expiresAt }: DueLetter,
+): Promise<void> {
+  const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkTo(ctx, id) });
+  const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
+  await tx.query(
+    sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at, expires_at)
+        VALUES (${id}, ${kind}, ${recipient}, ${subject}, ${body}, ${messageId}, ${now}, ${now}, ${expiresAt ?? null})
+        ON CONFLICT (request_id, kind) DO NOTHING`,
+  );
 }
 
 function createMessageId(mailFrom: string): string {

@@ -22,6 +22,8 @@ export interface Letter {
   deferrals: number;
   /** Its request has ended since it was written. */
   isLate: boolean;
+  /** It tells of an end that has come, or is put off. */
+  isMoot: boolean;
 }
 
 export type SendResult =
@@ -53,10 +55,14 @@ export async function claimMail(
     const quotaId = await findTurn(ctx, tx, now);
     if (quotaId === undefined) return undefined;
     const found = await claimOldest(tx, { now, claimedUntil, which: sql`n.quota_id = ${quotaId}` });
-    if (found) await useTurn(ctx, tx, { quotaId, now });
+    if (found && !found.isMoot) await useTurn(ctx, tx, { quotaId, now });
     return found;
   });
   if (!letter) return false;
+  if (letter.isMoot) {
+    await ctx.db.pool.query(sql`DELETE FROM notification WHERE id = ${letter.id} AND state = 'PENDING'`);
+    return true;
+  }
   await noteMail(ctx, letter, { result: await send(letter), claimedUntil });
   return true;
 }
@@ -73,7 +79,9 @@ async function claimOldest(
         ) due WHERE m.id = due.id
         RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt",
           m.deferred_since AS "deferredSince", m.deferrals,
-          NOT EXISTS (SELECT FROM request r WHERE r.id = m.request_id AND ${isLive} AND r.retention > ${now}) AS "isLate"`,
+          NOT EXISTS (SELECT FROM request r WHERE r.id = m.request_id AND ${isLive} AND r.retention > ${now}) AS "isLate",
+          m.kind = 'EXPIRING' AND NOT EXISTS (SELECT FROM request r
+            WHERE r.id = m.request_id AND ${isLive} AND r.retention > ${now} AND r.retention = m.expires_at) AS "isMoot"`,
   );
   return found;
 }
