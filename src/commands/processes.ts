@@ -71,7 +71,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   LONG_LISTS                                 how many may read long lists at once
   RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
   HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
-  MAIL_RATE, USER_MAIL_RATE, EXPIRY_NOTICE_HOURS  letters within a minute, in all and of a user; when one tells of an end
+  MAIL_RATE, USER_MAIL_RATE, EXPIRY_NOTICE_HOURS  letters a minute, in all and of a user; when an end is told
   REQUEST_PATHS, REQUEST_FILES, PATTERN_LENGTH
                                              how many paths a request may name, and files have; how short a pattern may be
   OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS, LEFT_OUT_PATHS
