@@ -4,7 +4,7 @@
  * end (`pg_backup_start`, `pg_backup_stop`), and keeps its log for as long as this connection lives. Nobody waits for it.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { mkdtemp, open, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
@@ -26,6 +26,7 @@ export interface BackupTask {
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
   if (existsSync(target)) throw new Error(`${target} is there already: a backup is a new folder`);
+  refuseWithin(target, task.dataDir);
   const partial = await mkdtemp(`${target}.partial-`).catch((error) => {
     const isMissing = codeOf(error) === 'ENOENT';
     const reason = isMissing ? `there is no folder ${path.dirname(target)}` : messageOf(error);
@@ -45,6 +46,14 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await client.end().catch(() => {}); // the server may be gone; it forgets an unfinished backup with the connection
     await rm(partial, { recursive: true, force: true });
   }
+}
+
+/** It would be a part of itself, and of every backup after it. */
+function refuseWithin(target: string, dataDir: string): void {
+  const above = path.dirname(target);
+  if (!existsSync(above)) return; // which is told when it is made
+  const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
+  if (isWithin) throw new Error(`${target} is within the database that it is to be a backup of (${dataDir})`);
 }
 
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {

@@ -11,7 +11,9 @@ import { secondsBetween } from '../../time.js';
 
 /** Ids that go on beyond so many, and so many more for each second that was lost: more than anybody makes. */
 const LEAPS = {
-  integer: { least: 1_000_000, each: 20 },
+  request_id_seq: { least: 1_000_000, each: 20 },
+  /** Of users, disks, drives and the like. */
+  integer: { least: 100_000, each: 1 },
   bigint: { least: 1_000_000_000, each: 10_000 },
 } as const;
 
@@ -38,7 +40,8 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
           FROM pg_sequences s WHERE s.schemaname = 'public' ORDER BY s.sequencename`,
     );
     for (const { name, type, last, most } of sequences) {
-      const to = last + BigInt(LEAPS[type].least + LEAPS[type].each * lost);
+      const { least, each } = name === 'request_id_seq' ? LEAPS[name] : LEAPS[type];
+      const to = last + BigInt(least + each * lost);
       if (to >= most) throw new Error(`${name} is at ${last}, and cannot go on beyond ${to}: ${most} is the last`);
       // not taken back with the transaction, which does no harm
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
