@@ -43,19 +43,19 @@ const describe = ({ description, argChoices }: Option): string =>
 /** For one line beside a word. */
 const firstOf = (text: string): string => text.split(/[;:]/)[0]?.slice(0, 70) ?? '';
 
-/** The longest path of commands that the line begins with decides. */
+/** The longest path of commands that the line begins with decides; `path` is a variable of zsh itself. */
 const scripts: Record<Shell, (words: Words[]) => string> = {
   bash: (words) => `# tapegate completion bash
 _tapegate() {
-  local word="\${COMP_WORDS[COMP_CWORD]}" path="" next each
+  local word="\${COMP_WORDS[COMP_CWORD]}" so_far="" next each
   for each in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    case "\${path:+$path }$each" in
+    case "\${so_far:+$so_far }$each" in
 ${pathsOf(words)
-  .map((path) => `      "${path}") path="${path}" ;;`)
+  .map((path) => `      "${path}") so_far="${path}" ;;`)
   .join('\n')}
     esac
   done
-  case "$path" in
+  case "$so_far" in
 ${words.map(({ path, next }) => `    "${path}") next="${next.map(({ word }) => word).join(' ')}" ;;`).join('\n')}
   esac
   COMPREPLY=($(compgen -W "$next" -- "$word"))
@@ -65,16 +65,16 @@ complete -o default -F _tapegate tapegate
   zsh: (words) => `#compdef tapegate
 # tapegate completion zsh
 _tapegate() {
-  local path="" each
+  local so_far="" each
   local -a next
   for each in "\${(@)words[2,CURRENT-1]}"; do
-    case "\${path:+$path }$each" in
+    case "\${so_far:+$so_far }$each" in
 ${pathsOf(words)
-  .map((path) => `      "${path}") path="${path}" ;;`)
+  .map((path) => `      "${path}") so_far="${path}" ;;`)
   .join('\n')}
     esac
   done
-  case "$path" in
+  case "$so_far" in
 ${words.map(({ path, next }) => `    "${path}") next=(${next.map(zshWord).join(' ')}) ;;`).join('\n')}
   esac
   _describe 'tapegate' next || _files
@@ -87,7 +87,7 @@ function __tapegate_path
   for each in (commandline -opc)[2..]
     switch "$path $each"
 ${pathsOf(words)
-  .map((path) => `      case "${` ${path}`.replace(/^ (\S+)$/, ' $1')}"\n        set path "${path}"`)
+  .map((path) => `      case "${path.includes(' ') ? path : ` ${path}`}"\n        set path "${path}"`)
   .join('\n')}
     end
   end

@@ -124,6 +124,17 @@ test.each([
   expect(await startProcess(shell, [...flags, file]).ended).toEqual({ code: 0, stdout: '', stderr: '' });
 });
 
+test.skipIf(!findProgram('fish'))('fish completes commands within commands', async () => {
+  const file = path.join(home, 'complete-all.fish');
+  writeFileSync(file, (await run('completion', 'fish')).stdout);
+  const asked = ['quota s', 'token create --ro', 'hold dri'].map((line) => `complete -C "tapegate ${line}"`);
+  const { stdout } = await startProcess('fish', ['--no-config', '-c', `source ${file}; ${asked.join('; ')}`], {
+    env: env(),
+  }).ended;
+  const words = stdout.split('\n').map((line) => line.split('\t')[0]);
+  expect(words).toEqual(expect.arrayContaining(['set', 'show', '--role', 'drive']));
+});
+
 test('each command has its page of the manual', async () => {
   const folder = path.join(home, 'man');
   const { stdout } = await run('man', folder);
