@@ -1,6 +1,7 @@
 /** The schema: each noun's file adds its types and fields to the builder. */
 import './errors.js';
 import './files.js';
+import './folders.js';
 import './requests.js';
 import './holds.js';
 import './releases.js';

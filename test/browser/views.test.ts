@@ -79,6 +79,18 @@ test('GraphiQL opens with operations, and runs them', async () => {
   expect(faults).toEqual([]);
 });
 
+test('the catalogue is clicked through, folder by folder, and back', async () => {
+  const { page } = await openWindow(browser, `${app.url}/#/files`);
+  await page
+    .getByRole('navigation', { name: 'Folders in /', exact: true })
+    .getByRole('button', { name: 'archive/' })
+    .click();
+  expect(await page.getByRole('searchbox').inputValue()).toBe('/archive/');
+  await page.getByText(/^\d+ files?$/).waitFor();
+  await page.getByRole('button', { name: 'All files' }).click();
+  expect(await page.getByRole('searchbox').inputValue()).toBe('');
+});
+
 test('files are asked for by keys alone, and each step is told', async () => {
   const { page } = await openWindow(browser, `${app.url}/#/files`);
   await page.getByText('3 files').waitFor();

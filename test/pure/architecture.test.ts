@@ -575,6 +575,7 @@ const partsOfSeen = [
   'readDriveSecondsOf',
   'readEntry',
   'readFilesBelow',
+  'showFolder',
   'readHolds',
   'readLocalities',
   'readMeasurements',

@@ -121,6 +121,12 @@ const histories: BadInput[] = [
   }),
 ];
 
+const FOLDER = 'query ($path: String!) { folder(path: $path) { path } }';
+
+const folders: BadInput[] = ['', 'archive', '/a/../b', '/a//b', '/\0', `/${'x'.repeat(300)}`].map((path) =>
+  ask(`folder ${JSON.stringify(path.slice(0, 20))}`, /^path has a path that /, FOLDER, { path }),
+);
+
 const routes: BadInput[] = [
   ...['', '/', '/nothing', '/requests/1/files', '/quota', '/Requests'].map((path) =>
     rest(`GET of ${path}`, new RegExp(`^there is nothing at ${PREFIX}${path}$`), { method: 'GET', path, status: 404 }),
@@ -139,4 +145,4 @@ const routes: BadInput[] = [
   ),
 ];
 
-export const badReads: BadInput[] = [...ids, ...queries, ...histories, ...routes];
+export const badReads: BadInput[] = [...ids, ...queries, ...histories, ...folders, ...routes];

@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { firstListed, mayPath } from '../access/paths.js';
+import { checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface Entry {
@@ -46,6 +47,26 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
         FROM listed s LEFT JOIN tape_file f ON f.path = s.child ORDER BY s.child COLLATE "C"`,
     ctx.reader,
   );
+}
+
+export interface Folder {
+  /** As it was asked for, without a slash at its end; `/` for the folder of everything. */
+  path: string;
+  /** In order of the bytes of the names. */
+  entries: Entry[];
+  hasMore: boolean;
+}
+
+/** Of a folder, as somebody looks at it: so many are told. */
+const SHOWN = 1000;
+
+/** @param path absolute; one of which the caller may know nothing has no entries @throws InvalidInputError */
+export async function showFolder(ctx: Context, path: string): Promise<Folder> {
+  allow(ctx, 'listFiles');
+  const folder = path.replace(/\/+$/, '');
+  if (path === '' || folder !== '') checkPath('path', folder);
+  const entries = await listFolder(ctx, folder, SHOWN);
+  return { path: folder === '' ? '/' : folder, entries: entries.slice(0, SHOWN), hasMore: entries.length > SHOWN };
 }
 
 const firstBelow = (ctx: Context, { path, from }: { path: string; from: Sql }) =>

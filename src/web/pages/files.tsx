@@ -4,6 +4,7 @@ import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { count, formatBytes, formatNumber } from '../format';
 import { useLook } from '../look';
+import { Folders } from '../parts/folders';
 import { Pages, usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
 import { StageName } from '../parts/state';
@@ -136,21 +137,5 @@ function FilesTable({ files, chosen, onChoose }: FilesTableProps) {
         </tbody>
       </table>
     </Wide>
-  );
-}
-
-/** The folders above what is looked for, each a step back. */
-function Folders({ match, onLook }: { match: string; onLook(text: string): void }) {
-  const parts = match.split('/');
-  if (!match.startsWith('/') || parts.length < 3) return null;
-  const steps = parts.slice(1, -1).map((name, index) => ({ name, path: `${parts.slice(0, index + 2).join('/')}/` }));
-  return (
-    <nav class="folders" aria-label="Folders above">
-      {steps.map(({ name, path }) => (
-        <button type="button" class="plain" key={path} onClick={() => onLook(path)}>
-          {name}/
-        </button>
-      ))}
-    </nav>
   );
 }
