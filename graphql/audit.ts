@@ -24,6 +24,7 @@ const KindType = builder.enumType('AuditKind', {
     DISK: 'A restore disk, by its mount point.',
     CATALOGUE: 'What the catalogue is given; the folder that was archived.',
     RULE: 'A rule of access.',
+    WEBHOOK: 'A webhook, by its id.',
     NONE: 'The service as a whole, or what nobody knows.',
   }),
 });

@@ -25,6 +25,7 @@ import './verifications.js';
 import './audit.js';
 import './suspensions.js';
 import './tokens.js';
+import './webhooks.js';
 import './tries.js';
 import { builder } from './builder.js';
 import { failLate } from './stray-errors.js';

@@ -19,6 +19,7 @@ export type AuditKind =
   | 'DISK'
   | 'CATALOGUE'
   | 'RULE'
+  | 'WEBHOOK'
   | 'NONE';
 
 /** Something that a caller asks for. */

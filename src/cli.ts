@@ -34,6 +34,7 @@ import { registerUser } from './commands/user.js';
 import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
+import { registerWebhook } from './commands/webhook.js';
 
 /** In the order of the help. */
 const commands = [
@@ -70,6 +71,7 @@ const commands = [
   registerRelease,
   registerRetry,
   registerToken,
+  registerWebhook,
   registerLogin,
 ];
 

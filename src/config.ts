@@ -8,6 +8,7 @@ import type { ConfigReader } from './config-reader.js';
 import { readTelemetryConfig, type TelemetryConfig } from './config-telemetry.js';
 import { splitHosts } from './database-url.js';
 import { createHider, showValue } from './secrets.js';
+import { parseWebhookHosts, type WebhookHosts } from './webhook-targets.js';
 
 export type Environment = Record<string, string | undefined>;
 
@@ -57,6 +58,8 @@ export interface Config extends BrowserConfig {
   auditDays: number;
   /** A mail goes so long before a request expires; 0: none does. */
   expiryNoticeHours: number;
+  /** Of one's own network, to which webhooks may go. */
+  webhookHosts: WebhookHosts;
   logLevel: string;
   /** Permission bits of restored files; unset: those of the original. */
   restoreMode: number | undefined;
@@ -148,8 +151,9 @@ export function readConfig(env: Environment, backends: readonly string[], { list
   return config;
 }
 
-function readFamilies(reader: ConfigReader): Pick<Config, 'door' | 'telemetry'> {
-  return { door: readDoorConfig(reader), telemetry: readTelemetryConfig(reader) };
+function readFamilies(reader: ConfigReader): Pick<Config, 'door' | 'telemetry' | 'webhookHosts'> {
+  const webhookHosts = reader.parsed('WEBHOOK_HOSTS', parseWebhookHosts, 'a list of names, addresses and ranges') ?? [];
+  return { door: readDoorConfig(reader), telemetry: readTelemetryConfig(reader), webhookHosts };
 }
 
 /** An address, with or without a name. */

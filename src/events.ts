@@ -21,7 +21,7 @@ const MAX_QUEUE = Number(RANGE) / 2;
 /** A lost doorbell costs at most this. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
-const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'forgotten'];
+const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'forgotten', 'webhook'];
 /** By which an operator knows the connection in pg_stat_activity. */
 const LISTENER = 'tapegate events';
 /** A database that hangs is not waited for. */

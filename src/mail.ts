@@ -36,6 +36,17 @@ const AWAITED_WHY: Record<AwaitedReason, string> = {
   LIMIT: 'beyond the limit of the request',
 };
 
+/**
+ * Where a user finds a request: on the page for people, or as the contract answers it where there is none. Undefined where nobody has
+ * said where the gateway is.
+ */
+export function linkToRequest(
+  { publicUrl, dashboard }: { publicUrl: string | undefined; dashboard: boolean },
+  requestId: number,
+): string | undefined {
+  return publicUrl && `${publicUrl}/${dashboard ? '#' : 'tape_control/api/v1'}/requests/${requestId}`;
+}
+
 export interface Mail {
   subject: string;
   body: string;

@@ -25,6 +25,7 @@ export const counted = {
   },
   tapegate_hung_calls_total: { help: 'Calls that hung, on a restore disk or on tape', labels: ['place'] },
   tapegate_mail_total: { help: 'Letters that were tried, by what came of it', labels: ['result'] },
+  tapegate_webhooks_total: { help: 'Messages to webhooks that were tried, by what came of it', labels: ['result'] },
   tapegate_pass_failures_total: { help: 'Passes of the engine that failed', labels: ['pass'] },
   tapegate_engine_cpu_seconds_total: { help: 'Processor time of the processes of the engine', labels: ['part'] },
   tapegate_engine_process_ends_total: {

@@ -28,6 +28,7 @@ import { registerUser } from '../../src/commands/user.js';
 import { registerVerify } from '../../src/commands/verify.js';
 import { registerVolume } from '../../src/commands/volume.js';
 import { registerWatch } from '../../src/commands/watch.js';
+import { registerWebhook } from '../../src/commands/webhook.js';
 
 /** In the order of the help. */
 const commands = [
@@ -58,6 +59,7 @@ const commands = [
   registerRelease,
   registerRetry,
   registerToken,
+  registerWebhook,
   registerLogin,
 ];
 

@@ -8,6 +8,7 @@
  * - A write of a row locks it as well, unless the transaction has made the row itself.
  * - Holds and awaited paths, in rows and in bundles, go with their request, and what came of verifying a file with the file: who changes them has
  *   locked that one. (What an import or `verifyAgain` takes away of verifications is locked by nothing else.)
+ *   Messages of a webhook go with it, too.
  *   A letter of the outbox is locked by whoever sends it, and by nobody else. Claims of removals are taken and given back
  *   with nothing else locked behind them.
  * - Two that make the same path wait for each other by its unique index: imports only, all of them in order of the paths, and
@@ -20,10 +21,11 @@ import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
 /**
- * From first to last. `library`: kept by an import, so that none goes of which it adds volumes. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
+ * From first to last. `webhooks`: who says which there are, and how far events were looked through for them. `library`: kept by an import, so that none goes of which it adds volumes. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
  * are. `turns`: whose letter is sent next. Events are new rows, and whoever writes them waits for nobody.
  */
 export const lockOrder = [
+  'webhooks',
   'library',
   'places',
   'volume',
@@ -38,6 +40,7 @@ export const lockOrder = [
   'staging',
   'turns',
   'letter',
+  'webhook',
 ] as const;
 
 export type Lock = (typeof lockOrder)[number];
@@ -69,11 +72,11 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   failStaged: ['request', 'file', 'recall', 'staging'],
   // quotas
   setQuota: ['quota'],
-  removeQuota: ['quota'],
-  forgetTraces: ['catalogue', 'request', 'quota', 'letter'],
-  forgetUser: ['catalogue', 'request', 'quota'],
+  removeQuota: ['quota', 'webhook'],
+  forgetTraces: ['catalogue', 'request', 'quota', 'letter', 'webhook'],
+  forgetUser: ['catalogue', 'request', 'quota', 'webhook'],
   // who comes in
-  forgetLatecomers: [],
+  forgetLatecomers: ['webhook'],
   createToken: [],
   revokeToken: [],
   // the restore area; recalls that wait for room are woken without waiting for any
@@ -94,6 +97,14 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   // mail
   queueExpiring: ['request', 'letter'],
   claimMail: ['turns', 'letter'],
+  // webhooks
+  createWebhook: ['webhooks'],
+  setWebhook: ['webhook'],
+  rotateWebhookSecret: ['webhook'],
+  testWebhook: ['webhook'],
+  removeWebhook: ['webhook'],
+  queueWebhooks: [],
+  noteWebhook: ['webhook'],
   // the doctor's repairs, and a database that was put back
   settlePutBack: [],
   returnMissing: ['request', 'file', 'recall', 'disk'],
@@ -154,6 +165,8 @@ export const locking = {
   /** By who finds out whose letter is the next. */
   turns: sql`FOR UPDATE OF s`,
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
+  webhook: sql`FOR UPDATE OF w`,
+  freeWebhook: sql`FOR UPDATE OF w SKIP LOCKED`,
   freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };
 
@@ -219,7 +232,15 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /** Keys in the space. `eventNumbers` is tried, and not waited for, by the function `number_events`, and so is `history`. */
-export const advisoryKeys = { eventNumbers: 1, catalogue: 2, places: 3, demo: 4, history: 5, curves: 6 } as const;
+export const advisoryKeys = {
+  eventNumbers: 1,
+  catalogue: 2,
+  places: 3,
+  demo: 4,
+  history: 5,
+  curves: 6,
+  webhooks: 7,
+} as const;
 
 /** Of `prisma migrate`, which must not run beside our own. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
@@ -253,6 +274,19 @@ export async function tryCurves(tx: Transaction): Promise<boolean> {
 export async function tryHistory(tx: Transaction): Promise<boolean> {
   const [row] = await tx.query<{ isMine: boolean }>(
     sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.history}::int) AS "isMine"`,
+  );
+  return row?.isMine ?? false;
+}
+
+/** Held by whoever adds a webhook, so that nobody passes over events meanwhile that it is to be told of. */
+export async function lockWebhooks(tx: Transaction): Promise<void> {
+  await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.webhooks}::int)`);
+}
+
+/** Tried by whoever looks through events for webhooks, and not waited for: of several engines one does. @returns whether it is this one */
+export async function tryWebhooks(tx: Transaction): Promise<boolean> {
+  const [row] = await tx.query<{ isMine: boolean }>(
+    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.webhooks}::int) AS "isMine"`,
   );
   return row?.isMine ?? false;
 }

@@ -26,6 +26,9 @@ import { compactRequests } from '../operations/requests/compaction.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { pruneEvents } from '../operations/requests/history.js';
 import { writeHistory } from '../operations/site/curves.js';
+import { queueNearEnds } from '../operations/webhooks/near-ends.js';
+import { queueWebhooks } from '../operations/webhooks/news.js';
+import { pruneMessages } from '../operations/webhooks/outbox.js';
 import type { TapeBackend } from '../tape/backend.js';
 import type { Site } from '../tape/kind.js';
 import { CallWatch, limitsOf } from './calls.js';
@@ -43,6 +46,7 @@ import { sendMail } from './notify.js';
 import { type Pass, PassRunner } from './passes.js';
 import { Stagers } from './staging/stagers.js';
 import { Waker } from './waker.js';
+import { WebhookSender } from './webhooks/sender.js';
 
 /** An engine that works. */
 export interface Engine {
@@ -134,12 +138,16 @@ export async function startEngine(
     bells: [bells.recall, bells.event],
     measure: (rows) => gauge.measure(rows),
   });
+  const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal, bell: bells.webhook });
   if (part !== 'passes') await crews.start(library, work, part === 'drive' ? 1 : library.drives);
-  const all = [...listPasses(ctx, { shared, crews, stagers, bells, transport }), lookPass(ctx, disks, options)];
+  const all = [
+    ...listPasses(ctx, { shared, crews, stagers, webhooks, bells, transport }),
+    lookPass(ctx, disks, options),
+  ];
   const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
   return {
     stop: async () => {
-      const drained = Promise.all([crews.ended, passes.then(() => stagers.ended)]);
+      const drained = Promise.all([crews.ended, passes.then(() => Promise.all([stagers.ended, webhooks.ended]))]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
       crews.retire();
@@ -169,6 +177,7 @@ function makeBells(): Bells {
     notification: new Waker(),
     room: new Waker(),
     library: new Waker(),
+    webhook: new Waker(),
   };
 }
 
@@ -181,7 +190,7 @@ function watchPasses(ctx: Context, onHang: () => void): CallWatch {
 }
 
 /** By the table that rings them, or by what there may be more of. */
-type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library', Waker>;
+type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook', Waker>;
 
 /** @returns what ends it */
 function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; disks: FailingDisks }): () => void {
@@ -208,9 +217,16 @@ function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
 
 function listPasses(
   ctx: Context,
-  given: { shared: SharedOptions; crews: Crews; stagers: Stagers; bells: Bells; transport: Transporter | undefined },
+  given: {
+    shared: SharedOptions;
+    crews: Crews;
+    stagers: Stagers;
+    webhooks: WebhookSender;
+    bells: Bells;
+    transport: Transporter | undefined;
+  },
 ): Pass[] {
-  const { shared, crews, stagers, bells, transport } = given;
+  const { shared, crews, stagers, webhooks, bells, transport } = given;
   const { running, disks, gauge, stop, abort, leaseSeconds } = shared;
   const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
@@ -242,6 +258,10 @@ function listPasses(
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
     { name: 'expiring', everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
+    { name: 'webhook news', bell: bells.event, everyMs: MAIL_MS, restTimes: 5, run: () => queueWebhooks(ctx, stop) },
+    { name: 'webhook near ends', everyMs: EXPIRING_MS, run: () => queueNearEnds(ctx, stop) },
+    { name: 'webhook messages', everyMs: HISTORY_MS, run: () => pruneMessages(ctx, stop) },
+    { name: 'webhooks', bell: bells.webhook, everyMs: MAIL_MS, run: () => webhooks.run() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];
 }

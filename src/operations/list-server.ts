@@ -35,6 +35,8 @@ export const listServers = {
   listPathRules: 'primary',
   listLegacyUses: 'primary',
   listTokens: 'primary',
+  listWebhooks: 'primary',
+  listWebhookMessages: 'primary',
   listFindings: 'primary',
   showCaller: 'primary',
   readMetrics: 'primary',

@@ -49,6 +49,13 @@ export const policy = {
   retryRequest: 'change',
   setMember: 'manage',
   removeMember: 'manage',
+  listWebhooks: 'manage',
+  listWebhookMessages: 'manage',
+  createWebhook: 'manage',
+  setWebhook: 'manage',
+  rotateWebhookSecret: 'manage',
+  testWebhook: 'manage',
+  removeWebhook: 'manage',
   readDriveHosts: 'look',
   listVerifications: 'look',
   listPathRules: 'look',
@@ -98,7 +105,10 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
   // a service acts with quotas, and gives none of them away
-  manage: { roles: ['user', 'operator'], what: "say who uses quotas: it takes a user's or an operator's token" },
+  manage: {
+    roles: ['user', 'operator'],
+    what: "say who uses quotas, or is told of them: it takes a user's or an operator's token",
+  },
   look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
   operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
 };
@@ -163,7 +173,7 @@ export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Oper
   if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
   if (hasQuota(caller.manages, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
-  throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}`);
+  throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}, or is told of it`);
 }
 
 /**
@@ -187,4 +197,9 @@ export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
 /** The same for Prisma. */
 export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.QuotaWhereInput {
   return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
+}
+
+/** The quotas `q` that the caller manages; what belongs to none, such as a webhook of all, is an operator's. */
+export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
+  return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
 }

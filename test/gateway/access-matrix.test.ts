@@ -10,6 +10,7 @@ import { createToken } from '../../src/operations/access/tokens.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { type Operation, policy, type Right } from '../../src/operations/policy.js';
 import { createRequest } from '../../src/operations/requests/create.js';
+import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, type GraphqlAnswer } from '../support/graphql.js';
@@ -84,8 +85,8 @@ async function addZoe(): Promise<void> {
 
 type Outcome = 'done' | 'forbidden' | 'missing' | 'nothing';
 
-/** What a request or a quota is asked, by its id and its user. */
-type Ask = (target: { id: number; quota: string }) => string;
+/** What a request, a quota or a webhook is asked, by its id and its user. */
+type Ask = (target: { id: number; quota: string; webhook: number }) => string;
 
 /** Of single things: how each operation is asked by GraphQL; what is asked of a request that is not seen is as if it were not there. */
 const single: Partial<Record<Operation, Ask>> = {
@@ -109,12 +110,34 @@ const single: Partial<Record<Operation, Ask>> = {
     `mutation { result: setMember(input: { quota: "${quota}", ${MEMBER}, isManager: false }) { __typename ... on Failure { message } } }`,
   removeMember: ({ quota }) =>
     `mutation { result: removeMember(input: { quota: "${quota}", ${MEMBER} }) { __typename ... on Failure { message } } }`,
+  createWebhook: ({ quota }) =>
+    `mutation { result: createWebhook(input: { quota: "${quota}", url: "https://example.org/" }) { __typename ... on Failure { message } } }`,
   // whose requests live, so that they stay
   removeQuota: ({ quota }) =>
     `mutation { result: removeQuota(user: "${quota}") { __typename ... on Failure { message } } }`,
   setPriority: ({ id }) =>
     `mutation { result: setPriority(id: ${id}, priority: 1) { __typename ... on Failure { message } } }`,
 };
+
+/** Of the webhooks of a quota, which only those who manage it know of. */
+const webhooks: Partial<Record<Operation, Ask>> = {
+  listWebhookMessages: ({ webhook }) => `{ result: webhookMessages(webhookId: ${webhook}) { edges { cursor } } }`,
+  setWebhook: ({ webhook }) =>
+    `mutation { result: setWebhook(input: { id: ${webhook}, note: "x" }) { __typename ... on Failure { message } } }`,
+  rotateWebhookSecret: ({ webhook }) =>
+    `mutation { result: rotateWebhookSecret(id: ${webhook}) { __typename ... on Failure { message } } }`,
+  testWebhook: ({ webhook }) =>
+    `mutation { result: testWebhook(id: ${webhook}) { __typename ... on Failure { message } } }`,
+  removeWebhook: ({ webhook }) =>
+    `mutation { result: removeWebhook(id: ${webhook}) { __typename ... on Failure { message } } }`,
+};
+
+/** One of a quota; of `nobody` there is none. */
+async function makeWebhook(quota: string): Promise<number> {
+  if (quota === 'nobody') return MISSING;
+  await app.ctx.db.pool.query('DELETE FROM webhook');
+  return (await createWebhook(app.ctx, { quota, url: 'https://example.org/' })).webhook.id;
+}
 
 const MEMBER = 'kind: USER, name: "zoe"';
 const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"folder\\": \\"/tapes\\"}"';
@@ -154,6 +177,7 @@ const common: Partial<Record<Operation, string>> = {
   forgetDisk: 'mutation { result: removeDisk(mountpoint: "/mnt/b") { __typename } }',
   verifyAgain: 'mutation { result: verifyAgain(match: "/a/") { __typename } }',
   createToken: 'mutation { result: createToken(input: { name: "x", role: USER }) { __typename } }',
+  listWebhooks: '{ result: webhooks { edges { node { url } } } }',
   listTokens: '{ result: tokens { edges { node { name } } } }',
   // the one that the app was given, which nobody shows here
   revokeToken: 'mutation { result: revokeToken(id: 1) { __typename } }',
@@ -174,7 +198,9 @@ const common: Partial<Record<Operation, string>> = {
 const unasked: readonly Operation[] = ['importRows', 'readMetrics', 'setDisk'];
 
 test('the matrix has every operation of the policy', () => {
-  expect([...Object.keys(single), ...Object.keys(common), ...unasked].sort()).toEqual(Object.keys(policy).sort());
+  expect([...Object.keys(single), ...Object.keys(webhooks), ...Object.keys(common), ...unasked].sort()).toEqual(
+    Object.keys(policy).sort(),
+  );
 });
 
 test('every field of the roots says which operation of the policy it is', () => {
@@ -236,15 +262,40 @@ describe.each(Object.keys(callers))('%s', (caller) => {
     for (const quota of ['alice', 'lab', 'bob', 'nobody']) {
       const isThere = quota !== 'nobody';
       const id = isThere ? await makeTarget(quota) : MISSING;
-      const { outcome, message } = await askAs(caller, query({ id, quota }));
+      const { outcome, message } = await askAs(caller, query({ id, quota, webhook: MISSING }));
       answers[quota] = outcome;
       expected[quota] = expectedOf(operation, caller, quota, isThere);
       if (outcome !== 'missing' || !isThere || policy[operation] === 'ask') continue;
       // as if there were none, to the letter
-      const none = await askAs(caller, query({ id: MISSING, quota: 'nobody' }));
+      const none = await askAs(caller, query({ id: MISSING, quota: 'nobody', webhook: MISSING }));
       expect(message.replace(String(id), String(MISSING)).replace(`"${quota}"`, '"nobody"')).toBe(none.message);
     }
     expect(answers).toEqual(expected);
+  });
+
+  test.each(Object.entries(webhooks))('GraphQL: %s', async (_name, query) => {
+    const { rights, manages } = callers[caller] as Facts;
+    for (const quota of ['alice', 'lab', 'bob', 'nobody']) {
+      const webhook = await makeWebhook(quota);
+      const { outcome, message } = await askAs(caller, query({ id: MISSING, quota, webhook }));
+      const isOwn = quota !== 'nobody' && has(manages, quota);
+      expect([quota, outcome]).toEqual([quota, !rights.includes('manage') ? 'forbidden' : isOwn ? 'done' : 'missing']);
+      if (outcome === 'missing') expect(message).toBe(`there is no webhook with id ${webhook}`);
+    }
+  });
+
+  test('webhooks are those of the quotas that it manages, and nobody but an operator makes one of all', async () => {
+    await app.ctx.db.pool.query('DELETE FROM webhook');
+    for (const quota of ['alice', 'lab', 'bob', undefined])
+      await createWebhook(app.ctx, { quota, url: `https://example.org/${quota}` });
+    const { rights, manages } = callers[caller] as Facts;
+    const answer = await ask(gatewayOf(caller), '{ webhooks { edges { node { user } } } }');
+    const { webhooks: listed } = (answer.data ?? {}) as { webhooks?: { edges: { node: { user: string | null } }[] } };
+    const users = listed?.edges.map((edge) => edge.node.user);
+    const own = ['alice', 'lab', 'bob'].filter((quota) => has(manages, quota));
+    expect(users).toEqual(rights.includes('manage') ? [...own, ...(manages === 'all' ? [null] : [])] : undefined);
+    const ofAll = 'mutation { result: createWebhook(input: { url: "https://example.org/" }) { __typename } }';
+    expect((await askAs(caller, ofAll)).outcome).toBe(manages === 'all' ? 'done' : 'forbidden');
   });
 
   test.each(Object.entries(common))('GraphQL: %s', async (name, query) => {

@@ -30,6 +30,13 @@ import { retryRequest } from '../../src/operations/requests/retries.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
 import { holdFailing, resume, suspend } from '../../src/operations/suspensions.js';
 import { forgetUser } from '../../src/operations/users/forget.js';
+import {
+  createWebhook,
+  removeWebhook,
+  rotateWebhookSecret,
+  setWebhook,
+  testWebhook,
+} from '../../src/operations/webhooks/webhooks.js';
 import { packageRoot } from '../../src/package-root.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -95,6 +102,11 @@ async function makeFailed(): Promise<number> {
 }
 let serial = 0;
 const unique = (word: string) => `${word}${++serial}`;
+
+async function makeWebhook(): Promise<number> {
+  await app.ctx.db.pool.query('DELETE FROM webhook');
+  return (await createWebhook(app.ctx, { quota: 'alice', url: 'https://example.org/' })).webhook.id;
+}
 
 /** How each operation is prepared, and called with what that gives. */
 interface Try<Given = never> {
@@ -200,6 +212,14 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
     prepare: () => app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'alice'`),
     run: (ctx) => repairFindings(ctx, { limit: 500 }),
   }),
+  createWebhook: attempt({
+    prepare: async () => void (await app.ctx.db.pool.query('DELETE FROM webhook')),
+    run: (ctx) => createWebhook(ctx, { quota: 'alice', url: 'https://example.org/a?token=hidden' }),
+  }),
+  setWebhook: attempt({ prepare: makeWebhook, run: (ctx, id) => setWebhook(ctx, { id, isEnabled: false }) }),
+  rotateWebhookSecret: attempt({ prepare: makeWebhook, run: (ctx, id) => rotateWebhookSecret(ctx, id) }),
+  testWebhook: attempt({ prepare: makeWebhook, run: (ctx, id) => testWebhook(ctx, id) }),
+  removeWebhook: attempt({ prepare: makeWebhook, run: (ctx, id) => removeWebhook(ctx, id) }),
   importRows: attempt({ run: (ctx) => importRows(ctx, [buildRow({ path: `/i/${unique('file')}` })]) }),
 };
 

@@ -15,6 +15,8 @@ import { updateRequest } from '../../src/operations/requests/update.js';
 import { suspend } from '../../src/operations/suspensions.js';
 import { forgetUser } from '../../src/operations/users/forget.js';
 import { personalData } from '../../src/operations/users/personal-data.js';
+import { queueWebhooks } from '../../src/operations/webhooks/news.js';
+import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
 import { packageRoot } from '../../src/package-root.js';
 import { Refusals } from '../../src/refusals.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -63,7 +65,10 @@ async function leaveTraces(user: string, email: string): Promise<{ id: number; s
     { quota: 'lab', pattern: '/a/', label: 'ours', notifyOnLastFile: `at-home-${email}` },
   );
   await updateRequest({ ...ctx, caller }, { id: other, notifyOnLastFile: `on-leave-${email}` });
+  await createWebhook({ ...ctx, caller }, { quota: user, url: `https://${user}.example/`, note: `of ${user}` });
+  await createWebhook({ ...ctx, caller }, { quota: 'lab', url: 'https://lab.example/', note: `of ${user}` });
   for (const each of [id, other]) await cancelRequest({ ...ctx, caller }, each);
+  await queueWebhooks(ctx, new AbortController().signal);
   await expect(createRequest({ ...ctx, caller }, { ...own, retention: '2000-01-01' })).rejects.toThrow();
   await setMember(ctx, { quota: 'lab', kind: 'USER', name: user, isManager: true });
   await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: user });
@@ -99,6 +104,8 @@ test('nothing of the person is left in any row of any table, and the token is go
     'quota_member',
     'request',
     'suspension',
+    'webhook',
+    'webhook_message',
   ];
   expect([...new Set(before)].sort()).toEqual(tables);
   const { pseudonym } = await forgetUser(app.ctx, user);

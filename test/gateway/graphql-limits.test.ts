@@ -183,7 +183,7 @@ test.each([
   ['aliases within', `{ __schema { ${manyOf(300, 'types { name fields { name } }')} } }`],
   [
     'a large type',
-    `{ ${manyOf(800, '__type(name:"Query"){...T}')} } fragment T on __Type { name fields { name description isDeprecated args { name description defaultValue } } }`,
+    `{ ${manyOf(1100, '__type(name:"Query"){...T}')} } fragment T on __Type { name fields { name description isDeprecated args { name description defaultValue } } }`,
   ],
   [
     'a fragment',

@@ -65,6 +65,7 @@ const defaults: Config = {
   requestDays: 30,
   auditDays: 400,
   expiryNoticeHours: 48,
+  webhookHosts: [],
   logLevel: 'info',
   restoreMode: undefined,
   restoreGroup: undefined,
@@ -131,6 +132,7 @@ const names = [
   'REQUEST_DAYS',
   'AUDIT_DAYS',
   'EXPIRY_NOTICE_HOURS',
+  'WEBHOOK_HOSTS',
   'LOG_LEVEL',
   'METRICS_PORT',
   'METRICS_HOST',
@@ -245,6 +247,7 @@ test.each<[string, string, Partial<Config>]>([
   ['REQUEST_DAYS', '0', { requestDays: 0 }],
   ['AUDIT_DAYS', '1', { auditDays: 1 }],
   ['EXPIRY_NOTICE_HOURS', '0', { expiryNoticeHours: 0 }],
+  ['WEBHOOK_HOSTS', 'Hooks.lan, 10.0.0.0/8 ::1', { webhookHosts: ['hooks.lan', '10.0.0.0/8', '::1'] }],
   ['METRICS_PORT', '0', { telemetry: { ...telemetry, metricsPort: 0 } }],
   ['METRICS_HOST', '::', { telemetry: { ...telemetry, metricsHost: '::' } }],
   ['ACCESS_LOG', 'on', { telemetry: { ...telemetry, accessLog: true } }],
@@ -483,6 +486,11 @@ test.each([
     value,
     `EXPIRY_NOTICE_HOURS must be a whole number from 0 to 8760, not ${JSON.stringify(value)}`,
   ]),
+  ...['10.0.0.0/33', 'https://hooks.lan', 'hooks.lan:8443', ','].map((value) => [
+    'WEBHOOK_HOSTS',
+    value,
+    `WEBHOOK_HOSTS must be a list of names, addresses and ranges, not ${JSON.stringify(value)}`,
+  ]),
   ...['On', 'true', '1', 'yes'].flatMap((value) => [
     ['DEMO', value, `DEMO must be one of on, off, not ${JSON.stringify(value)}`],
     ['DASHBOARD', value, `DASHBOARD must be one of on, off, not ${JSON.stringify(value)}`],
@@ -559,6 +567,7 @@ const all = {
   REQUEST_DAYS: 'x',
   AUDIT_DAYS: 'x',
   EXPIRY_NOTICE_HOURS: 'x',
+  WEBHOOK_HOSTS: '?',
   LOG_LEVEL: 'x',
   PUBLIC_URL: 'x',
   ALLOWED_HOSTS: '*',
@@ -568,7 +577,7 @@ test('all faults are told at once, one a line', () => {
   const faults = faultsOf(all);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(all).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 16 faults:',
+    'the environment has 17 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

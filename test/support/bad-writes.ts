@@ -154,6 +154,7 @@ const wishes: BadInput[] = [
 
 const FAILED = '__typename ... on Failure { message }';
 const TOKEN = `mutation ($input: CreateTokenInput!) { createToken(input: $input) { ${FAILED} } }`;
+const WEBHOOK = `mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { ${FAILED} } }`;
 const QUOTA = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ${FAILED} } }`;
 const VOLUME = `mutation ($input: SetVolumeInput!) { setVolume(input: $input) { ${FAILED} } }`;
 const DISK = `mutation ($input: ResizeDiskInput!) { resizeDisk(input: $input) { ${FAILED} } }`;
@@ -304,6 +305,55 @@ const operators: BadInput[] = [
   }),
   ...[0, -1, 2_000_000_000].map((id) =>
     ask(`revokeToken ${id}`, /^there is no token with id -?\d+$/, `mutation { revokeToken(id: ${id}) { ${FAILED} } }`),
+  ),
+  ...[
+    ['http://example.org/', /^url must begin with https:/],
+    ['https://127.0.0.1/', /^url must not lead to an address of a private network/],
+    ['https://[::ffff:7f00:1]/', /^url must not lead to an address of a private network/],
+    ['https://2130706433/', /^url must not lead to an address of a private network/],
+    ['https://localhost/', /^url must not lead to an address of a private network/],
+    ['https://a:b@example.org/', /^url must be without user and password/],
+    ['https://example.org/#x', /^url must be without a fragment/],
+    ['https://', /^url must be a URL/],
+    ['', /^url must be a URL/],
+    ['https://example.org/\n', /^url must not hold control characters/],
+    [`https://example.org/${'x'.repeat(2000)}`, /^url must have at most 2000 characters/],
+  ].map(([url, says]) =>
+    ask(`createWebhook of ${String(url).slice(0, 30)}`, says as RegExp, WEBHOOK, { input: { quota: 'alice', url } }),
+  ),
+  ask('createWebhook of no events', /^events must name one event at least$/, WEBHOOK, {
+    input: { quota: 'alice', url: 'https://example.org/', events: [] },
+  }),
+  ask(
+    'createWebhook of an event that is none',
+    /WebhookEvent/,
+    WEBHOOK,
+    { input: { quota: 'alice', url: 'https://example.org/', events: ['NONE'] } },
+    400,
+  ),
+  ask('createWebhook of nobody', /^there is no quota for user "zaphod"$/, WEBHOOK, {
+    input: { quota: 'zaphod', url: 'https://example.org/' },
+  }),
+  ask('createWebhook with a note of two lines', /^note must not hold control characters/, WEBHOOK, {
+    input: { quota: 'alice', url: 'https://example.org/', note: 'a\nb' },
+  }),
+  ...['removeWebhook', 'testWebhook', 'rotateWebhookSecret'].flatMap((name) =>
+    [0, -1, 2_000_000_000].map((id) =>
+      ask(`${name} ${id}`, /^there is no webhook with id -?\d+$/, `mutation { ${name}(id: ${id}) { ${FAILED} } }`),
+    ),
+  ),
+  ask(
+    'setWebhook of none',
+    /^there is no webhook with id 7$/,
+    `mutation { setWebhook(input: { id: 7, isEnabled: true }) { ${FAILED} } }`,
+  ),
+  ask(
+    'messages of no webhook',
+    /^there is no webhook with id 7$/,
+    '{ webhookMessages(webhookId: 7) { edges { cursor } } }',
+  ),
+  ...['x', 'Webhook:', 'V2ViaG9vazo5OTk5OTk5OTk5OTk5OTk5OTk5'].map((after) =>
+    ask(`webhooks after ${after}`, /^Invalid cursor: /, `{ webhooks(after: "${after}") { edges { cursor } } }`),
   ),
   ask('revokeToken beyond 32 bits', /Int cannot represent/, `mutation { revokeToken(id: 4294967296) { __typename } }`),
   ...['x', 'Token:', 'VG9rZW46', 'VG9rZW46LTE=', 'VG9rZW46OTk5OTk5OTk5OTk5'].map((after) =>

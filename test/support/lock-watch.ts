@@ -17,6 +17,7 @@ const lockOfTable: Record<string, Lock> = {
   mail_sender: 'turns',
   mail_turn: 'turns',
   notification: 'letter',
+  webhook: 'webhook',
 };
 const lockOfAlias: Record<string, Lock> = {
   b: 'library',
@@ -31,6 +32,7 @@ const lockOfAlias: Record<string, Lock> = {
   g: 'staging',
   s: 'turns',
   n: 'letter',
+  w: 'webhook',
 };
 
 /** Locks of rows that the transaction is known to have already; anywhere else a second lock would be of other rows. */
@@ -54,6 +56,11 @@ interface Taking {
   by: 'row' | 'write' | 'own';
   waits: boolean;
 }
+
+const advisoryLocks = new Map<unknown, Lock>([
+  [advisoryKeys.catalogue, 'catalogue'],
+  [advisoryKeys.webhooks, 'webhooks'],
+]);
 
 /** In the order of the text. */
 export function takingsOf(statement: Sql): Taking[] {
@@ -79,7 +86,7 @@ export function takingsOf(statement: Sql): Taking[] {
   }
   if (/pg_advisory_xact_lock/.test(text)) {
     const key = statement.values.at(-1);
-    add(0, key === advisoryKeys.catalogue ? 'catalogue' : 'places', 'row');
+    add(0, advisoryLocks.get(key) ?? 'places', 'row');
   }
   return found.sort((a, b) => a.at - b.at).map(({ taking }) => taking);
 }

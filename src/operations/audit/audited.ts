@@ -14,7 +14,14 @@ import { type Operation, policy } from '../policy.js';
 import { takeTurn } from '../turn.js';
 
 /** What the right to change something is asked for, and changes nothing. */
-const reading = ['estimateRequest', 'listTokens', 'listAudit', 'listFindings'] as const satisfies readonly Operation[];
+const reading = [
+  'estimateRequest',
+  'listTokens',
+  'listAudit',
+  'listFindings',
+  'listWebhooks',
+  'listWebhookMessages',
+] as const satisfies readonly Operation[];
 
 type Reading = (typeof reading)[number];
 type Writing = {

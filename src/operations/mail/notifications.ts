@@ -10,7 +10,7 @@ import { plannedFreely } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
-import { composeMail, type MailFacts } from '../../mail.js';
+import { composeMail, linkToRequest, type MailFacts } from '../../mail.js';
 import { isAllowedIn } from '../access/paths.js';
 import { diskOfCopy, isLive } from '../conditions.js';
 
@@ -53,7 +53,7 @@ export async function writeLetter(
   tx: Transaction,
   { id, kind, recipient, expiresAt }: DueLetter,
 ): Promise<void> {
-  const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkTo(ctx, id) });
+  const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkToRequest(ctx.config, id) });
   const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
   await tx.query(
     sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at, expires_at)
@@ -65,11 +65,6 @@ export async function writeLetter(
 function createMessageId(mailFrom: string): string {
   const domain = mailFrom.split('@').at(-1) ?? '';
   return `<${randomUUID()}@${domain.replace(/[^\w.-]/g, '') || 'localhost'}>`;
-}
-
-/** As the contract answers it, for whoever may read it. */
-function linkTo({ config: { publicUrl } }: Context, requestId: number): string | undefined {
-  return publicUrl && `${publicUrl}/tape_control/api/v1/requests/${requestId}`;
 }
 
 async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailFacts, 'link'>> {

@@ -9,6 +9,7 @@ import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
+import { removeWebhooksOf } from '../webhooks/forget.js';
 import { findQuota, type QuotaRow } from './charges.js';
 
 export interface RemovedQuota {
@@ -23,7 +24,7 @@ export interface RemovedQuota {
 
 /**
  * Takes a user's allowance away: it is in no list any more, and no request is charged to it, until `setQuota` makes it
- * anew; nobody is a member of it any more, its user is a member of no other, and no token stands for it. Requests that have ended are
+ * anew; nobody is a member of it any more, no webhook is told of it, its user is a member of no other, and no token stands for it. Requests that have ended are
  * still told by their ids.
  * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user live
  */
@@ -47,6 +48,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
         );
       }
       const [tokens, memberOf] = [await withdrawTokens(ctx, tx, user), await withdrawMembers(tx, quota)];
+      await removeWebhooksOf(tx, user);
       const withdrawn = { ...(tokens > 0 ? { tokens } : {}), ...(memberOf.length > 0 ? { memberOf } : {}) };
       await tx.query(note({ given: withdrawn }));
       return { user, tokens, memberOf, ruledFolders: await findRuled(tx, user) };

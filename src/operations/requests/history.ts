@@ -42,11 +42,14 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
+/** Webhooks are told of what is in the batch `b`: until then it stays, however old it is. */
+const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
+
 /** The oldest ones, up to the first that is young enough. */
 const markBatches = (before: string) => sql`
   UPDATE event_batch SET is_pruned = true WHERE id IN (
     WITH oldest AS (
-      SELECT b.id, b.last_number, coalesce(e.at < ${before}::timestamp, true) AS is_old
+      SELECT b.id, b.last_number, coalesce(e.at < ${before}::timestamp, true) AND ${isLookedThrough} AS is_old
       FROM event_batch b LEFT JOIN event e ON e.id = b.last_id
       WHERE b.last_number IS NOT NULL AND NOT b.is_pruned ORDER BY b.last_number LIMIT ${BATCHES}
     )

@@ -18,6 +18,7 @@ import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
+import { forgetWebhooks } from '../webhooks/forget.js';
 import { forgetInAudit, forgetLateInAudit, type Person } from './forget-audit.js';
 import { findPerson, othersRequests, ownerNamesOf, ownRequests, quotaOf } from './person.js';
 
@@ -74,7 +75,10 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
 /** What others had counted was perhaps on its way to the database as they were told. */
 async function forgetLatecomers(ctx: Context, person: Person): Promise<void> {
   await sleep(ON_ITS_WAY_MS);
-  await transaction(ctx.db.pool, 'forgetLatecomers', (tx) => forgetUses(tx, person));
+  await transaction(ctx.db.pool, 'forgetLatecomers', async (tx) => {
+    await forgetUses(tx, person);
+    await forgetWebhooks(tx, { ...person, user: person.pseudonym });
+  });
   await forgetLateInAudit(ctx, person);
 }
 
@@ -100,7 +104,10 @@ async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun
   const tokens = await forgetTokens(ctx, tx, person);
   const closed = await closeQuota(ctx, tx, person);
   const others =
-    (await forgetRights(tx, person)) + (await forgetSuspensions(tx, person)) + (await forgetUses(tx, person));
+    (await forgetRights(tx, person)) +
+    (await forgetSuspensions(tx, person)) +
+    (await forgetUses(tx, person)) +
+    (await forgetWebhooks(tx, person));
   await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // what others count has the name as well
   if (requests + letters + tokens + closed + others > 0) await tx.query(begun);
   return { requests, letters, tokens, others };
@@ -119,6 +126,7 @@ async function forgetPerson(
   await lockRequests(tx, ofPerson(person));
   await lockQuotaAlone(tx, sql`q."user" = ${user}`);
   await refuseLive(ctx, tx, user);
+  await forgetWebhooks(tx, person); // an engine may have looked through events meanwhile
   const requests = traces.requests + (await forgetRequests(tx, person));
   const quotas = await forgetQuota(ctx, tx, person);
   if (quotas + requests + letters + tokens + others + auditRows === 0) {

@@ -1,0 +1,240 @@
+/** Webhooks: what is told to programs elsewhere, and what came of it. */
+import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
+import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
+import { WebhookEvent, WebhookMessageState } from '../src/generated/prisma/enums.js';
+import { eventTypes } from '../src/operations/webhooks/messages.js';
+import {
+  listWebhookMessages,
+  listWebhooks,
+  type ShownMessage,
+  type ShownWebhook,
+} from '../src/operations/webhooks/rows.js';
+import {
+  createWebhook,
+  removeWebhook,
+  rotateWebhookSecret,
+  setWebhook,
+  testWebhook,
+  type WebhookWithSecret,
+} from '../src/operations/webhooks/webhooks.js';
+import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+import { badCursor } from './pages.js';
+
+const EventType = builder.enumType('WebhookEvent', {
+  description: 'What a webhook may be told of.',
+  values: {
+    [WebhookEvent.REQUEST_STARTED]: {
+      description: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
+    },
+    [WebhookEvent.REQUEST_FIRST_FILE]: {
+      description: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request can be read.`,
+    },
+    [WebhookEvent.REQUEST_FINISHED]: {
+      description: `\`${eventTypes.REQUEST_FINISHED}\`: each file of a request is on disk; again, where more were to come since.`,
+    },
+    [WebhookEvent.REQUEST_FAILED]: {
+      description: `\`${eventTypes.REQUEST_FAILED}\`: nothing is left to do for a request, and some of its files have failed.`,
+    },
+    [WebhookEvent.REQUEST_EXPIRING]: {
+      description: `\`${eventTypes.REQUEST_EXPIRING}\`: a request has a short time to its retention; once for each retention.`,
+    },
+    [WebhookEvent.REQUEST_ENDED]: {
+      description: `\`${eventTypes.REQUEST_ENDED}\`: a request has expired, or was cancelled.`,
+    },
+    [WebhookEvent.QUOTA_NEARLY_FULL]: {
+      description: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: nine tenths of a quota are used; again once it had room in between.`,
+    },
+  },
+});
+
+const StateType = builder.enumType('WebhookMessageState', {
+  description: 'What came of a message.',
+  values: {
+    [WebhookMessageState.PENDING]: { description: 'It is to be sent, or tried again.' },
+    [WebhookMessageState.SENT]: { description: 'Its receiver has taken it.' },
+    [WebhookMessageState.GIVEN_UP]: {
+      description: 'It was refused for days. Switching the webhook on has it tried again.',
+    },
+  },
+});
+
+const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
+  description: 'A URL that is told of the requests of a quota, or of all.',
+  fields: (t) => ({
+    webhookId: t.exposeInt('id', { description: 'For `setWebhook` and the others.' }),
+    user: t.exposeString('user', { nullable: true, description: 'Of the quota; null: it is told of all.' }),
+    url: t.exposeString('url', { description: 'What is called.' }),
+    events: t.expose('events', { type: [EventType], description: 'Of what it is told.' }),
+    note: t.exposeString('note', { description: 'For people; may be empty.' }),
+    madeAt: t.expose('madeAt', { type: 'DateTime', description: 'When it was made.' }),
+    madeBy: t.exposeString('madeBy', { description: 'Who has made it.' }),
+    isEnabled: t.boolean({ description: 'It is on.', resolve: ({ disabledAt }) => disabledAt === null }),
+    disabledAt: t.expose('disabledAt', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'When it was switched off, by somebody or for its failures; null: it is on.',
+    }),
+    disabledReason: t.exposeString('disabledReason', { nullable: true, description: 'Why it was switched off.' }),
+    failingSince: t.expose('failingSince', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'Since when it takes nothing; null: it does.',
+    }),
+    failures: t.exposeInt('failures', { description: 'Tries in a row that have failed.' }),
+    lastError: t.exposeString('lastError', { nullable: true, description: 'Why the last one did.' }),
+    sentAt: t.expose('sentAt', { type: 'DateTime', nullable: true, description: 'When it took a message last.' }),
+    nextTryAt: t.expose('nextTryAt', { type: 'DateTime', description: 'It is called no earlier.' }),
+    waiting: t.exposeInt('waiting', { description: 'Messages that are still to be sent.' }),
+  }),
+});
+
+const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement({
+  description: 'What a webhook was told, or is to be told. Messages are kept for 30 days.',
+  fields: (t) => ({
+    messageId: t.exposeString('messageId', {
+      description: '`webhook-id`, by which its receiver knows one that comes twice.',
+    }),
+    type: t.exposeString('type', { description: 'Such as `request.finished`.' }),
+    requestId: t.exposeInt('requestId', { nullable: true, description: 'Of what it tells.' }),
+    body: t.exposeString('body', { description: 'The JSON, exactly as it goes out.' }),
+    state: t.expose('state', { type: StateType, description: 'What came of it.' }),
+    attempts: t.exposeInt('attempts', { description: 'How often it was tried.' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'When it was written.' }),
+    nextTryAt: t.field({
+      type: 'DateTime',
+      nullable: true,
+      description: 'It is tried no earlier; null where it is not any more.',
+      resolve: ({ state, nextTryAt }) => (state === 'PENDING' ? nextTryAt : null),
+    }),
+    sentAt: t.expose('sentAt', { type: 'DateTime', nullable: true, description: 'When its receiver took it.' }),
+    lastError: t.exposeString('lastError', { nullable: true, description: 'Why the last try failed.' }),
+  }),
+});
+
+const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret').implement({
+  description: 'A webhook and its secret, which was made just now.',
+  fields: (t) => ({
+    webhook: t.expose('webhook', { type: WebhookType, description: 'The webhook.' }),
+    secret: t.exposeString('secret', {
+      description: 'For its receiver, who checks signatures with it: nobody can be shown it again.',
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  webhooks: t.connection({
+    authScopes: { operation: 'listWebhooks' },
+    type: WebhookType,
+    description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
+    complexity: pageComplexity,
+    resolve: async (_root, args, ctx) => {
+      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<ShownWebhook[]> =>
+        listWebhooks(ctx, { before: readId(before), after: readId(after), limit, inverted });
+      const toCursor = ({ id }: ShownWebhook) => cursorOf(id);
+      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
+    },
+  }),
+  webhookMessages: t.connection({
+    authScopes: { operation: 'listWebhookMessages' },
+    type: MessageType,
+    description: 'What a webhook was told of late, and is to be told; newest first.',
+    complexity: pageComplexity,
+    args: { webhookId: t.arg.int({ required: true, description: 'Of the webhook.' }) },
+    resolve: async (_root, { webhookId, ...args }, ctx) => {
+      const big = (id: number | undefined) => (id === undefined ? undefined : BigInt(id));
+      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<ShownMessage[]> => {
+        const page = { before: big(readId(before)), after: big(readId(after)), limit, inverted };
+        return listWebhookMessages(ctx, { webhookId, ...page });
+      };
+      const toCursor = ({ id }: ShownMessage) => cursorOf(Number(id));
+      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
+    },
+  }),
+}));
+
+const cursorOf = (id: number): string => Buffer.from(`Webhook:${id}`).toString('base64');
+
+function readId(cursor: string | undefined): number | undefined {
+  if (cursor === undefined) return undefined;
+  const [, id] = /^Webhook:(\d{1,15})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
+  if (id === undefined) throw badCursor(cursor);
+  return Number(id);
+}
+
+const CreateInput = builder.inputType('CreateWebhookInput', {
+  description: 'What is to be told of what.',
+  fields: (t) => ({
+    quota: t.string({
+      description: 'The user whose requests it is told of; unless given, those of all, for operators.',
+    }),
+    url: t.string({
+      required: true,
+      description: 'What is called: https, and no address of a private network that the site has not listed.',
+    }),
+    events: t.field({ type: [EventType], description: 'Of what it is told; of all unless given.' }),
+    note: t.string({ description: 'For people.' }),
+  }),
+});
+
+const SetInput = builder.inputType('SetWebhookInput', {
+  description: 'What is to change of a webhook; the rest stays.',
+  fields: (t) => ({
+    id: t.int({ required: true, description: 'Its `webhookId`.' }),
+    url: t.string({ description: 'What is called from now on, also for messages that wait.' }),
+    events: t.field({ type: [EventType], description: 'Of what it is told.' }),
+    note: t.string({ description: 'For people.' }),
+    isEnabled: t.boolean({
+      description:
+        'Off: it is told nothing, and what happens meanwhile is not kept for it. On: what waits, and what was given up, is sent.',
+    }),
+  }),
+});
+
+const idArg = 'Its `webhookId`.';
+
+builder.mutationFields((t) => ({
+  createWebhook: t.field({
+    authScopes: { operation: 'createWebhook' },
+    type: WithSecretType,
+    description: 'Has a URL told of the requests of a quota, from now on, and shows its secret, once.',
+    errors: {
+      types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError],
+      union: { name: 'CreateWebhookResult' },
+    },
+    args: { input: t.arg({ type: CreateInput, required: true, description: 'Which one.' }) },
+    resolve: (_root, { input }, ctx) => createWebhook(ctx, input),
+  }),
+  setWebhook: t.field({
+    authScopes: { operation: 'setWebhook' },
+    type: WebhookType,
+    description: 'Changes a webhook, or switches it off or on.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetWebhookResult' } },
+    args: { input: t.arg({ type: SetInput, required: true, description: 'What changes.' }) },
+    resolve: (_root, { input }, ctx) => setWebhook(ctx, input),
+  }),
+  rotateWebhookSecret: t.field({
+    authScopes: { operation: 'rotateWebhookSecret' },
+    type: WithSecretType,
+    description: 'Exchanges the secret of a webhook. For a day messages are signed with both.',
+    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'RotateWebhookSecretResult' } },
+    args: { id: t.arg.int({ required: true, description: idArg }) },
+    resolve: (_root, { id }, ctx) => rotateWebhookSecret(ctx, id),
+  }),
+  testWebhook: t.field({
+    authScopes: { operation: 'testWebhook' },
+    type: WebhookType,
+    description:
+      'Sends a webhook a `webhook.test`, unless one waits to be sent; `webhookMessages` has what came of it.',
+    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'TestWebhookResult' } },
+    args: { id: t.arg.int({ required: true, description: idArg }) },
+    resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
+  }),
+  removeWebhook: t.field({
+    authScopes: { operation: 'removeWebhook' },
+    type: WebhookType,
+    description: 'Removes a webhook, with what it was still to be told.',
+    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'RemoveWebhookResult' } },
+    args: { id: t.arg.int({ required: true, description: idArg }) },
+    resolve: (_root, { id }, ctx) => removeWebhook(ctx, id),
+  }),
+}));

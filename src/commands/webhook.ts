@@ -1,0 +1,261 @@
+/** `webhook`: programs elsewhere that are told of requests. */
+import type { Command } from 'commander';
+import { environment } from '../config.js';
+import { readLimit, readNumber } from './arguments.js';
+import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { UsageError } from './failure.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { ownSettingsFile, readOwnSettings } from './own-settings.js';
+import { formatTime } from './times.js';
+
+export function registerWebhook(program: Command): void {
+  const webhook = program.command('webhook').description('programs elsewhere that are told of requests');
+  webhook
+    .command('add <url>')
+    .description('have a URL told of the requests of a quota, from now on')
+    .option('--quota <user>', 'whose requests; that of your own settings unless given')
+    .option('--all', 'of all users, for operators')
+    .option('--event <events...>', EVENT_HELP)
+    .option('--note <text>', 'what it is for')
+    .option(...jsonOption)
+    .addHelpText('after', SECRET_HELP)
+    .action((url, options) => addWebhook(readUrl(), url, options));
+  webhook
+    .command('list')
+    .description('list webhooks, and whether they take what they are told')
+    .option(...jsonOption)
+    .action((options) => listWebhooks(readUrl(), options));
+  webhook
+    .command('set <id>')
+    .description('change a webhook, or switch it off or on')
+    .option('--url <url>', 'what is called from now on')
+    .option('--event <events...>', EVENT_HELP)
+    .option('--note <text>', 'what it is for')
+    .option('--on', 'send what waits and what was given up, and whatever comes')
+    .option('--off', 'send nothing, and keep nothing of what comes')
+    .option(...jsonOption)
+    .action((id, options) => setWebhook(readUrl(), readNumber('<id>', id), options));
+  webhook
+    .command('rotate <id>')
+    .description('exchange its secret; for a day messages are signed with both')
+    .option(...jsonOption)
+    .addHelpText('after', SECRET_HELP)
+    .action((id, options) => rotate(readUrl(), readNumber('<id>', id), options));
+  webhook
+    .command('test <id>')
+    .description('send it a message of no meaning; "webhook log" says what came of it')
+    .option(...jsonOption)
+    .action((id, options) => test(readUrl(), readNumber('<id>', id), options));
+  webhook
+    .command('log <id>')
+    .description('what it was told, and is to be told, newest first')
+    .option('--limit <n>', 'at most so many (default: 1000, and all for a script: --json)')
+    .option(...jsonOption)
+    .action((id, options) => showLog(readUrl(), readNumber('<id>', id), options));
+  webhook
+    .command('remove <id>')
+    .description('remove a webhook, with what it was still to be told')
+    .option(...jsonOption)
+    .action((id, options) => removeWebhook(readUrl(), readNumber('<id>', id), options));
+}
+
+/** As messages call them, and as GraphQL does. */
+const events: Record<string, string> = {
+  'request.started': 'REQUEST_STARTED',
+  'request.first_file': 'REQUEST_FIRST_FILE',
+  'request.finished': 'REQUEST_FINISHED',
+  'request.failed': 'REQUEST_FAILED',
+  'request.expiring': 'REQUEST_EXPIRING',
+  'request.ended': 'REQUEST_ENDED',
+  'quota.nearly_full': 'QUOTA_NEARLY_FULL',
+};
+
+const EVENT_HELP = `of what it is told, all unless given: ${Object.keys(events).join(', ')}`;
+
+const SECRET_HELP = `
+The secret is all that goes to standard output, and is shown once: its receiver checks with it who has sent a message.`;
+
+interface WebhookNode {
+  webhookId: number;
+  user: string | null;
+  url: string;
+  events: string[];
+  note: string;
+  isEnabled: boolean;
+  disabledReason: string | null;
+  failingSince: string | null;
+  lastError: string | null;
+  sentAt: string | null;
+  nextTryAt: string;
+  waiting: number;
+}
+
+const FIELDS =
+  'webhookId user url events note madeAt madeBy isEnabled disabledAt disabledReason failingSince failures lastError sentAt nextTryAt waiting';
+const WITH_SECRET = `... on WebhookWithSecret { secret webhook { ${FIELDS} } } ${FAILURE}`;
+
+const ADD = `mutation ($input: CreateWebhookInput!) { result: createWebhook(input: $input) { ${WITH_SECRET} } }`;
+const ROTATE = `mutation ($id: Int!) { result: rotateWebhookSecret(id: $id) { ${WITH_SECRET} } }`;
+const ONE = `... on Webhook { ${FIELDS} } ${FAILURE}`;
+const SET = `mutation ($input: SetWebhookInput!) { result: setWebhook(input: $input) { ${ONE} } }`;
+const TEST = `mutation ($id: Int!) { result: testWebhook(id: $id) { ${ONE} } }`;
+const REMOVE = `mutation ($id: Int!) { result: removeWebhook(id: $id) { ${ONE} } }`;
+
+interface SettingOptions extends OutputOptions {
+  url?: string;
+  event?: string[];
+  note?: string;
+}
+
+const ARGUMENTS = { url: '<url>', events: '--event', note: '--note' };
+
+function readEvents(given: string[] | undefined): string[] | undefined {
+  return given?.map((name) => {
+    const event = events[name.toLowerCase()];
+    if (event !== undefined) return event;
+    throw new UsageError(`--event must be one of ${Object.keys(events).join(', ')}, not ${JSON.stringify(name)}`);
+  });
+}
+
+interface AddOptions extends SettingOptions {
+  quota?: string;
+  all?: boolean;
+}
+
+function readQuota({ all, quota }: AddOptions): string | undefined {
+  if (all && quota !== undefined) throw new UsageError('--all and --quota exclude each other');
+  if (all) return undefined;
+  const user = quota ?? readOwnSettings(environment).quota;
+  if (user !== undefined) return user;
+  throw new UsageError(`give --quota <user>, set "quota" in ${ownSettingsFile(environment)}, or have it told of --all`);
+}
+
+type WithSecret = Result<{ secret: string; webhook: WebhookNode }>;
+
+async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
+  const input = { url: target, quota: readQuota(options), events: readEvents(options.event), note: options.note };
+  const { result } = await ask<{ result: WithSecret }>(url, ADD, { input });
+  showSecret(unwrapResult(result, ARGUMENTS), options, 'is there');
+}
+
+async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
+  const { result } = await ask<{ result: WithSecret }>(url, ROTATE, { id });
+  showSecret(unwrapResult(result), options, 'has another secret, and for a day the old one as well');
+}
+
+function showSecret(
+  { secret, webhook }: { secret: string; webhook: WebhookNode },
+  options: OutputOptions,
+  what: string,
+): void {
+  if (options.json) {
+    printJson({ ...webhook, secret });
+    return;
+  }
+  printLine(secret);
+  noteLine(`webhook ${webhook.webhookId} ${what}; the secret is not shown again`);
+}
+
+async function setWebhook(
+  url: string,
+  id: number,
+  options: SettingOptions & { on?: boolean; off?: boolean },
+): Promise<void> {
+  if (options.on && options.off) throw new UsageError('--on and --off exclude each other');
+  const isEnabled = options.on ? true : options.off ? false : undefined;
+  const input = { id, url: options.url, events: readEvents(options.event), note: options.note, isEnabled };
+  if (Object.values(input).filter((value) => value !== undefined).length === 1) {
+    throw new UsageError('give what is to change: --url, --event, --note, --on or --off');
+  }
+  const { result } = await ask<{ result: Result<WebhookNode> }>(url, SET, { input });
+  const webhook = unwrapResult(result, { ...ARGUMENTS, url: '--url' });
+  if (options.json) printJson(webhook);
+  else printLine(`webhook ${id} ${describe(webhook)}`);
+}
+
+async function test(url: string, id: number, options: OutputOptions): Promise<void> {
+  const { result } = await ask<{ result: Result<WebhookNode> }>(url, TEST, { id });
+  const webhook = unwrapResult(result);
+  if (options.json) printJson(webhook);
+  else printLine(`a test waits to be sent: "tapegate webhook log ${id}" says what came of it`);
+}
+
+async function removeWebhook(url: string, id: number, options: OutputOptions): Promise<void> {
+  const { result } = await ask<{ result: Result<WebhookNode> }>(url, REMOVE, { id });
+  const webhook = unwrapResult(result);
+  if (options.json) printJson(webhook);
+  else printLine(`webhook ${id} is removed: ${webhook.url}`);
+}
+
+function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookNode): string {
+  if (!isEnabled) return `is off: ${disabledReason ?? ''}`;
+  if (failingSince !== null) return `fails since ${formatTime(failingSince)}: ${lastError ?? ''}`;
+  return sentAt === null ? 'is on, and was told nothing yet' : `took its last message at ${formatTime(sentAt)}`;
+}
+
+const LIST = `query ($first: Int, $after: String) {
+  webhooks(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
+}`;
+
+async function listWebhooks(url: string, options: OutputOptions): Promise<void> {
+  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
+    return (await ask<{ webhooks: Page<WebhookNode> }>(url, LIST, page)).webhooks;
+  });
+  const webhooks: WebhookNode[] = [];
+  for await (const { edges } of pages) webhooks.push(...edges.map(({ node }) => node));
+  if (options.json) return webhooks.forEach(printJson);
+  if (webhooks.length === 0) return printLine('there are no webhooks');
+  printTable(
+    ['ID', 'TOLD OF', 'URL', 'WAITING', 'IT', 'NOTE'],
+    webhooks.map((webhook) => [
+      String(webhook.webhookId),
+      webhook.user ?? 'all',
+      webhook.url,
+      String(webhook.waiting),
+      describe(webhook),
+      webhook.note,
+    ]),
+  );
+}
+
+interface MessageNode {
+  type: string;
+  requestId: number | null;
+  state: 'PENDING' | 'SENT' | 'GIVEN_UP';
+  attempts: number;
+  createdAt: string;
+  nextTryAt: string | null;
+  sentAt: string | null;
+  lastError: string | null;
+}
+
+const LOG = `query ($id: Int!, $first: Int, $after: String) {
+  webhookMessages(webhookId: $id, first: $first, after: $after) {
+    edges { node { messageId type requestId body state attempts createdAt nextTryAt sentAt lastError } }
+    pageInfo { hasNextPage endCursor }
+  }
+}`;
+
+const outcomes: Record<MessageNode['state'], string> = { PENDING: 'waits', SENT: 'sent', GIVEN_UP: 'given up' };
+
+async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
+  const pages = askPages(readLimit(options), async (page) => {
+    return (await ask<{ webhookMessages: Page<MessageNode> }>(url, LOG, { ...page, id })).webhookMessages;
+  });
+  const messages: MessageNode[] = [];
+  for await (const { edges } of pages) messages.push(...edges.map(({ node }) => node));
+  if (options.json) return messages.forEach(printJson);
+  if (messages.length === 0) return printLine('it was told nothing yet');
+  printTable(
+    ['WRITTEN', 'TYPE', 'REQUEST', 'IS', 'TRIES', 'NEXT', 'ERROR'],
+    messages.map(({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
+      formatTime(createdAt),
+      type,
+      requestId === null ? '-' : String(requestId),
+      outcomes[state],
+      String(attempts),
+      nextTryAt === null ? '-' : formatTime(nextTryAt),
+      lastError ?? '-',
+    ]),
+  );
+}

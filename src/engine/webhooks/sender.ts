@@ -1,0 +1,74 @@
+/** Sends what webhooks are to be told, to several at a time, so that a slow one keeps no other waiting. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { startDeadline } from '../../deadline.js';
+import { logFailure } from '../../errors.js';
+import { type ClaimedMessage, claimMessage, noteMessage, WEBHOOK_SECONDS } from '../../operations/webhooks/outbox.js';
+import { packageRoot } from '../../package-root.js';
+import { count } from '../../signals.js';
+import { secondsOf } from '../../time.js';
+import { createTargets, type WebhookTargets } from '../../webhook-targets.js';
+import type { Waker } from '../waker.js';
+import { postMessage } from './post.js';
+
+/** Webhooks that are sent to at the same time. */
+const AT_ONCE = 16;
+
+interface SenderOptions {
+  /** No further message after this. */
+  stop: AbortSignal;
+  /** Those in hand are given up after this. */
+  abort: AbortSignal;
+  /** Rings when there may be more to send. */
+  bell: Waker;
+}
+
+export class WebhookSender {
+  private readonly ctx: Context;
+  private readonly options: SenderOptions;
+  private readonly targets: WebhookTargets;
+  private readonly userAgent: string;
+  private readonly sending = new Set<Promise<void>>();
+
+  constructor(ctx: Context, options: SenderOptions) {
+    this.ctx = ctx;
+    this.options = options;
+    this.targets = createTargets(ctx.config.webhookHosts);
+    const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+    this.userAgent = `Tapegate/${version}`;
+  }
+
+  /** Begins to send what is due; what comes of it is not waited for. */
+  async run(): Promise<void> {
+    while (!this.options.stop.aborted && this.sending.size < AT_ONCE) {
+      const message = await claimMessage(this.ctx);
+      if (!message) return;
+      const sent = this.send(message).finally(() => {
+        this.sending.delete(sent);
+        this.options.bell.ring(); // it may have another one
+      });
+      this.sending.add(sent);
+    }
+  }
+
+  /** Once all in hand have come to their end. */
+  get ended(): Promise<unknown> {
+    return Promise.all(this.sending);
+  }
+
+  private async send(message: ClaimedMessage): Promise<void> {
+    const deadline = startDeadline(WEBHOOK_SECONDS * 1000, this.options.abort);
+    try {
+      const { signal } = deadline;
+      const now = Math.floor(secondsOf(this.ctx.now()));
+      const result = await postMessage(message, { targets: this.targets, signal, now, userAgent: this.userAgent });
+      if (result.state !== 'LEFT') count('tapegate_webhooks_total', { result: result.state.toLowerCase() });
+      await noteMessage(this.ctx, message, result);
+    } catch (error) {
+      logFailure(this.ctx.log, error, 'webhook'); // due again when its claim has run out
+    } finally {
+      deadline.end();
+    }
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * The sending side: a webhook is claimed for one message, and for each of its messages again, so that it gets them one at a time and a
+ * slow one keeps nobody else waiting: the webhook that was turned to the longest ago is the next. What fails is tried again, the message
+ * after ever longer pauses, and the webhook, whichever of its messages it is, after pauses of its own.
+ */
+import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { addSeconds, isBefore } from '../../time.js';
+
+/** A webhook in hand is left to who has it for so long; whoever sends has to end before. */
+const CLAIM_SECONDS = 90;
+
+/** How long sending may take. */
+export const WEBHOOK_SECONDS = 15;
+
+/** Pauses of a message after its first, second … failure; the last one repeats. */
+const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
+/** One is given up after so many tries, and not before so long. */
+const MESSAGE_TRIES = 10;
+const MESSAGE_SECONDS = 3 * 86_400;
+
+/** The first pause of a webhook, which is twice as long after each further failure, up to the last. */
+const FIRST_PAUSE = 2;
+const LAST_PAUSE = 1800;
+/** One that has failed for so long, and so often, is switched off. */
+const FAILING_SECONDS = 5 * 86_400;
+const FAILURES = 10;
+/** No receiver has itself waited for longer. */
+const LONGEST_WAIT = 86_400;
+
+export interface ClaimedMessage {
+  id: bigint;
+  messageId: string;
+  type: string;
+  body: string;
+  attempts: number;
+  createdAt: string;
+  webhookId: number;
+  url: string;
+  /** With which it is signed: the present one first. */
+  secrets: string[];
+  failures: number;
+  claimedUntil: string;
+}
+
+export type WebhookResult =
+  | { state: 'SENT' }
+  | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
+  /** The receiver wants no more. */
+  | { state: 'GONE'; error: string }
+  /** Nobody has tried. */
+  | { state: 'LEFT' };
+
+/** @returns the message whose turn it is; undefined when none is due */
+export async function claimMessage(ctx: Context): Promise<ClaimedMessage | undefined> {
+  const now = ctx.now();
+  const claimedUntil = addSeconds(now, CLAIM_SECONDS);
+  const { rows } = await ctx.db.pool.query<ClaimedMessage>(
+    sql`UPDATE webhook u SET next_try_at = ${claimedUntil} FROM (
+          SELECT w.id, m.* FROM webhook w CROSS JOIN LATERAL (
+            SELECT m.id AS message, m.message_id, m.type, m.body, m.attempts, m.created_at FROM webhook_message m
+            WHERE m.webhook_id = w.id AND m.state = 'PENDING' AND m.next_try_at <= ${now} ORDER BY m.next_try_at, m.id LIMIT 1
+          ) m WHERE w.disabled_at IS NULL AND w.next_try_at <= ${now} ORDER BY w.next_try_at, w.id LIMIT 1 ${locking.freeWebhook}
+        ) m WHERE u.id = m.id
+        RETURNING m.message AS id, m.message_id AS "messageId", m.type, m.body, m.attempts, m.created_at AS "createdAt",
+          u.id AS "webhookId", u.url, u.failures, u.next_try_at AS "claimedUntil",
+          ARRAY[u.secret] || CASE WHEN u.old_secret_until > ${now}::timestamp THEN ARRAY[u.old_secret] ELSE '{}' END AS secrets`,
+  );
+  return rows[0];
+}
+
+/** What was taken is sent, whoever has the webhook by now; everything else is for who has claimed it last. */
+export async function noteMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
+  const now = ctx.now();
+  const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;
+  await transaction(ctx.db.pool, 'noteWebhook', async (tx) => {
+    const mine = await tx.query(sql`SELECT FROM webhook w WHERE ${isMine} ${locking.webhook}`);
+    if (result.state === 'SENT') {
+      await tx.query(
+        sql`UPDATE webhook_message SET state = 'SENT', attempts = attempts + 1, sent_at = ${now}, last_error = NULL WHERE id = ${message.id}`,
+      );
+    }
+    if (mine.length === 0) return;
+    if (result.state === 'SENT') await tx.query(sql`UPDATE webhook w SET ${took(now)} WHERE ${isMine}`);
+    else if (result.state === 'LEFT') await tx.query(sql`UPDATE webhook w SET next_try_at = ${now} WHERE ${isMine}`);
+    else await noteFailedTry(ctx, tx, { message, result, isMine });
+  });
+}
+
+const took = (now: string): Sql =>
+  sql`failures = 0, failing_since = NULL, last_error = NULL, sent_at = ${now}, next_try_at = ${now}`;
+
+async function noteFailedTry(
+  ctx: Context,
+  tx: Transaction,
+  failed: { message: ClaimedMessage; result: Extract<WebhookResult, { error: string }>; isMine: Sql },
+): Promise<void> {
+  const { message, result, isMine } = failed;
+  const now = ctx.now();
+  const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
+  const isOver =
+    message.attempts + 1 >= MESSAGE_TRIES && isBefore(message.createdAt, addSeconds(now, -MESSAGE_SECONDS));
+  await tx.query(
+    sql`UPDATE webhook_message SET attempts = attempts + 1, last_error = ${result.error}, next_try_at = ${addSeconds(now, spread(pause))},
+          state = CASE WHEN ${isOver} THEN 'GIVEN_UP'::"WebhookMessageState" ELSE state END WHERE id = ${message.id} AND state = 'PENDING'`,
+  );
+  const retryAfter = result.state === 'FAILED' ? Math.min(result.retryAfter ?? 0, LONGEST_WAIT) : 0;
+  const rest = Math.max(spread(Math.min(FIRST_PAUSE * 2 ** message.failures, LAST_PAUSE)), retryAfter);
+  const isGone = result.state === 'GONE';
+  const reason = isGone
+    ? `switched off: ${result.error}`
+    : `switched off after ${FAILING_SECONDS / 86_400} days: ${result.error}`;
+  const [row] = await tx.query<{ isOff: boolean }>(
+    sql`UPDATE webhook w SET failures = w.failures + 1, failing_since = coalesce(w.failing_since, ${now}::timestamp),
+          last_error = ${result.error}, next_try_at = ${addSeconds(now, rest)},
+          disabled_at = CASE WHEN o.is_off THEN ${now}::timestamp ELSE w.disabled_at END,
+          disabled_reason = CASE WHEN o.is_off THEN ${reason} ELSE w.disabled_reason END
+        FROM (SELECT f.id, f.disabled_at IS NULL AND (${isGone} OR (f.failures + 1 >= ${FAILURES}
+            AND f.failing_since < ${addSeconds(now, -FAILING_SECONDS)}::timestamp)) AS is_off FROM webhook f) o
+        WHERE o.id = w.id AND ${isMine} RETURNING o.is_off AS "isOff"`,
+  );
+  if (row?.isOff) tx.afterCommit(() => ctx.log.warn({ webhook: message.webhookId }, `webhook ${reason}`));
+}
+
+/** Those that have failed together are not tried again together. */
+const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
+
+/** So long after they were made, messages go, sent or not. */
+const KEPT_SECONDS = 30 * 86_400;
+const STEP = 5000;
+
+/** Deletes old messages, in small steps. Any number of engines may do so at once. */
+export async function pruneMessages(ctx: Context, stop: AbortSignal): Promise<void> {
+  const before = addSeconds(ctx.now(), -KEPT_SECONDS);
+  for (let deleted = STEP; deleted === STEP && !stop.aborted; ) {
+    const { rowCount } = await ctx.db.pool.query(
+      sql`DELETE FROM webhook_message WHERE id = ANY(ARRAY(
+            SELECT id FROM webhook_message WHERE created_at < ${before}::timestamp ORDER BY created_at LIMIT ${STEP}))`,
+    );
+    deleted = rowCount ?? 0;
+  }
+}

@@ -1,0 +1,233 @@
+/** Webhooks are made, changed and removed, by whoever manages their quotas; those that are told of all, by operators. */
+import { randomBytes } from 'node:crypto';
+import type { Context } from '../../context.js';
+import { lockWebhooks } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { ForbiddenError, InvalidInputError, quote, UnknownUserError } from '../../errors.js';
+import { newestNumber } from '../../event-numbers.js';
+import { WebhookEvent } from '../../generated/prisma/enums.js';
+import { addSeconds } from '../../time.js';
+import { createTargets, findTargetProblem } from '../../webhook-targets.js';
+import { audited } from '../audit/audited.js';
+import { isLive } from '../conditions.js';
+import { checkText } from '../input.js';
+import { allow, allowManage } from '../policy.js';
+import { queueMessages, TEST_TYPE } from './messages.js';
+import { lockWebhook, readWebhook, type ShownWebhook } from './rows.js';
+
+/** Of one quota, and of those that are told of all. */
+const MAX_WEBHOOKS = 20;
+
+/** After this, a message is signed with the new secret alone. */
+const OLD_SECRET_SECONDS = 24 * 3600;
+
+export interface CreateWebhookInput {
+  /** The user whose requests it is told of; unless given, those of all. */
+  quota?: string | null | undefined;
+  url: string;
+  /** All, unless given. */
+  events?: readonly WebhookEvent[] | null | undefined;
+  note?: string | null | undefined;
+}
+
+/** With its secret, which nobody can be shown again. */
+export interface WebhookWithSecret {
+  webhook: ShownWebhook;
+  secret: string;
+}
+
+/** @throws InvalidInputError, NotFoundError, ForbiddenError */
+export async function createWebhook(ctx: Context, input: CreateWebhookInput): Promise<WebhookWithSecret> {
+  const secret = makeSecret();
+  const given = { ...input, url: UNTOLD };
+  const id = await audited(ctx, { operation: 'createWebhook', kind: 'WEBHOOK', object: '', given }, async (note) => {
+    const quota = checkQuota(ctx, input.quota ?? undefined);
+    const checked = checkWebhook(ctx, input);
+    const events = checked.events ?? Object.values(WebhookEvent);
+    return await transaction(ctx.db.pool, 'createWebhook', async (tx) => {
+      await lockWebhooks(tx);
+      const quotaId = quota === undefined ? null : await findQuotaId(tx, quota);
+      await checkRoomFor(tx, quotaId, quota);
+      await beginWatching(tx, quotaId);
+      const [row] = await tx.query<{ id: number }>(
+        sql`INSERT INTO webhook (quota_id, url, events, note, secret, made_at, made_by, next_try_at)
+            VALUES (${quotaId}, ${checked.url}, ${events}::"WebhookEvent"[], ${checked.note ?? ''}, ${secret}, ${ctx.now()},
+              ${ctx.caller.name}, ${ctx.now()}) RETURNING id`,
+      );
+      const { id } = row as { id: number };
+      await tx.query(note({ object: id }));
+      return id;
+    });
+  });
+  return { webhook: await readWebhook(ctx, id), secret };
+}
+
+/** As the specification writes secrets: 24 to 64 bytes. */
+const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
+
+/** A URL may name a person, or be what proves who calls: the audit says that there was one. */
+const UNTOLD = '…';
+
+function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
+  allow(ctx, 'createWebhook');
+  if (quota !== undefined) {
+    allowManage(ctx, 'createWebhook', quota);
+    return checkText('quota', quota);
+  }
+  if (ctx.caller.manages === 'all') return undefined;
+  throw new ForbiddenError(ctx.caller.name, "be told of all users: it takes an operator's token, or name a quota");
+}
+
+interface Settings {
+  url?: string | null | undefined;
+  events?: readonly WebhookEvent[] | null | undefined;
+  note?: string | null | undefined;
+}
+
+function checkWebhook(ctx: Context, { url, events, note }: Settings) {
+  return {
+    url: url == null ? null : checkUrl(ctx, url),
+    events: events == null ? null : checkEvents(events),
+    note: note == null ? null : checkText('note', note),
+  };
+}
+
+function checkUrl(ctx: Context, given: string): string {
+  const url = checkText('url', given);
+  const problem = findTargetProblem(url, createTargets(ctx.config.webhookHosts));
+  if (problem) throw new InvalidInputError('url', `${problem}: ${quote(url)}`);
+  return url;
+}
+
+function checkEvents(events: readonly WebhookEvent[]): WebhookEvent[] {
+  if (events.length === 0) throw new InvalidInputError('events', 'must name one event at least');
+  return Object.values(WebhookEvent).filter((event) => events.includes(event));
+}
+
+async function findQuotaId(tx: Transaction, user: string): Promise<number> {
+  const [row] = await tx.query<{ id: number }>(
+    sql`SELECT q.id FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL FOR KEY SHARE`,
+  );
+  if (!row) throw new UnknownUserError(user);
+  return row.id;
+}
+
+async function checkRoomFor(tx: Transaction, quotaId: number | null, user: string | undefined): Promise<void> {
+  const [row] = await tx.query<{ count: number }>(
+    sql`SELECT count(*)::int AS count FROM webhook WHERE quota_id IS NOT DISTINCT FROM ${quotaId}::int`,
+  );
+  if (!row || row.count < MAX_WEBHOOKS) return;
+  const whose = user === undefined ? 'for all users' : `for the quota of ${quote(user)}`;
+  throw new InvalidInputError('url', `has no room: there are ${row.count} webhooks ${whose}, and that many at most`);
+}
+
+/**
+ * What live requests have come to so far is no news to a webhook that is made now. Those that another one is told of go on as they are:
+ * there may be news of them that was not looked at yet.
+ */
+async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
+  await tx.query(
+    sql`INSERT INTO webhook_cursor (id, last) SELECT 1, ${newestNumber} WHERE NOT EXISTS (SELECT FROM webhook)
+        ON CONFLICT (id) DO UPDATE SET last = excluded.last`,
+  );
+  await tx.query(
+    sql`INSERT INTO webhook_request (request_id, state, is_started, has_first_file)
+        SELECT r.id, r.state, r.tapestore_request_start IS NOT NULL, r.first_files_on_disk IS NOT NULL
+        FROM request r WHERE ${isLive} AND (${quotaId}::int IS NULL OR r.quota_id = ${quotaId}::int)
+          AND NOT EXISTS (SELECT FROM webhook w WHERE w.quota_id IS NULL OR w.quota_id = r.quota_id)
+        ON CONFLICT (request_id) DO UPDATE SET state = excluded.state, is_started = excluded.is_started,
+          has_first_file = excluded.has_first_file`,
+  );
+}
+
+export interface SetWebhookInput extends Settings {
+  id: number;
+  /** On, or off: it is told nothing then, and nothing is kept for it. What waits is sent once it is on again, what was given up as well. */
+  isEnabled?: boolean | null | undefined;
+}
+
+/** Changes what is given. @throws InvalidInputError, NotFoundError, ForbiddenError */
+export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
+  const { id, ...settings } = input;
+  const given = { ...settings, ...(settings.url ? { url: UNTOLD } : {}) };
+  await audited(ctx, { operation: 'setWebhook', kind: 'WEBHOOK', object: id, given }, async (note) => {
+    allow(ctx, 'setWebhook');
+    const { url, events, note: words } = checkWebhook(ctx, settings);
+    await transaction(ctx.db.pool, 'setWebhook', async (tx) => {
+      await lockWebhook(ctx, tx, id);
+      await tx.query(
+        sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
+              events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
+      );
+      // another URL is another receiver, which has refused nothing yet
+      if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
+      if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
+      if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
+      await tx.query(note());
+      await tx.query(sql`SELECT pg_notify('tapegate', 'webhook')`);
+    });
+  });
+  return await readWebhook(ctx, id);
+}
+
+const beginAnew = (ctx: Context, id: number, isOn: boolean): Sql =>
+  sql`UPDATE webhook w SET failures = 0, failing_since = NULL, last_error = NULL, next_try_at = ${ctx.now()},
+        disabled_at = CASE WHEN NOT ${isOn}::boolean THEN w.disabled_at END,
+        disabled_reason = CASE WHEN NOT ${isOn}::boolean THEN w.disabled_reason END WHERE w.id = ${id}`;
+
+const switchOff = (ctx: Context, id: number): Sql =>
+  sql`UPDATE webhook w SET disabled_at = ${ctx.now()}, disabled_reason = 'switched off'
+      WHERE w.id = ${id} AND w.disabled_at IS NULL`;
+
+const tryAgain = (ctx: Context, id: number): Sql =>
+  sql`UPDATE webhook_message SET state = 'PENDING', next_try_at = ${ctx.now()}, attempts = 0
+      WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
+
+/** Messages are signed with both secrets for a day, so that receivers can change to the new one. @throws NotFoundError, ForbiddenError */
+export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
+  const secret = makeSecret();
+  await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (note) => {
+    allow(ctx, 'rotateWebhookSecret');
+    await transaction(ctx.db.pool, 'rotateWebhookSecret', async (tx) => {
+      await lockWebhook(ctx, tx, id);
+      const until = addSeconds(ctx.now(), OLD_SECRET_SECONDS);
+      await tx.query(
+        sql`UPDATE webhook w SET old_secret = w.secret, old_secret_until = ${until}, secret = ${secret} WHERE w.id = ${id}`,
+      );
+      await tx.query(note());
+    });
+  });
+  return { webhook: await readWebhook(ctx, id), secret };
+}
+
+/** Sends it a message of no meaning, to see whether that comes; not while one waits to be sent. @throws NotFoundError, ForbiddenError */
+export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
+  await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
+    allow(ctx, 'testWebhook');
+    await transaction(ctx.db.pool, 'testWebhook', async (tx) => {
+      await lockWebhook(ctx, tx, id);
+      const waiting = await tx.query(
+        sql`SELECT FROM webhook_message WHERE webhook_id = ${id} AND state = 'PENDING' AND type = ${TEST_TYPE} LIMIT 1`,
+      );
+      const message = { webhookId: id, type: TEST_TYPE, at: ctx.now(), quotaId: null, requestId: null, data: {} };
+      if (waiting.length === 0) await queueMessages(ctx, tx, [message]);
+      await tx.query(note());
+    });
+  });
+  return await readWebhook(ctx, id);
+}
+
+/** What it was still to be told goes with it. @throws NotFoundError, ForbiddenError */
+export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
+  return await audited(ctx, { operation: 'removeWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
+    allow(ctx, 'removeWebhook');
+    const removed = await readWebhook(ctx, id);
+    await transaction(ctx.db.pool, 'removeWebhook', async (tx) => {
+      await lockWebhook(ctx, tx, id);
+      await tx.query(sql`DELETE FROM webhook WHERE id = ${id}`);
+      await tx.query(note());
+    });
+    return removed;
+  });
+}

@@ -1,0 +1,111 @@
+/** Webhooks by the commands, and by the receivers of their page as they are printed there. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { takePort } from '../support/ports.js';
+import { cleanUp, runCli, startProcess, stop } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+import { findProgram, makeWorkDir } from '../support/run-example.js';
+import { waitFor } from '../support/wait.js';
+
+const page = readFileSync(path.join(packageRoot, 'deploy/webhooks.md'), 'utf8');
+const blockOf = (language: string) => new RegExp(`\`\`\`${language}\n([\\s\\S]*?)\`\`\``).exec(page)?.[1] ?? '';
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp({ backend: createMemoryBackend(), config: { webhookHosts: ['127.0.0.1'] } });
+  await addQuota(app.ctx, 'ada', 10n ** 9n);
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK', size: 5n }]);
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
+
+const run = (...args: string[]) => runCli(args, { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
+
+const receivers = [
+  { language: 'js', file: 'receiver.mjs', program: process.execPath },
+  { language: 'python', file: 'receiver.py', program: findProgram('python3') },
+];
+
+test.each(receivers)(
+  'the receiver in $language takes what is signed, and nothing else',
+  async ({ language, file, program }) => {
+    if (!program) return console.warn(`there is no program for ${language} here: its receiver is not tried`);
+    const dir = makeWorkDir();
+    writeFileSync(path.join(dir, file), blockOf(language));
+    const { port, letGo } = await takePort();
+    await letGo();
+    const url = `http://127.0.0.1:${port}/hook`;
+    const added = await run('webhook', 'add', url, '--quota', 'ada', '--event', 'request.finished', 'Request.Ended');
+    expect(added.stderr).toMatch(/^webhook \d+ is there; the secret is not shown again\n$/);
+    const id = /\d+/.exec(added.stderr)?.[0] ?? '';
+    const env = { ...process.env, PORT: String(port), WEBHOOK_SECRET: added.stdout.trim() };
+    const receiver = startProcess(program, [path.join(dir, file)], { env: env as Record<string, string>, cwd: dir });
+    await waitFor('the receiver', async () => receiver.stdout().includes('listening'));
+    const request = await makeRequest(app, { quota: 'ada', patterns: '/d/' });
+    await waitFor('the message', async () => receiver.stdout().includes(`request.finished ${request}`));
+    const forged = await fetch(url, {
+      method: 'POST',
+      body: '{"type":"request.finished","data":{"requestId":99}}',
+      headers: {
+        'webhook-id': 'msg_1',
+        'webhook-timestamp': String(Math.floor(Date.now() / 1000)),
+        'webhook-signature': 'v1,x',
+      },
+    });
+    expect(forged.status).toBe(401);
+    await run('cancel', String(request));
+    await waitFor('the end', async () => receiver.stdout().includes(`request.ended ${request}`));
+    expect(receiver.stdout()).not.toContain('99');
+    await stop(receiver);
+    // nobody listens any more
+    expect((await run('webhook', 'test', id)).stdout).toBe(
+      `a test waits to be sent: "tapegate webhook log ${id}" says what came of it\n`,
+    );
+    await waitFor('the failure', async () => (await run('webhook', 'log', id)).stdout.includes('ECONNREFUSED'));
+    const log = await run('webhook', 'log', id);
+    expect(log.stdout).toMatch(
+      /^WRITTEN +TYPE +REQUEST +IS +TRIES +NEXT +ERROR\n.*webhook.test +- +waits +1 .*ECONNREFUSED/,
+    );
+    expect(log.stdout.split('\n').filter((line) => / sent /.test(line))).toHaveLength(2);
+    expect((await run('webhook', 'list')).stdout).toMatch(
+      /ada +http:\/\/127.0.0.1:\d+\/hook +1 +fails since .*: .*ECONNREFUSED/,
+    );
+    expect((await run('webhook', 'set', id, '--off')).stdout).toBe(`webhook ${id} is off: switched off\n`);
+    expect(JSON.parse((await run('webhook', 'set', id, '--on', '--note', 'x', '--json')).stdout)).toMatchObject({
+      isEnabled: true,
+      note: 'x',
+      events: ['REQUEST_FINISHED', 'REQUEST_ENDED'],
+    });
+    expect((await run('webhook', 'rotate', id)).stdout).toMatch(/^whsec_/);
+    expect((await run('webhook', 'remove', id)).stdout).toBe(`webhook ${id} is removed: ${url}\n`);
+    expect((await run('webhook', 'list')).stdout).toBe('there are no webhooks\n');
+  },
+);
+
+test.each([
+  [['add', 'https://127.0.0.2/', '--quota', 'ada'], 2, /<url> must not lead to an address of a private network/],
+  [['add', 'https://example.org/'], 2, /give --quota <user>, set "quota" in .*, or have it told of --all/],
+  [['add', 'https://example.org/', '--all', '--quota', 'ada'], 2, /--all and --quota exclude each other/],
+  [
+    ['add', 'https://example.org/', '--quota', 'ada', '--event', 'x'],
+    2,
+    /--event must be one of request.started, .*, not "x"/,
+  ],
+  [['set', '1'], 2, /give what is to change/],
+  [['set', '1', '--on', '--off'], 2, /--on and --off exclude each other/],
+  [['set', '7', '--on'], 1, /there is no webhook with id 7/],
+  [['log', '7'], 1, /there is no webhook with id 7/],
+  [['test', 'x'], 2, /<id> must be a whole number, not "x"/],
+])('webhook %j ends with %i', async (args, code, says) => {
+  const result = await run('webhook', ...args);
+  expect(result.code).toBe(code);
+  expect(result.stderr).toMatch(says);
+});

@@ -1,0 +1,375 @@
+/** Webhooks, from what requests come to up to what a receiver is told. */
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { startEngine } from '../../src/engine/runner.js';
+import { TapeError } from '../../src/errors.js';
+import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { removeQuota } from '../../src/operations/quotas/remove.js';
+import { pruneEvents } from '../../src/operations/requests/history.js';
+import { queueNearEnds } from '../../src/operations/webhooks/near-ends.js';
+import { claimMessage, noteMessage, pruneMessages } from '../../src/operations/webhooks/outbox.js';
+import { listWebhookMessages, readWebhook } from '../../src/operations/webhooks/rows.js';
+import {
+  createWebhook,
+  removeWebhook,
+  rotateWebhookSecret,
+  setWebhook,
+  testWebhook,
+} from '../../src/operations/webhooks/webhooks.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { addSeconds } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { type Clock, createClock } from '../support/clock.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest, put } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
+import { isSigned, startReceiver, type WebhookReceiver } from '../support/webhook-receiver.js';
+
+const never = new AbortController().signal;
+const DAY = 86_400;
+
+let app: TestApp;
+let receiver: WebhookReceiver;
+let clock: Clock;
+const backend = createMemoryBackend();
+const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+
+beforeEach(async () => {
+  clock = createClock();
+  receiver = await startReceiver();
+  const config = { drives: 1, webhookHosts: ['127.0.0.1'], publicUrl: 'https://tapes.example/archive' };
+  app = await startApp({ backend, config, now: clock.now });
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  await addQuota(app.ctx, 'bob', 10n ** 9n);
+});
+afterEach(async () => {
+  Object.assign(backend, hooks);
+  await app.close();
+  await receiver.close();
+});
+
+const request = (fields: object) => makeRequest(app, { quota: 'alice', label: 'mine', ...fields });
+const retention = (days: number) => addSeconds(clock.now(), days * DAY).slice(0, 19);
+const messagesOf = (webhookId: number) => listWebhookMessages(app.ctx, { webhookId, limit: 100 });
+
+/** Of one request, in the order in which they came. */
+const typesOf = (id: number) =>
+  receiver.messages.filter(({ data }) => data.requestId === id).map(({ type }) => type.split('.')[1]);
+
+test('a request is told of from its first recall to its end, signed, and with its figures', async () => {
+  const { secret, webhook } = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/hook?a=1` });
+  expect(secret).toMatch(/^whsec_[\w+/]{43}=$/);
+  await addTaped(app.ctx, backend, [
+    { path: '/all/a', size: 2000 },
+    { path: '/all/b', size: 1500 },
+  ]);
+  const id = await request({ patterns: '/all/', label: 'ocean "7"' });
+  const last = await receiver.waitFor('request.finished');
+  expect(typesOf(id)).toEqual(['started', 'first_file', 'finished']);
+  expect(last.data).toEqual({
+    ...{ requestId: id, user: 'alice', label: 'ocean "7"', state: 'COMPLETED' },
+    ...{ filesTotal: 2, filesOnDisk: 2, filesFailed: 0, bytesTotal: 3500, bytesOnDisk: 3500 },
+    retention: expect.stringMatching(/^\d{4}-.*Z$/),
+    link: `https://tapes.example/archive/#/requests/${id}`,
+  });
+  expect(last.path).toBe('/hook?a=1');
+  expect(last.timestamp).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+  expect(last.headers).toMatchObject({
+    'content-type': 'application/json',
+    'user-agent': expect.stringMatching(/^Tapegate\/\d/),
+  });
+  for (const message of receiver.messages) expect(isSigned(message, secret)).toBe(true);
+  expect(isSigned({ ...last, body: last.body.replace('3500', '3501') }, secret)).toBe(false);
+  expect(new Set(receiver.messages.map((message) => message.id)).size).toBe(3);
+  await cancel(app, id);
+  expect((await receiver.waitFor('request.ended')).data).toMatchObject({ requestId: id, state: 'CANCELLED' });
+  await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).waiting === 0);
+  expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({ failures: 0, sentAt: expect.any(String) });
+});
+
+test('what has failed is told as that, and what is complete again after more files have joined is told again', async () => {
+  await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await addTaped(app.ctx, backend, [
+    { path: '/f/a', position: 1n },
+    { path: '/f/bad', position: 2n },
+  ]);
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position === 2n) throw new TapeError('PERMANENT', 'torn');
+    return bytes;
+  };
+  const id = await request({ patterns: '/f/' });
+  expect((await receiver.waitFor('request.failed')).data).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });
+  await waitForState(app, id, 'PARTIAL');
+  const other = await request({ patterns: '/g/' });
+  await receiver.waitFor('request.finished');
+  await addTaped(app.ctx, backend, [{ path: '/g/late', position: 3n }]);
+  await receiver.waitFor('request.finished', 2);
+  expect(typesOf(other)).toEqual(['finished', 'started', 'first_file', 'finished']);
+});
+
+test('nobody is told of what is another quota’s, but an operator’s webhook of all; and only of the events that it names', async () => {
+  const of = (quota: string | undefined, path: string, events?: ('REQUEST_FINISHED' | 'REQUEST_ENDED')[]) =>
+    createWebhook(app.ctx, { quota, url: `${receiver.url}/${path}`, events });
+  await of('bob', 'bob');
+  await of(undefined, 'all', ['REQUEST_FINISHED']);
+  await of('alice', 'alice', ['REQUEST_ENDED']);
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  const id = await request({ patterns: '/d/' });
+  await receiver.waitFor('request.finished');
+  await cancel(app, id);
+  await receiver.waitFor('request.ended');
+  const bobs = await makeRequest(app, { quota: 'bob', patterns: '/d/' });
+  await receiver.waitFor('request.finished', 3);
+  const got = receiver.messages.map(({ path, type, data }) => [path, type, data.requestId]);
+  expect(got.sort()).toEqual([
+    ['/alice', 'request.ended', id],
+    ['/all', 'request.finished', id],
+    ['/all', 'request.finished', bobs],
+    ['/bob', 'request.finished', bobs],
+    // a file that is on disk already is its first file, too
+    ['/bob', 'request.first_file', bobs],
+  ]);
+});
+
+test('what was so before a webhook was made is no news to it', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/old/a' }]);
+  const id = await request({ patterns: '/old/' });
+  await waitForState(app, id, 'COMPLETED');
+  await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await put(app, id, { quota: 'alice', label: 'renamed', retention: retention(50) });
+  await cancel(app, id);
+  await receiver.waitFor('request.ended');
+  // revived, it ends another time, and its recall is another one
+  await put(app, id, { quota: 'alice', retention: retention(60) });
+  await receiver.waitFor('request.finished');
+  expect(typesOf(id)).toEqual(['ended', 'finished']);
+});
+
+test('what a receiver does not take is sent again, by the same id, until it does', async () => {
+  receiver.answer = (_message, response) => response.writeHead(receiver.messages.length < 3 ? 503 : 200).end('x');
+  const { secret, webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await testWebhook(app.ctx, webhook.id);
+  await waitFor('the first try', async () => (await readWebhook(app.ctx, webhook.id)).failures === 1);
+  await testWebhook(app.ctx, webhook.id); // one waits
+  expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
+    ...{ failures: 1, waiting: 1, lastError: 'the receiver answers 503', failingSince: expect.any(String) },
+  });
+  clock.advance(120);
+  await waitFor('the second try', async () => (await readWebhook(app.ctx, webhook.id)).failures === 2);
+  clock.advance(600);
+  await receiver.waitFor('webhook.test', 3);
+  await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).failures === 0);
+  expect(new Set(receiver.messages.map(({ id, body }) => id + body)).size).toBe(1);
+  const [message] = await messagesOf(webhook.id);
+  expect(message).toMatchObject({ state: 'SENT', attempts: 3, lastError: null });
+  // each try has its own time, so that its receiver can tell a new one from one that somebody has recorded
+  const times = receiver.messages.map(({ headers }) => Number(headers['webhook-timestamp']));
+  expect((times[2] as number) - (times[0] as number)).toBeGreaterThanOrEqual(720);
+  expect(isSigned(receiver.messages[0] as never, secret)).toBe(true);
+});
+
+test('one that cannot be reached keeps no other waiting, and is left alone for as long as it asks', async () => {
+  receiver.answer = (message, response) => {
+    if (message.path === '/hangs') return; // no answer
+    if (message.path === '/busy') return void response.writeHead(429, { 'Retry-After': '5000' }).end();
+    response.writeHead(200).end();
+  };
+  const hang = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/hangs` });
+  const busy = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/busy` });
+  await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/fine` });
+  await testWebhook(app.ctx, hang.webhook.id);
+  await testWebhook(app.ctx, busy.webhook.id);
+  await receiver.waitFor('webhook.test', 2);
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  await request({ patterns: '/d/' });
+  const fine = await receiver.waitFor('request.finished');
+  expect(fine.path).toBe('/fine');
+  const { nextTryAt } = await waitFor('its note', async () => {
+    const row = await readWebhook(app.ctx, busy.webhook.id);
+    return row.failures === 1 && row;
+  });
+  expect(nextTryAt > addSeconds(clock.now(), 4900)).toBe(true);
+  expect(receiver.messages.filter(({ path }) => path === '/hangs')).toHaveLength(1);
+});
+
+test.each([
+  [301, 'the receiver answers 301, and redirects are not followed'],
+  [404, 'the receiver answers 404'],
+  [500, 'the receiver answers 500'],
+])('an answer of %i is no success, and leads nowhere', async (status, error) => {
+  const other = await startReceiver();
+  receiver.answer = (_message, response) => response.writeHead(status, { Location: other.url }).end();
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await testWebhook(app.ctx, webhook.id);
+  await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).lastError === error);
+  expect(other.messages).toEqual([]);
+  await other.close();
+});
+
+test('one that wants no more is switched off, and on again it gets what waits', async () => {
+  receiver.answer = (_message, response) => response.writeHead(410).end();
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await testWebhook(app.ctx, webhook.id);
+  const off = await waitFor('its end', async () => {
+    const row = await readWebhook(app.ctx, webhook.id);
+    return row.disabledAt !== null && row;
+  });
+  expect(off).toMatchObject({ disabledReason: 'switched off: the receiver answers 410: it wants no more', waiting: 1 });
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  const id = await request({ patterns: '/d/' });
+  receiver.answer = (_message, response) => response.writeHead(200).end();
+  await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/other`, events: ['REQUEST_ENDED'] });
+  await cancel(app, id);
+  await receiver.waitFor('request.ended');
+  const on = await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
+  expect(on).toMatchObject({ disabledAt: null, disabledReason: null, failures: 0 });
+  await receiver.waitFor('webhook.test', 2);
+  // of what happened meanwhile it is told nothing
+  expect(receiver.messages.filter(({ path }) => path === '/').map(({ type }) => type)).toEqual([
+    'webhook.test',
+    'webhook.test',
+  ]);
+});
+
+test('one that fails for five days is switched off, and a message is given up after three', async () => {
+  receiver.answer = (_message, response) => response.writeHead(500).end();
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await testWebhook(app.ctx, webhook.id);
+  for (let days = 1; days <= 12; days++) {
+    await waitFor(`try ${days}`, async () => {
+      const { failures, disabledAt } = await readWebhook(app.ctx, webhook.id);
+      return failures >= days || disabledAt !== null;
+    });
+    clock.advance(DAY * 1.3);
+    if (days === 10) {
+      expect((await messagesOf(webhook.id))[0]).toMatchObject({ state: 'GIVEN_UP', attempts: 10 });
+      expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
+        disabledReason: 'switched off after 5 days: the receiver answers 500',
+        failures: 10,
+      });
+      break;
+    }
+  }
+  receiver.answer = (_message, response) => response.writeHead(200).end();
+  await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
+  await waitFor('what was given up', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
+});
+
+test('for a day after it was exchanged, a message is signed with the old secret, too', async () => {
+  const { secret, webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const { secret: other } = await rotateWebhookSecret(app.ctx, webhook.id);
+  expect(other).not.toBe(secret);
+  await testWebhook(app.ctx, webhook.id);
+  const both = await receiver.waitFor('webhook.test');
+  expect([secret, other].map((each) => isSigned(both, each))).toEqual([true, true]);
+  clock.advance(DAY + 1);
+  await testWebhook(app.ctx, webhook.id);
+  const alone = await receiver.waitFor('webhook.test', 2);
+  const signatures = String(alone.headers['webhook-signature']).split(' ');
+  expect(signatures).toHaveLength(1);
+  expect(String(both.headers['webhook-signature']).split(' ')).toHaveLength(2);
+});
+
+test('an end that is near is told once for each retention, and a quota that is nearly full once until it has room again', async () => {
+  await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK', size: 950n }]);
+  const id = await request({ patterns: '/d/', retention: retention(5) });
+  await receiver.waitFor('request.finished');
+  const look = async (): Promise<string[]> => {
+    await queueNearEnds(app.ctx, never);
+    await waitFor('all to be sent', async () => {
+      const { rowCount } = await app.ctx.db.pool.query(`SELECT FROM webhook_message WHERE state = 'PENDING'`);
+      return rowCount === 0;
+    });
+    return receiver.types().filter((type) => type === 'request.expiring' || type === 'quota.nearly_full');
+  };
+  expect(await look()).toEqual([]);
+  clock.advance(3.5 * DAY);
+  expect(await look()).toEqual(['request.expiring']);
+  expect(await look()).toEqual(['request.expiring']);
+  await put(app, id, { quota: 'alice', retention: retention(1) });
+  expect(await look()).toEqual(['request.expiring', 'request.expiring']);
+  await setQuota(app.ctx, { user: 'alice', size: 1000n });
+  const full = await look();
+  expect(full.slice(2)).toEqual(['quota.nearly_full']);
+  expect(receiver.messages.at(-1)?.data).toEqual({ user: 'alice', size: 1000, used: 950 });
+  await setQuota(app.ctx, { user: 'alice', size: 1150n }); // less than it was, and no room yet
+  await look();
+  await setQuota(app.ctx, { user: 'alice', size: 1000n });
+  expect((await look()).slice(2)).toEqual(['quota.nearly_full']);
+  await setQuota(app.ctx, { user: 'alice', size: 10_000n });
+  await look();
+  await setQuota(app.ctx, { user: 'alice', size: 1000n });
+  expect((await look()).slice(2)).toEqual(['quota.nearly_full', 'quota.nearly_full']);
+});
+
+test('whoever is killed between the call and its note has the message sent again, and of several engines each sends its own', async () => {
+  const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, backend, { part: 'passes', drainMs: 200 })));
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await setWebhook(app.ctx, { id: webhook.id, isEnabled: false });
+  await testWebhook(app.ctx, webhook.id);
+  await app.ctx.db.pool.query('UPDATE webhook SET disabled_at = NULL, next_try_at = now()');
+  const claimed = await claimMessage(app.ctx);
+  // it was claimed here, or by an engine, by one of them; what is claimed here goes no further
+  if (claimed) clock.advance(100);
+  const first = await receiver.waitFor('webhook.test');
+  if (claimed) await noteMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
+  await waitFor('its note', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
+  expect(first.id).toBe((await messagesOf(webhook.id))[0]?.messageId);
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  const ids = await Promise.all(Array.from({ length: 20 }, () => request({ patterns: '/d/' })));
+  await receiver.waitFor('request.finished', ids.length);
+  await waitFor('all to be sent', async () => (await readWebhook(app.ctx, webhook.id)).waiting === 0);
+  const finished = receiver.messages.filter(({ type }) => type === 'request.finished');
+  expect(finished.map(({ data }) => data.requestId).sort()).toEqual(ids.sort());
+  await Promise.all(others.map((engine) => engine.stop()));
+});
+
+test('events stay until webhooks were told of them, and messages go after thirty days', async () => {
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  await request({ patterns: '/d/' });
+  await receiver.waitFor('request.finished');
+  const { pool } = app.ctx.db;
+  const count = async (table: string) => Number((await pool.query(`SELECT count(*) AS n FROM ${table}`)).rows[0]?.n);
+  await pool.query('UPDATE webhook_cursor SET last = 0');
+  await pool.query(`UPDATE event SET at = at - interval '100 days'`);
+  // held back while a look is at it, as a dead engine would
+  const holder = await pool.connect();
+  try {
+    await holder.query('BEGIN; SELECT pg_advisory_xact_lock(1413563205, 7)');
+    await holder.query('UPDATE webhook_cursor SET last = 0');
+    await holder.query('COMMIT; BEGIN; SELECT pg_advisory_xact_lock(1413563205, 7)');
+    const before = await count('event');
+    await pruneEvents(app.ctx, never);
+    expect(await count('event')).toBe(before);
+    await holder.query('COMMIT');
+  } finally {
+    holder.release();
+  }
+  await waitFor('the look', async () => (await pool.query('SELECT FROM webhook_cursor WHERE last > 0')).rowCount === 1);
+  await pruneEvents(app.ctx, never);
+  expect(await count('event')).toBe(0);
+  // what was told once is not told again, though it was looked at twice
+  expect(receiver.types().filter((type) => type === 'request.finished')).toHaveLength(1);
+  clock.advance(29 * DAY);
+  await pruneMessages(app.ctx, never);
+  expect((await messagesOf(webhook.id)).length).toBe(2);
+  clock.advance(2 * DAY);
+  await pruneMessages(app.ctx, never);
+  expect(await messagesOf(webhook.id)).toEqual([]);
+});
+
+test('with a webhook goes what it was to be told, and with its quota the webhook', async () => {
+  receiver.answer = (_message, response) => response.writeHead(500).end();
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const bobs = await createWebhook(app.ctx, { quota: 'bob', url: receiver.url });
+  for (const { id } of [webhook, bobs.webhook]) await testWebhook(app.ctx, id);
+  await removeWebhook(app.ctx, webhook.id);
+  await expect(readWebhook(app.ctx, webhook.id)).rejects.toThrow(`there is no webhook with id ${webhook.id}`);
+  await removeQuota(app.ctx, 'bob');
+  await expect(readWebhook(app.ctx, bobs.webhook.id)).rejects.toThrow('there is no webhook');
+  const { rowCount } = await app.ctx.db.pool.query('SELECT FROM webhook_message');
+  expect(rowCount).toBe(0);
+});

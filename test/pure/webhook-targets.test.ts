@@ -1,0 +1,190 @@
+/** Where webhooks may go, and that they go nowhere else whatever a name leads to. */
+import type { LookupAddress } from 'node:dns';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { postMessage } from '../../src/engine/webhooks/post.js';
+import { createTargets, findTargetProblem } from '../../src/webhook-targets.js';
+import { makeCertificate } from '../support/certificate.js';
+import { startReceiver, type WebhookReceiver } from '../support/webhook-receiver.js';
+
+const none = createTargets([]);
+
+const closed = [
+  ...[
+    '127.0.0.1',
+    '127.8.9.1',
+    '0.0.0.0',
+    '10.1.2.3',
+    '172.16.0.1',
+    '172.31.255.255',
+    '192.168.1.1',
+    '169.254.169.254',
+  ],
+  ...[
+    '100.64.0.1',
+    '192.0.0.8',
+    '192.0.2.1',
+    '198.18.0.1',
+    '198.51.100.7',
+    '203.0.113.9',
+    '224.0.0.1',
+    '255.255.255.255',
+  ],
+  // an address of IPv4, written otherwise
+  ...['2130706433', '0x7f.1', '017700000001', '127.1', '0', '10.1', '0xa9fea9fe'],
+  ...[
+    '[::1]',
+    '[::]',
+    '[fe80::1]',
+    '[fc00::1]',
+    '[fd12:3456::1]',
+    '[ff02::1]',
+    '[2001:db8::1]',
+    '[3fff::1]',
+    '[100::1]',
+  ],
+  // what stands for one of IPv4
+  ...[
+    '[::ffff:127.0.0.1]',
+    '[::ffff:7f00:1]',
+    '[::ffff:8.8.8.8]',
+    '[::127.0.0.1]',
+    '[64:ff9b::7f00:1]',
+    '[64:ff9b:1::7f00:1]',
+  ],
+  ...['[2002:7f00:1::]', '[2001:0:53aa::1]'],
+  ...['localhost', 'LOCALHOST.', 'a.localhost'],
+];
+
+describe('a URL', () => {
+  test.each(closed)('of %s is refused', (host) => {
+    expect(findTargetProblem(`https://${host}/`, none)).toMatch(/^must not lead to an address of a private network/);
+  });
+
+  test.each([
+    'https://example.org',
+    'https://8.8.8.8:8443/x?y=z',
+    'https://[2606:4700::1111]/',
+    'HTTPS://EXAMPLE.ORG/',
+  ])('%s is taken', (url) => {
+    expect(findTargetProblem(url, none)).toBeUndefined();
+  });
+
+  test.each([
+    ['http://example.org/', /^must begin with https/],
+    ['ftp://example.org/', /^must begin with https/],
+    ['file:///etc/passwd', /^must begin with https/],
+    ['https://user@example.org/', /^must be without user and password$/],
+    ['https://:secret@example.org/', /^must be without user and password$/],
+    ['https://example.org/#', /^must be without a fragment/],
+    ['https://', /^must be a URL$/],
+    ['example.org', /^must be a URL$/],
+    ['', /^must be a URL$/],
+  ])('%s is refused', (url, problem) => {
+    expect(findTargetProblem(url, none)).toMatch(problem);
+  });
+
+  test('of a host that is listed may be private, and without TLS', () => {
+    const targets = createTargets(['hooks.lan', '10.1.0.0/16', '::1', 'localhost']);
+    for (const host of ['hooks.lan', '10.1.2.3', '[::1]', 'localhost'])
+      expect(findTargetProblem(`http://${host}/`, targets)).toBeUndefined();
+    for (const host of ['10.2.0.1', '127.0.0.1', 'nothooks.lan', 'hooks.lan.example.org', 'a.localhost'])
+      expect(findTargetProblem(`http://${host}/`, targets)).toMatch(/^must /);
+    // by its name alone: the addresses that it has are not what is listed
+    expect(targets.mayCall('hooks.lan', '10.9.9.9')).toBe(true);
+    expect(targets.mayCall('example.org', '10.9.9.9')).toBe(false);
+    expect(targets.mayCall('example.org', '10.1.9.9')).toBe(true);
+    expect(targets.mayCall('example.org', '::ffff:10.1.9.9')).toBe(true);
+    expect(targets.mayCall('hooks.lan', 'nonsense')).toBe(false);
+  });
+});
+
+describe('a name', () => {
+  let receiver: WebhookReceiver;
+  beforeEach(async () => {
+    receiver = await startReceiver();
+  });
+  afterEach(() => receiver.close());
+
+  const message = {
+    messageId: 'msg_1',
+    body: '{"type":"webhook.test"}',
+    secrets: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
+  };
+  const post = (url: string, answers: LookupAddress[][], hosts: string[] = []) => {
+    let asked = 0;
+    const resolve = async () => answers[Math.min(asked++, answers.length - 1)] ?? [];
+    const signal = AbortSignal.timeout(5000);
+    const options = { targets: createTargets(hosts), signal, now: 1_700_000_000, userAgent: 'Tapegate/test', resolve };
+    return { result: postMessage({ ...message, url }, options), asked: () => asked };
+  };
+  const local = (address: string, family = 4) => ({ address, family });
+
+  test.each([
+    [[local('127.0.0.1')]],
+    [[local('::1', 6)]],
+    [[local('::ffff:127.0.0.1', 6)]],
+    [[local('10.0.0.1'), local('fe80::1', 6)]],
+    [[]],
+  ])('with the addresses %j is not called', async (addresses) => {
+    const port = new URL(receiver.url).port;
+    const { result } = post(`https://rebinding.example:${port}/`, [addresses]);
+    expect(await result).toMatchObject({
+      state: 'FAILED',
+      error: expect.stringContaining('has no address that webhooks may go to'),
+    });
+    expect(receiver.messages).toEqual([]);
+  });
+
+  test('is looked up once, and called by an address that was looked at', async () => {
+    const port = new URL(receiver.url).port;
+    // a public one for whoever looks, and this host for whoever calls: the second answer is asked for by nobody
+    const rebinding = post(`https://rebinding.example:${port}/`, [[local('192.0.2.1')], [local('127.0.0.1')]]);
+    expect(await rebinding.result).toMatchObject({ state: 'FAILED' });
+    expect(rebinding.asked()).toBe(1);
+    expect(receiver.messages).toEqual([]);
+    const listed = post(`http://hooks.lan:${port}/`, [[local('127.0.0.1')]], ['hooks.lan']);
+    expect(await listed.result).toEqual({ state: 'SENT' });
+    expect(listed.asked()).toBe(1);
+    expect(receiver.messages[0]?.headers.host).toBe(`hooks.lan:${port}`);
+  });
+
+  test('of which some addresses are private is called by the others alone', async () => {
+    const port = new URL(receiver.url).port;
+    const { result } = post(
+      `http://hooks.example:${port}/`,
+      [[local('10.0.0.1'), local('127.0.0.1')]],
+      ['hooks.example', '127.0.0.1'],
+    );
+    // the name is listed, so all of its addresses are
+    expect(['SENT', 'FAILED']).toContain((await result).state);
+    const open = createTargets(['127.0.0.1']);
+    expect(
+      [local('10.0.0.1'), local('127.0.0.1')].filter(({ address }) => open.mayCall('hooks.example', address)),
+    ).toEqual([local('127.0.0.1')]);
+  });
+
+  test('whose certificate nobody vouches for is told nothing', async () => {
+    const secure = await startReceiver(makeCertificate());
+    const { port } = new URL(secure.url);
+    const { result } = post(`https://localhost:${port}/`, [[local('127.0.0.1')]], ['localhost']);
+    expect(await result).toMatchObject({
+      state: 'FAILED',
+      error: expect.stringMatching(/SELF_SIGNED|self-signed|certificate/),
+    });
+    expect(secure.messages).toEqual([]);
+    await secure.close();
+  });
+
+  test('a receiver that sends without end is left, and its answer counts', async () => {
+    receiver.answer = (_message, response) => {
+      response.writeHead(200);
+      const more = () => {
+        if (!response.destroyed && response.write('x'.repeat(65_536))) setImmediate(more);
+      };
+      response.on('drain', more);
+      more();
+    };
+    const { result } = post(`${receiver.url}/`, [], ['127.0.0.1']);
+    expect(await result).toEqual({ state: 'SENT' });
+  });
+});

@@ -1,0 +1,75 @@
+/** A receiver of webhooks, as somebody else would write one: it checks signatures with the library of the Standard Webhooks project. */
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+import { Webhook } from 'standardwebhooks';
+import { waitFor } from './wait.js';
+
+export interface ReceivedMessage {
+  path: string;
+  headers: IncomingHttpHeaders;
+  /** `webhook-id`. */
+  id: string;
+  body: string;
+  type: string;
+  timestamp: string;
+  data: Record<string, unknown>;
+}
+
+export interface WebhookReceiver {
+  url: string;
+  /** In the order in which they came, repeats included. */
+  messages: ReceivedMessage[];
+  /** Answers instead of a 204. */
+  answer: (message: ReceivedMessage, response: ServerResponse) => void;
+  types(): string[];
+  /** Waits until there are so many of a type. */
+  waitFor(type: string, count?: number): Promise<ReceivedMessage>;
+  close(): Promise<void>;
+}
+
+const take = (_message: ReceivedMessage, response: ServerResponse) => void response.writeHead(204).end();
+
+export async function startReceiver(tls?: { cert: string; key: string }, port = 0): Promise<WebhookReceiver> {
+  const messages: ReceivedMessage[] = [];
+  const listener: Parameters<typeof createServer>[1] = async (request, response) => {
+    const body = (await buffer(request)).toString('utf8');
+    const { type, timestamp, data } = JSON.parse(body);
+    const id = String(request.headers['webhook-id']);
+    const message = { path: request.url ?? '', headers: request.headers, id, body, type, timestamp, data };
+    messages.push(message);
+    receiver.answer(message, response);
+  };
+  const server: Server = tls ? createTlsServer(tls, listener) : createServer(listener);
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  const receiver: WebhookReceiver = {
+    url: `${tls ? 'https' : 'http'}://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    messages,
+    answer: take,
+    types: () => messages.map(({ type }) => type),
+    waitFor: async (type, count = 1) =>
+      await waitFor(`${count} messages of ${type}`, async () => {
+        const found = messages.filter((message) => message.type === type);
+        return found.length >= count && found[count - 1];
+      }),
+    close: async () => {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+  return receiver;
+}
+
+/** Is the message what whoever has the secret has signed, of late? */
+export function isSigned({ body, headers }: ReceivedMessage, secret: string): boolean {
+  try {
+    new Webhook(secret).verify(body, headers as Record<string, string>);
+    return true;
+  } catch {
+    return false;
+  }
+}
