@@ -183,7 +183,7 @@ test.each([
   ['aliases within', `{ __schema { ${manyOf(300, 'types { name fields { name } }')} } }`],
   [
     'a large type',
-    `{ ${manyOf(1000, '__type(name:"Query"){...T}')} } fragment T on __Type { name fields { name description isDeprecated deprecationReason type { name } args { name description defaultValue isDeprecated type { name } } } }`,
+    `{ ${manyOf(800, '__type(name:"Query"){...T}')} } fragment T on __Type { name fields { name description isDeprecated deprecationReason type { name } args { name description defaultValue isDeprecated type { name } } } }`,
   ],
   [
     'a fragment',
