@@ -1,6 +1,7 @@
 /** What the site did, and the processes that run it. */
 import { type CurvePoint, readHistory } from '../src/operations/site/curves.js';
 import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
+import { type QuotaPoint, readQuotaHistory } from '../src/operations/site/quota-history.js';
 import { builder } from './builder.js';
 
 /** As many points as there may be. */
@@ -31,6 +32,27 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     drives: t.exposeInt('drives', { nullable: true, description: 'All drives. Null as above.' }),
   }),
 });
+
+const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
+  description: 'What was used of a quota at some time.',
+  fields: (t) => ({
+    at: t.expose('at', { type: 'DateTime', description: 'When it was so.' }),
+    used: t.expose('used', { type: 'BigInt', description: 'Bytes that live requests held.' }),
+    size: t.expose('size', { type: 'BigInt', description: 'Bytes that the quota had.' }),
+  }),
+});
+
+builder.prismaObjectField('Quota', 'history', (t) =>
+  t.field({
+    type: [QuotaPointType],
+    description:
+      'What was used of it, in order of time: as it was at the begin, at each hour in which it had changed, and as it is now. Of 90 days at most.',
+    complexity: { field: HISTORY_COMPLEXITY },
+    args: { since: t.arg({ type: 'DateTime', required: true, description: 'The begin.' }) },
+    select: { id: true },
+    resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
+  }),
+);
 
 const ProcessKindType = builder.enumType('ProcessKind', {
   description: 'What a process does.',

@@ -49,6 +49,10 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     volume: t.exposeString('volume', { nullable: true, description: 'The volume that it has mounted; null: none.' }),
     filesRunning: t.exposeInt('filesRunning', { description: 'Files that it has in hand.' }),
     bytesRunning: t.expose('bytesRunning', { type: 'BigInt', description: 'Bytes that it has in hand.' }),
+    rate: t.exposeFloat('rate', {
+      nullable: true,
+      description: 'Bytes a second that it has read of late; null: no engine has it, or one that does not say.',
+    }),
   }),
 });
 

@@ -33,6 +33,7 @@ interface PlanNode {
     volume: string | null;
     filesRunning: number;
     bytesRunning: bigint;
+    rate: number | null;
   }[];
   filesWaiting: number;
   bytesWaiting: bigint;
@@ -55,7 +56,7 @@ interface VolumeNode {
 
 const PLAN = `query ($first: Int) { plan {
   at filesWaiting bytesWaiting
-  drives { name isClaimed host isOpen volume filesRunning bytesRunning }
+  drives { name isClaimed host isOpen volume filesRunning bytesRunning rate }
   queue(first: $first) {
     edges { node { place volume files bytes users { user files bytes } drive isMounted reason problem start end } }
     pageInfo { hasNextPage }
@@ -94,7 +95,8 @@ function formatDrive(drive: PlanNode['drives'][number]): string {
   if (!drive.isOpen) return 'is out of service';
   if (!drive.isClaimed) return 'belongs to no engine';
   if (drive.volume === null) return 'is idle';
-  return `reads ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)} in hand`;
+  const rate = drive.rate ? `, ${formatBytes(Math.round(drive.rate))}/s` : '';
+  return `reads ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)} in hand${rate}`;
 }
 
 function printVolumes(now: string, volumes: VolumeNode[]): void {

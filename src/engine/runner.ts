@@ -138,7 +138,7 @@ export async function startEngine(
     bells: [bells.recall, bells.event],
     measure: (rows) => gauge.measure(rows),
   });
-  const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal, bell: bells.webhook });
+  const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
   if (part !== 'passes') await crews.start(library, work, part === 'drive' ? 1 : library.drives);
   const all = [
     ...listPasses(ctx, { shared, crews, stagers, webhooks, bells, transport }),

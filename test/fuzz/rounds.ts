@@ -149,6 +149,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
     return await readFacts(async <Row extends object>(text: string) => (await client.query<Row>(text)).rows, {
       sources: new Map(archive.map(({ path, bytes, sha256 }) => [path, { size: BigInt(bytes.length), sha256 }])),
       mails: mail.mails,
+      told: [],
       touched: new Set(),
       asked: new Map(),
       acknowledged: session.known.acknowledged,

@@ -88,6 +88,39 @@ test('after two days an hour is a row, and after ninety it is gone', async () =>
   expect(await readPoints()).toHaveLength(1);
 });
 
+test('of a quota it is told what was used of it, hour by hour, where that changed', async () => {
+  const begin = '2026-12-01T10:20:00';
+  await addQuota(app.ctx, 'bob', 100n);
+  const setUsed = (used: number) => app.ctx.db.pool.query(`UPDATE quota SET used = $1 WHERE "user" = 'bob'`, [used]);
+  for (const [hours, used] of [
+    [0, 10],
+    [0.3, 20], // within the same hour
+    [1, 30],
+    [2, 30], // nothing has changed
+    [30, 0],
+  ] as const) {
+    now = addSeconds(begin, hours * 3600);
+    await setUsed(used);
+    await Promise.all([writeHistory(app.ctx, never), writeHistory(app.ctx, never)]);
+  }
+  const read = async (since: string) => {
+    const query = `query ($since: DateTime!) { quota(user: "bob") { history(since: $since) { at used size } } }`;
+    const { data, errors } = await ask({ url: app.url, token }, query, { since });
+    const { quota } = (data ?? {}) as { quota?: { history: { at: string; used: string; size: string }[] } };
+    return errors?.[0]?.message ?? quota?.history.map(({ at, used, size }) => `${at.slice(8, 16)} ${used}/${size}`);
+  };
+  const later = ['01T11:00 30/100', '02T16:00 0/100', '02T16:20 0/100'];
+  expect(await read('2026-11-01')).toEqual(['01T10:00 10/100', ...later]);
+  // as it was then, though that was written before
+  expect(await read('2026-12-01T10:30:00Z')).toEqual(['01T10:30 10/100', ...later]);
+  expect(await read('2027-01-01')).toMatch(/^since must not be after now/);
+  await setUsed(50);
+  expect(((await read('2026-12-02T16:10:00Z')) as string[]).at(-1)).toBe('02T16:20 50/100');
+  now = addSeconds(now, 91 * 24 * 3600);
+  await writeHistory(app.ctx, never);
+  expect(await read('2026-11-01')).toHaveLength(2);
+});
+
 test('a time that comes before its beginning is refused', async () => {
   const { errors } = await ask({ url: app.url, token }, '{ history(since: "2026-02-01", until: "2026-01-01") { at } }');
   expect(errors?.[0]?.message).toMatch(/^until must not be before since/);

@@ -1,12 +1,13 @@
 /** What a lease outlives, and what ends it. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startEngine } from '../../src/engine/runner.js';
-import { renewLease } from '../../src/operations/recalls/drives.js';
+import { giveBackDrive, renewLease } from '../../src/operations/recalls/drives.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { claim } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readMoves } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -82,6 +83,28 @@ test('a lease that has run out is renewed, unless somebody else has taken the dr
   expect(await renewLease(app.ctx, lease, 600)).toBe('lost');
   expect((await readDrive()).isHeld).toBe(false);
   expect(await renewLease(app.ctx, other, 0)).toBe('renewed');
+});
+
+test('with its lease a drive says how fast it reads, and who has none says nothing', async () => {
+  const readRate = async () => {
+    const { plan } = await askData<{ plan: { drives: { rate: number | null }[] } }>(
+      app,
+      '{ plan { drives { rate } } }',
+    );
+    return plan.drives[0]?.rate;
+  };
+  await app.ctx.db.pool.query(`UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
+  const lease = await claim(app);
+  expect(await renewLease(app.ctx, lease, 600, 250e6)).toBe('renewed');
+  expect(await readRate()).toBe(250e6);
+  await giveBackDrive(app.ctx, lease);
+  expect(await readRate()).toBeNull();
+  expect(await renewLease(app.ctx, lease, 600, 7)).toBe('lost');
+  const engine = await startEngine(app.ctx, backend, { drainMs: 0, leaseSeconds: 1 });
+  await addTaped(app.ctx, backend, [{ path: '/fast/a', volume: 'FAST', size: 5_000_000 }]);
+  await makeRequest(app, { quota: 'alice', patterns: '/fast/' });
+  await waitFor('a rate', async () => ((await readRate()) ?? 0) > 1000);
+  await engine.stop();
 });
 
 test('a lease is not renewed while somebody else has the row of the drive, and nothing waits for that', async () => {

@@ -49,6 +49,12 @@ afterEach(async () => {
   await receiver.close();
 });
 
+/** Time goes on, and engines look whether something is due by then. */
+async function goOn(seconds: number): Promise<void> {
+  clock.advance(seconds);
+  await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'webhook')`);
+}
+
 const request = (fields: object) => makeRequest(app, { quota: 'alice', label: 'mine', ...fields });
 const retention = (days: number) => addSeconds(clock.now(), days * DAY).slice(0, 19);
 const messagesOf = (webhookId: number) => listWebhookMessages(app.ctx, { webhookId, limit: 100 });
@@ -140,10 +146,10 @@ test('what was so before a webhook was made is no news to it', async () => {
   await put(app, id, { quota: 'alice', label: 'renamed', retention: retention(50) });
   await cancel(app, id);
   await receiver.waitFor('request.ended');
-  // revived, it ends another time, and its recall is another one
+  // revived, it is another life
   await put(app, id, { quota: 'alice', retention: retention(60) });
   await receiver.waitFor('request.finished');
-  expect(typesOf(id)).toEqual(['ended', 'finished']);
+  expect(typesOf(id).filter((type) => type !== 'started')).toEqual(['ended', 'first_file', 'finished']);
 });
 
 test('what a receiver does not take is sent again, by the same id, until it does', async () => {
@@ -155,9 +161,9 @@ test('what a receiver does not take is sent again, by the same id, until it does
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
     ...{ failures: 1, waiting: 1, lastError: 'the receiver answers 503', failingSince: expect.any(String) },
   });
-  clock.advance(120);
+  await goOn(120);
   await waitFor('the second try', async () => (await readWebhook(app.ctx, webhook.id)).failures === 2);
-  clock.advance(600);
+  await goOn(600);
   await receiver.waitFor('webhook.test', 3);
   await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).failures === 0);
   expect(new Set(receiver.messages.map(({ id, body }) => id + body)).size).toBe(1);
@@ -241,7 +247,7 @@ test('one that fails for five days is switched off, and a message is given up af
       const { failures, disabledAt } = await readWebhook(app.ctx, webhook.id);
       return failures >= days || disabledAt !== null;
     });
-    clock.advance(DAY * 1.3);
+    await goOn(DAY * 1.3);
     if (days === 10) {
       expect((await messagesOf(webhook.id))[0]).toMatchObject({ state: 'GIVEN_UP', attempts: 10 });
       expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
@@ -263,7 +269,7 @@ test('for a day after it was exchanged, a message is signed with the old secret,
   await testWebhook(app.ctx, webhook.id);
   const both = await receiver.waitFor('webhook.test');
   expect([secret, other].map((each) => isSigned(both, each))).toEqual([true, true]);
-  clock.advance(DAY + 1);
+  await goOn(DAY + 1);
   await testWebhook(app.ctx, webhook.id);
   const alone = await receiver.waitFor('webhook.test', 2);
   const signatures = String(alone.headers['webhook-signature']).split(' ');
@@ -312,7 +318,7 @@ test('whoever is killed between the call and its note has the message sent again
   await app.ctx.db.pool.query('UPDATE webhook SET disabled_at = NULL, next_try_at = now()');
   const claimed = await claimMessage(app.ctx);
   // it was claimed here, or by an engine, by one of them; what is claimed here goes no further
-  if (claimed) clock.advance(100);
+  if (claimed) await goOn(100);
   const first = await receiver.waitFor('webhook.test');
   if (claimed) await noteMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
   await waitFor('its note', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');

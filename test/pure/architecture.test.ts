@@ -586,6 +586,7 @@ const partsOfSeen = [
   'readMembers',
   'readMountpoints',
   'readPageKeys',
+  'readQuotaHistory',
   'readQuotasOfCaller',
   'readSuspensionsOf',
   'readTries',

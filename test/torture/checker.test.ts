@@ -23,9 +23,11 @@ import { bulkFaults, stagingFaults, stagingLeftovers } from './staging-faults.js
 import type { Stranger } from './stranger.js';
 import { lookAtStranger, nothingStrange } from './stranger-scan.js';
 import { type ViolationKind, violationKinds } from './violations.js';
+import { addHooks, type MoodyHooks, startHooks, type ToldMessage } from './webhooks.js';
 
 let app: TestApp;
 let mail: MoodyMail;
+let hooks: MoodyHooks;
 let sources: Map<string, { size: bigint; sha256: string }>;
 /** Of alice, complete; of bob, with a failed file and an unknown one; of alice, cancelled. */
 let ids: { complete: number; partial: number; cancelled: number };
@@ -33,7 +35,11 @@ const backend = createMemoryBackend();
 
 beforeAll(async () => {
   mail = await startMail(createRandom(1));
-  app = await startApp({ backend, config: { smtpUrl: mail.url }, limits: MAIL_RATES });
+  hooks = await startHooks(createRandom(2));
+  const config = { smtpUrl: mail.url, webhookHosts: ['127.0.0.1'] };
+  app = await startApp({ backend, config, limits: MAIL_RATES });
+  await addQuota(app.ctx, 'alice', 10_000n);
+  await addHooks(app.ctx, hooks, 'alice');
   backend.onRead = async (_volume, position, bytes) => {
     if (position === 3n) throw new TapeError('PERMANENT', 'nothing is there');
     return bytes;
@@ -46,7 +52,6 @@ beforeAll(async () => {
   );
   const hash = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
   sources = new Map([...contents].map(([name, bytes]) => [name, { size: BigInt(bytes.length), sha256: hash(bytes) }]));
-  await addQuota(app.ctx, 'alice', 10_000n);
   await addQuota(app.ctx, 'bob', 10_000n);
   const addresses = { notify_on_first_file: 'a@example.org', notify_on_last_file: 'a@example.org' };
   const complete = await makeRequest(app, { quota: 'alice', patterns: '/s/a', ...addresses });
@@ -61,6 +66,8 @@ beforeAll(async () => {
   await waitFor('the cancelled request to be released, and the mail', async () => {
     const { rows } = await app.ctx.db.pool.query(
       `SELECT FROM request r WHERE NOT is_released UNION ALL SELECT FROM notification WHERE state = 'PENDING'
+       UNION ALL SELECT FROM webhook_message WHERE state = 'PENDING'
+       UNION ALL SELECT FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)
        UNION ALL SELECT FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED'`,
     );
     return rows.length === 0;
@@ -69,6 +76,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await app.close();
   await mail.goAway();
+  await hooks.goAway();
 });
 
 /** What a fault may be planted into. */
@@ -91,7 +99,13 @@ const PROGRESS = 'request_id, state, files_total, files_on_disk, files_failed, b
 /** As the app does it, which may be doing it just now. */
 const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
 
-async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<ViolationKind[]> {
+/** What is planted was told to no webhook: where that is not the fault, there is none. */
+async function leaveNobodyTold({ run, outside }: Soil): Promise<void> {
+  await run('DELETE FROM webhook');
+  outside.told = [];
+}
+
+async function findPlanted(plant: (soil: Soil) => Promise<unknown>, { isTold = false } = {}): Promise<ViolationKind[]> {
   const client = await app.ctx.db.pool.connect();
   const undo: (() => void)[] = [];
   const run = (text: string) => client.query(text);
@@ -113,6 +127,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
     outside: {
       sources,
       mails: [...mail.mails],
+      told: [...hooks.told],
       touched: new Set(),
       acknowledged: new Set(),
       bulks: new Set(),
@@ -149,6 +164,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>): Promise<Vio
   };
   try {
     await client.query('BEGIN');
+    if (!isTold) await leaveNobodyTold(soil);
     await plant(soil);
     return await findKinds(client, soil.outside);
   } finally {
@@ -682,6 +698,79 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
   ],
   ['mail-hurried', 'letters of all went in no turn', ({ run }) => run('UPDATE mail_sender SET used_until = NULL')],
   [
+    'webhook-missing',
+    'a message was never written',
+    async ({ run, outside }) => {
+      const { rows } = (await run(
+        'DELETE FROM webhook_message WHERE id = 1 RETURNING message_id AS id',
+      )) as pg.QueryResult;
+      outside.told = outside.told.filter(({ messageId }) => messageId !== rows[0].id);
+    },
+  ],
+  [
+    'webhook-missing',
+    'a request has failed, and is told as finished',
+    ({ run }) => run(`UPDATE webhook_message SET type = 'request.finished' WHERE type = 'request.failed'`),
+  ],
+  [
+    'webhook-twice',
+    'a message was written twice',
+    async ({ run, outside }) => {
+      await run(`INSERT INTO webhook_message (webhook_id, message_id, type, request_id, body, state, created_at, next_try_at)
+        SELECT webhook_id, 'msg_again', type, request_id, body, 'SENT', now(), now() FROM webhook_message WHERE type = 'request.started' ORDER BY id LIMIT 1`);
+      const told = outside.told[0] as ToldMessage;
+      const { rows } = (await run(
+        `SELECT webhook_id AS id, body FROM webhook_message WHERE message_id = 'msg_again'`,
+      )) as pg.QueryResult;
+      outside.told = [...outside.told, { ...told, webhookId: rows[0].id, body: rows[0].body, messageId: 'msg_again' }];
+    },
+  ],
+  [
+    'webhook-twice',
+    'a webhook of alice is told of bob',
+    async ({ run, outside }) => {
+      const { rows } =
+        (await run(`INSERT INTO webhook_message (webhook_id, message_id, type, request_id, body, state, created_at, next_try_at)
+        VALUES (2, 'msg_bob', 'request.finished', ${ids.partial}, '{}', 'SENT', now(), now()) RETURNING body`)) as pg.QueryResult;
+      outside.told = [...outside.told, { webhookId: 2, messageId: 'msg_bob', body: rows[0].body, isSigned: true }];
+    },
+  ],
+  ['webhook-unsent', 'a message waits', ({ run }) => run(`UPDATE webhook_message SET state = 'PENDING' WHERE id = 1`)],
+  [
+    'webhook-unsent',
+    'a message was given up',
+    ({ run }) => run(`UPDATE webhook_message SET state = 'GIVEN_UP' WHERE id = 1`),
+  ],
+  [
+    'webhook-unseen',
+    'a message that is said to be sent never came',
+    async ({ outside }) => {
+      outside.told = outside.told.slice(1);
+    },
+  ],
+  [
+    'webhook-unknown',
+    'a message came that nobody has written',
+    async ({ outside }) => {
+      outside.told = [...outside.told, { webhookId: 1, messageId: 'msg_x', body: '{}', isSigned: true }];
+    },
+  ],
+  [
+    'webhook-unknown',
+    'a message came otherwise than it was written',
+    async ({ outside }) => {
+      outside.told = outside.told.map((each, n) => (n === 0 ? { ...each, body: `${each.body} ` } : each));
+    },
+  ],
+  [
+    'webhook-unsigned',
+    'a message is signed by somebody else',
+    async ({ outside }) => {
+      outside.told = outside.told.map((each, n) => (n === 0 ? { ...each, isSigned: false } : each));
+    },
+  ],
+  ['webhook-off', 'a webhook is off', ({ run }) => run('UPDATE webhook SET disabled_at = now() WHERE id = 1')],
+  [
     'mail-unasked',
     'mail was sent for a request without an address',
     async ({ run, outside }) => {
@@ -803,7 +892,7 @@ test.each(stagingLeftovers)('%s is no violation: its lifetime ends it', async (_
 });
 
 test.each(faults)('%s is found, and nothing else, when %s', async (kind, _what, plant) => {
-  expect(await findPlanted(plant)).toEqual([kind]);
+  expect(await findPlanted(plant, { isTold: kind.startsWith('webhook') })).toEqual([kind]);
 });
 
 test('every kind of violation is planted', () => {

@@ -15,6 +15,7 @@ import { checkStaging } from './check-staging.js';
 import { checkStrangers } from './check-strangers.js';
 import { checkVerifications } from './check-verifications.js';
 import { checkWatches } from './check-watches.js';
+import { checkWebhooks } from './check-webhooks.js';
 import { indexFacts } from './fact-index.js';
 import type { Facts } from './facts.js';
 import type { Report, Violation } from './violations.js';
@@ -29,6 +30,7 @@ export function check(facts: Facts): Violation[] {
   checkFolders(facts, index, report);
   checkStrangers(facts, index, report);
   checkMail(facts, index, report);
+  checkWebhooks(facts, report);
   checkEvents(facts, index, report);
   checkWatches(facts, report);
   checkVerifications(facts, report);

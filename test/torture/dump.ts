@@ -15,6 +15,7 @@ export async function dumpFacts(
     ...more,
     ...stored,
     mails: outside.mails,
+    told: outside.told,
     touched: [...outside.touched],
     revivals: [...outside.revivals],
     watches: outside.watches,

@@ -20,8 +20,9 @@ import type { LeftFile } from './remote-left.js';
 import { type Copy, type FolderFact, scanDisk, scanFolders } from './restore-scan.js';
 import type { Strange } from './stranger-scan.js';
 import type { Watch } from './watchers.js';
+import { readWebhooks, type ToldMessage, type WebhookFacts } from './webhooks.js';
 
-/** Of one statement, with exact integers and times as text, as the pool of the program gives them. */
+/** Of one statement, as the pool of the program gives it: exact integers, times as text. */
 export type Query = <Row extends object>(text: string) => Promise<Row[]>;
 
 export interface RequestFact {
@@ -148,6 +149,7 @@ export interface Stored {
   notifications: NotificationFact[];
   /** Of each user, and of all together (null): how often a letter was tried, since when, and up to when their rate is used. */
   mailTurns: { user: string | null; tries: number; since: string; usedUntil: string | null }[];
+  webhooks: WebhookFacts;
   stageEvents: StageEventFact[];
   progressEvents: ProgressEventFact[];
   /** Which folders of disks are noted as made by Tapegate. */
@@ -164,6 +166,8 @@ export interface Outside {
   sources: ReadonlyMap<string, { size: bigint; sha256: string }>;
   /** What the SMTP server took, repeated deliveries included. */
   mails: readonly { messageId: string; to: string }[];
+  /** What the receiver of webhooks was told. */
+  told: readonly ToldMessage[];
   /** Places (mount point and path) at which something was changed by hand. */
   touched: ReadonlySet<string>;
   /** Requests that were answered with their id. */
@@ -275,6 +279,7 @@ async function readStored(query: Query): Promise<Stored> {
            ELSE (SELECT t.used_until FROM mail_turn t JOIN quota o ON o.id = t.quota_id WHERE o."user" = q."user") END AS "usedUntil"
        FROM notification n JOIN quota q ON q.id = n.quota_id WHERE n.attempts > 0 GROUP BY ROLLUP (q."user") HAVING count(*) > 0`,
     ),
+    webhooks: await readWebhooks(query),
     stageEvents: await query(
       `SELECT number AS id, file_id AS "fileId", from_stage AS "from", to_stage AS "to", request_ids AS "requestIds"
        FROM numbered_event WHERE file_id IS NOT NULL ORDER BY 1`,

@@ -84,7 +84,15 @@ async function findKinds(app: TestApp, { systems }: RemoteSystems): Promise<stri
   const query = async <Row extends object>(text: string) => (await app.ctx.db.pool.query<Row>(text)).rows;
   const noted = await query<NotedDemand>(READ_DEMANDS);
   const facts = await readFacts(query, {
-    ...{ sources: new Map(), mails: [], touched: new Set(), acknowledged: new Set(), bulks: new Set(), polls: [] },
+    ...{
+      sources: new Map(),
+      mails: [],
+      told: [],
+      touched: new Set(),
+      acknowledged: new Set(),
+      bulks: new Set(),
+      polls: [],
+    },
     ...{ revivals: new Map(), asked: new Map(), watches: [], miswritten: new Set(), versions: new Map() },
     ...{ strange: nothingStrange, stuck: [], doubleClaims: [], wrong: [] },
     staged: systems.flatMap((remote) => listLeft(remote, noted).files),

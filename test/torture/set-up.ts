@@ -25,6 +25,7 @@ import type { TortureOptions } from './run.js';
 import { type Stranger, startStranger } from './stranger.js';
 import { smallDisk, startSweeper } from './sweeping.js';
 import { makeTree, type Source } from './tree.js';
+import { addHooks, startHooks } from './webhooks.js';
 import { EAST, type LateTree, noCounts, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
 
 const USERS = ['ample', 'enough', 'short', 'tight'];
@@ -67,7 +68,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   };
   try {
     const disks = makeDisks(dir);
-    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent' }, backendNames);
+    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent', WEBHOOK_HOSTS: '127.0.0.1' }, backendNames);
     const runtime: Runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
     await runtime.ctx.db.pool.query(WATCH_CLAIMS);
@@ -82,6 +83,9 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     }
     const mail = await startMail(random.fork());
     closers.unshift(() => mail.goAway());
+    const hooks = await startHooks(random.fork());
+    closers.unshift(() => hooks.goAway());
+    await addHooks(runtime.ctx, hooks, USERS[0] ?? '');
     const processes = startProcesses(random, { dataDir, logDir, mail });
     closers.unshift(async () => {
       for (const kept of processes) kept.end();
@@ -99,6 +103,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       lateTrees,
       disks,
       mail,
+      hooks,
       remotes,
       engines,
       gateway,
@@ -235,6 +240,7 @@ function startProcesses(
         DRIVES: String(drives),
         ENGINE_WEIGHT: String(own.pick(WEIGHTS)),
         SMTP_URL: mail.url,
+        WEBHOOK_HOSTS: '127.0.0.1',
         MAIL_RATE: String(MAIL_RATES.mailRate),
         USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
         REQUEST_DAYS: '0', // what has ended becomes compact with the next pass

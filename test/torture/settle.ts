@@ -31,7 +31,9 @@ export async function calmDown(world: World): Promise<void> {
   world.remotes.calmDown();
   world.mail.mood.refusals = 0;
   world.mail.mood.lostAnswers = 0;
-  await world.mail.comeBack();
+  world.hooks.mood.refusals = 0;
+  world.hooks.mood.lostAnswers = 0;
+  await Promise.all([world.mail.comeBack(), world.hooks.comeBack()]);
   for (const kept of [world.gateway, ...world.engines]) kept.goOn();
   await mendDisks(world);
   await dropBallast(world);
@@ -127,6 +129,7 @@ async function readWorld(world: World): Promise<Facts> {
     return await readFacts(query, {
       sources,
       mails: mail.mails,
+      told: world.hooks.told,
       touched,
       acknowledged,
       bulks,

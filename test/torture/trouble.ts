@@ -58,6 +58,8 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [4, async (world, random) => void askToEnd(world, random.pick(world.engines))],
   [4, leaveMail],
   [4, async (world, random) => annoyMail(world, random)],
+  [3, leaveHooks],
+  [3, async (world, random) => annoyHooks(world, random)],
   [6, resizeDisk],
   [5, (world, random) => takeRoom(world, random)],
   [3, (world) => dropBallast(world)],
@@ -126,4 +128,16 @@ async function leaveMail(world: World, random: Random): Promise<void> {
 function annoyMail(world: World, random: Random): void {
   world.mail.mood.refusals = random.pick([0, 0.1, 0.5]);
   world.mail.mood.lostAnswers = random.pick([0, 0.2]);
+}
+
+async function leaveHooks(world: World, random: Random): Promise<void> {
+  const forMs = random.integer(MAIL_AWAY_MS.low, MAIL_AWAY_MS.high);
+  await world.hooks.goAway();
+  await sleep(forMs);
+  await world.hooks.comeBack();
+}
+
+function annoyHooks(world: World, random: Random): void {
+  world.hooks.mood.refusals = random.pick([0, 0.1, 0.5]);
+  world.hooks.mood.lostAnswers = random.pick([0, 0.2]);
 }

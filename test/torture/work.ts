@@ -12,6 +12,8 @@ export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
   await pool.query('UPDATE stager SET rest_until = NULL, read_rest_until = NULL');
   await pool.query(`UPDATE staging SET due_at = $1 WHERE due_at > $1 AND state IN ('INTENDED', 'RELEASING')`, now);
   await pool.query(`UPDATE notification SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, now);
+  await pool.query('UPDATE webhook SET next_try_at = $1 WHERE next_try_at > $1', now);
+  await pool.query(`UPDATE webhook_message SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, now);
   await pool.query('UPDATE verification SET not_before = $1 WHERE not_before > $1', now);
   const { rows } = await pool.query<Record<string, bigint>>(
     `SELECT (SELECT count(*) FROM request WHERE state IN ('QUEUED', 'RESTORING')) AS "requests that are not done",
@@ -25,7 +27,10 @@ export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
          AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL
          AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
        ) AS "tape copies to be confirmed",
-       (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent"`,
+       (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent",
+       (SELECT count(*) FROM webhook_message WHERE state = 'PENDING') AS "messages to be sent",
+       (SELECT count(*) FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)
+       ) AS "events to be looked through"`,
     now,
   );
   return rows[0] ?? {};

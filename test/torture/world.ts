@@ -7,6 +7,7 @@ import type { RemoteSystems } from './remote.js';
 import type { Stranger } from './stranger.js';
 import type { Source } from './tree.js';
 import type { Watch } from './watchers.js';
+import type { MoodyHooks } from './webhooks.js';
 
 /** Of files that come into the catalogue during the run. */
 export interface LateTree {
@@ -72,6 +73,7 @@ export interface World {
   lateTrees: LateTree[];
   disks: readonly RestoreDisk[];
   mail: MoodyMail;
+  hooks: MoodyHooks;
   /** Behind the staging libraries. */
   remotes: RemoteSystems;
   engines: Kept[];

@@ -110,8 +110,9 @@ class BatchRun {
       const folder = await this.folders.open(recall);
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
+      const { noteBytes } = this.lease;
       const reading = startPart('read', span?.traceparent);
-      const checksum = await readInto(copy, this.volume, recall, signal).finally(() => reading?.end());
+      const checksum = await readInto(copy, this.volume, recall, { signal, noteBytes }).finally(() => reading?.end());
       count('tapegate_recalled_bytes_total', { drive: this.lease.driveName }, Number(recall.size));
       const placing = startPart('put in place', span?.traceparent);
       const placed = finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).finally(() => placing?.end());

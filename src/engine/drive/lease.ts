@@ -19,6 +19,8 @@ export interface HeldLease extends Lease {
   giveUp(): void;
   /** Follows the calls that are made for the drive. */
   calls: CallWatch;
+  /** So many bytes were read. */
+  noteBytes(bytes: number): void;
 }
 
 export interface HoldOptions {
@@ -44,6 +46,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     endRenewal: () => renewal.end(),
     giveUp: () => renewal.lose(),
     calls: options.calls,
+    noteBytes: (bytes) => renewal.rate.add(bytes),
   };
 }
 
@@ -53,6 +56,29 @@ const RETRY_PART = 1 / 16;
 
 /** A timer that is so late tells that the process stood still, and had no chance to renew. */
 const STANDSTILL_MS = 1000;
+
+/** What was read longer ago counts for half of what is read now. */
+const HALF_MS = 10_000;
+
+/** Bytes a second, of late. */
+class Rate {
+  private bytes = 0;
+  private since = performance.now();
+  private value = 0;
+
+  add(bytes: number): void {
+    this.bytes += bytes;
+  }
+
+  take(): number {
+    const now = performance.now();
+    const tookMs = Math.max(1, now - this.since);
+    const kept = 0.5 ** (tookMs / HALF_MS);
+    this.value = kept * this.value + (1 - kept) * (this.bytes / (tookMs / 1000));
+    [this.bytes, this.since] = [0, now];
+    return this.value < 1 ? 0 : this.value;
+  }
+}
 
 class Renewal {
   private readonly ctx: Context;
@@ -65,6 +91,7 @@ class Renewal {
   private expiry: NodeJS.Timeout | undefined;
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
+  readonly rate = new Rate();
 
   constructor(ctx: Context, lease: Lease, { leaseSeconds, claimedAt, held }: HoldOptions) {
     this.ctx = ctx;
@@ -94,7 +121,9 @@ class Renewal {
   private async renew(): Promise<void> {
     const startedAt = performance.now();
     // a database that cannot be asked has given the drive to nobody yet
-    const answer = await renewLease(this.ctx, this.lease, this.leaseSeconds).catch(() => 'busy' as const);
+    const answer = await renewLease(this.ctx, this.lease, this.leaseSeconds, this.rate.take()).catch(
+      () => 'busy' as const,
+    );
     if (this.isEnded) return;
     if (answer === 'lost') return this.lose();
     if (answer === 'renewed') this.extend(startedAt);

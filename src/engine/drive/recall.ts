@@ -68,12 +68,15 @@ export async function readInto(
   copy: CopyInHand,
   volume: MountedVolume,
   recall: RunningRecall,
-  signal: AbortSignal,
+  { signal, noteBytes }: { signal: AbortSignal; noteBytes?: (bytes: number) => void },
 ): Promise<string> {
   try {
     return await readChecked(volume, recall, {
       signal,
-      sink: (chunk) => copy.onDisk(() => copy.file.write(chunk)),
+      sink: (chunk) => {
+        noteBytes?.(chunk.length);
+        return copy.onDisk(() => copy.file.write(chunk));
+      },
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
         const who = kind === 'checksum' && recall.isChecksumTaken ? 'its first restore gave' : 'the catalogue says';

@@ -9,7 +9,6 @@ import { packageRoot } from '../../package-root.js';
 import { count } from '../../signals.js';
 import { secondsOf } from '../../time.js';
 import { createTargets, type WebhookTargets } from '../../webhook-targets.js';
-import type { Waker } from '../waker.js';
 import { postMessage } from './post.js';
 
 /** Webhooks that are sent to at the same time. */
@@ -20,8 +19,6 @@ interface SenderOptions {
   stop: AbortSignal;
   /** Those in hand are given up after this. */
   abort: AbortSignal;
-  /** Rings when there may be more to send. */
-  bell: Waker;
 }
 
 export class WebhookSender {
@@ -29,7 +26,7 @@ export class WebhookSender {
   private readonly options: SenderOptions;
   private readonly targets: WebhookTargets;
   private readonly userAgent: string;
-  private readonly sending = new Set<Promise<void>>();
+  private readonly workers = new Set<Promise<void>>();
 
   constructor(ctx: Context, options: SenderOptions) {
     this.ctx = ctx;
@@ -41,20 +38,30 @@ export class WebhookSender {
 
   /** Begins to send what is due; what comes of it is not waited for. */
   async run(): Promise<void> {
-    while (!this.options.stop.aborted && this.sending.size < AT_ONCE) {
+    while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await claimMessage(this.ctx);
       if (!message) return;
-      const sent = this.send(message).finally(() => {
-        this.sending.delete(sent);
-        this.options.bell.ring(); // it may have another one
-      });
-      this.sending.add(sent);
+      const worker = this.work(message).finally(() => this.workers.delete(worker));
+      this.workers.add(worker);
+    }
+  }
+
+  /** Sends one after the other, of whichever webhook, until none is due. */
+  private async work(first: ClaimedMessage): Promise<void> {
+    const { ctx, options } = this;
+    try {
+      for (let next: ClaimedMessage | undefined = first; next; next = await claimMessage(ctx)) {
+        await this.send(next);
+        if (options.stop.aborted) return;
+      }
+    } catch (error) {
+      logFailure(ctx.log, error, 'webhook'); // what was claimed is due again when its claim has run out
     }
   }
 
   /** Once all in hand have come to their end. */
   get ended(): Promise<unknown> {
-    return Promise.all(this.sending);
+    return Promise.all(this.workers);
   }
 
   private async send(message: ClaimedMessage): Promise<void> {
@@ -65,8 +72,6 @@ export class WebhookSender {
       const result = await postMessage(message, { targets: this.targets, signal, now, userAgent: this.userAgent });
       if (result.state !== 'LEFT') count('tapegate_webhooks_total', { result: result.state.toLowerCase() });
       await noteMessage(this.ctx, message, result);
-    } catch (error) {
-      logFailure(this.ctx.log, error, 'webhook'); // due again when its claim has run out
     } finally {
       deadline.end();
     }

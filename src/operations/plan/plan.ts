@@ -34,6 +34,8 @@ export interface PlanDrive {
   /** What it reads just now. */
   filesRunning: number;
   bytesRunning: bigint;
+  /** Bytes a second that it has read of late, as its engine said last; null where none has it. */
+  rate: number | null;
 }
 
 /** What one user waits for on a volume. */
@@ -133,7 +135,8 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
          AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,
-       count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning"
+       count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning",
+       CASE WHEN ${isClaimed} THEN d.rate END AS rate
      FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
      GROUP BY d.id, b.id, v.name, p.host ORDER BY d.id`,

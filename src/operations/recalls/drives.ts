@@ -94,7 +94,7 @@ export async function claimDrive(
     ? sql`(d.library_id = ${of.id}::int AND d.name IN (SELECT ${drivePrefix(of)} || n FROM generate_series(1, ${of.drives}::int) AS n))`
     : sql`false`;
   const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
-    sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL,
+    sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL, rate = NULL,
        epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
      WHERE id = (
@@ -111,7 +111,7 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, an expired one too as long as nobody has taken the drive. Waits for no lock: neither for a start
+ * Renews a lease, and notes how fast the drive reads, in bytes a second; an expired one too as long as nobody has taken the drive. Waits for no lock: neither for a start
  * (`locking.driveKept`) nor, where somebody else has the row, for that one's end.
  * @returns `lost` when another engine has, or had, the drive; `busy` when its row is locked, and it may be tried again
  */
@@ -119,10 +119,11 @@ export async function renewLease(
   ctx: Context,
   lease: Lease,
   leaseSeconds: number,
+  rate = 0,
 ): Promise<'renewed' | 'busy' | 'lost'> {
   const { rows } = await ctx.db.vitalPool.query<{ answer: 'renewed' | 'busy' | 'lost' }>(
     sql`WITH renewed AS (
-       UPDATE drive SET lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
+       UPDATE drive SET rate = ${rate}::float8, lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
        WHERE id = (SELECT d.id FROM drive d
          WHERE ${isHeldUnder(lease)} ${locking.freeDriveToRenew})
        RETURNING id)
@@ -139,7 +140,7 @@ export async function renewLease(
  */
 export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
-    sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, lease_until = CASE
+    sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE
        WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
      END WHERE ${isHeldUnder(lease)}`,
   );

@@ -12,6 +12,7 @@ import { newestNumber } from '../../event-numbers.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';
+import { writeQuotaHistory } from './quota-history.js';
 
 /** What was done in some time. */
 export interface CurvePoint {
@@ -48,6 +49,7 @@ export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<voi
   const now = ctx.now();
   while (!stop.aborted && (await countStep(ctx, now)));
   await sampleSlot(ctx, now);
+  await writeQuotaHistory(ctx);
 }
 
 /** @returns whether there is more to count */

@@ -51,12 +51,10 @@ interface Request {
   user: string;
   label: string;
   retention: string;
-  startedAt: string | null;
-  firstAt: string | null;
   seen: Seen | null;
 }
 
-/** What was told of a request, or would have been. */
+/** What was told of a request, or would have been, in the life that it has: one that is revived begins another. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -68,12 +66,6 @@ interface Webhook {
   quotaId: number | null;
   events: WebhookEvent[];
   madeAt: string;
-}
-
-/** An event, and since when it is so: a webhook that was made later is not told. */
-interface News {
-  event: WebhookEvent;
-  since: string;
 }
 
 const states: Partial<Record<RequestState, WebhookEvent>> = {
@@ -103,8 +95,7 @@ async function tellOf(ctx: Context, tx: Transaction, events: readonly ProgressEv
 
 async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Map<number, Request>> {
   const rows = await tx.query<Request & Seen & { isSeen: boolean }>(
-    sql`SELECT r.id, r.quota_id AS "quotaId", q."user", r.label, r.retention, r.tapestore_request_start AS "startedAt",
-          r.first_files_on_disk AS "firstAt", s.request_id IS NOT NULL AS "isSeen", s.state, s.is_started AS "isStarted",
+    sql`SELECT r.id, r.quota_id AS "quotaId", q."user", r.label, r.retention, s.request_id IS NOT NULL AS "isSeen", s.state, s.is_started AS "isStarted",
           s.has_first_file AS "hasFirstFile"
         FROM request r JOIN quota q ON q.id = r.quota_id LEFT JOIN webhook_request s ON s.request_id = r.id
         WHERE r.id = ANY(${ids}::int[])`,
@@ -118,34 +109,37 @@ async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Ma
 }
 
 /** What an event brings that was not told; the request is noted as told. */
-function newsOf(event: ProgressEvent, request: Request): News[] {
-  const { seen, startedAt, firstAt } = request;
-  const news: News[] = [];
-  // the row may be ahead of the event, which does no harm: it is so by now
-  const isStarted = (seen?.isStarted ?? false) || startedAt !== null;
-  if (startedAt !== null && !seen?.isStarted) news.push({ event: 'REQUEST_STARTED', since: startedAt });
-  const hasFirstFile = (seen?.hasFirstFile ?? false) || (event.filesOnDisk > 0 && firstAt !== null);
-  if (hasFirstFile && !seen?.hasFirstFile) news.push({ event: 'REQUEST_FIRST_FILE', since: firstAt ?? event.at });
-  const due = states[event.state];
-  if (due && seen?.state !== event.state) news.push({ event: due, since: event.at });
-  request.seen = { state: event.state, isStarted, hasFirstFile };
+function newsOf({ state, filesOnDisk }: ProgressEvent, request: Request): WebhookEvent[] {
+  const { seen } = request;
+  const isAnew = seen !== null && isEnd(seen.state) && !isEnd(state);
+  const [wasStarted, hadFirstFile] = isAnew ? [false, false] : [seen?.isStarted ?? false, seen?.hasFirstFile ?? false];
+  const isStarted = wasStarted || state === 'RESTORING';
+  const hasFirstFile = hadFirstFile || filesOnDisk > 0;
+  request.seen = { state, isStarted, hasFirstFile };
+  const news: WebhookEvent[] = [];
+  if (isStarted && !wasStarted) news.push('REQUEST_STARTED');
+  if (hasFirstFile && !hadFirstFile) news.push('REQUEST_FIRST_FILE');
+  const due = states[state];
+  if (due && seen?.state !== state) news.push(due);
   return news;
 }
+
+const isEnd = (state: RequestState): boolean => states[state] === 'REQUEST_ENDED';
 
 function tell(
   ctx: Context,
   webhooks: readonly Webhook[],
-  { news, event, request }: { news: News; event: ProgressEvent; request: Request },
+  { news, event, request }: { news: WebhookEvent; event: ProgressEvent; request: Request },
 ): NewMessage[] {
   const told = webhooks.filter(
     ({ quotaId, events, madeAt }) =>
-      (quotaId === null || quotaId === request.quotaId) && events.includes(news.event) && !isBefore(news.since, madeAt),
+      (quotaId === null || quotaId === request.quotaId) && events.includes(news) && !isBefore(event.at, madeAt),
   );
   const { quotaId, user, label, retention } = request;
   return told.map(({ id }) => ({
     webhookId: id,
-    type: eventTypes[news.event],
-    at: news.since,
+    type: eventTypes[news],
+    at: event.at,
     quotaId,
     requestId: request.id,
     data: describeRequest(ctx, { ...event, user, label, retention }),

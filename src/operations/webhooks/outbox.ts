@@ -75,16 +75,18 @@ export async function claimMessage(ctx: Context): Promise<ClaimedMessage | undef
 export async function noteMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();
   const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;
+  if (result.state === 'SENT') {
+    await ctx.db.pool.query(
+      sql`WITH sent AS (
+            UPDATE webhook_message SET state = 'SENT', attempts = attempts + 1, sent_at = ${now}, last_error = NULL WHERE id = ${message.id})
+          UPDATE webhook w SET ${took(now)} WHERE ${isMine}`,
+    );
+    return;
+  }
   await transaction(ctx.db.pool, 'noteWebhook', async (tx) => {
     const mine = await tx.query(sql`SELECT FROM webhook w WHERE ${isMine} ${locking.webhook}`);
-    if (result.state === 'SENT') {
-      await tx.query(
-        sql`UPDATE webhook_message SET state = 'SENT', attempts = attempts + 1, sent_at = ${now}, last_error = NULL WHERE id = ${message.id}`,
-      );
-    }
     if (mine.length === 0) return;
-    if (result.state === 'SENT') await tx.query(sql`UPDATE webhook w SET ${took(now)} WHERE ${isMine}`);
-    else if (result.state === 'LEFT') await tx.query(sql`UPDATE webhook w SET next_try_at = ${now} WHERE ${isMine}`);
+    if (result.state === 'LEFT') await tx.query(sql`UPDATE webhook w SET next_try_at = ${now} WHERE ${isMine}`);
     else await noteFailedTry(ctx, tx, { message, result, isMine });
   });
 }

@@ -1,9 +1,11 @@
 /** The quotas that the caller may use or see, and what is left of them. */
+import { useMemo } from 'preact/hooks';
 import { QuotaDocument } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { formatBytes, share } from '../format';
 import { useLook } from '../look';
 import { Bar } from '../parts/bar';
+import { Curve } from '../parts/curve';
 import { Problem } from '../parts/problem';
 import { Title } from '../parts/title';
 import { linkTo } from '../route';
@@ -27,8 +29,12 @@ export function QuotasPage({ user }: { user: string | undefined }) {
   );
 }
 
+const DAYS = 30;
+const DAY_MS = 86_400_000;
+
 function OneQuota({ user }: { user: string }) {
-  const { data, error, again } = useLook(QuotaDocument, { user });
+  const since = useMemo(() => new Date(Date.now() - DAYS * DAY_MS).toISOString(), []);
+  const { data, error, again } = useLook(QuotaDocument, { user, since });
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
   const { quota } = data;
@@ -40,6 +46,11 @@ function OneQuota({ user }: { user: string }) {
       <p>
         <a href={linkTo(['requests'], { quota: quota.user })}>Its requests</a>
       </p>
+      <Curve
+        title={`Used in the last ${DAYS} days`}
+        points={quota.history.map(({ at, used }) => ({ at, value: Number(used) }))}
+        format={formatBytes}
+      />
     </>
   );
 }

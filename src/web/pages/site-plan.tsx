@@ -51,6 +51,7 @@ const driveColumns: Column<Drive>[] = [
   { title: 'Does', cell: (drive) => doing(drive) },
   { title: 'Files in hand', isNumber: true, cell: ({ filesRunning }) => filesRunning },
   { title: 'Bytes in hand', isNumber: true, cell: ({ bytesRunning }) => formatBytes(bytesRunning) },
+  { title: 'Reads', isNumber: true, cell: ({ rate }) => (rate ? `${formatBytes(Math.round(rate))}/s` : '') },
   { title: 'Engine', cell: ({ host, isClaimed }) => host ?? (isClaimed ? 'not said' : 'none') },
   { title: 'Service', cell: ({ name, suspension }) => <Service kind="DRIVE" name={name} suspension={suspension} /> },
 ];
