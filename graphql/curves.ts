@@ -1,5 +1,6 @@
 /** What the site did, and the processes that run it. */
 import { type CurvePoint, readHistory } from '../src/operations/site/curves.js';
+import { type Kept, type KeptKind, keptKinds, readKept } from '../src/operations/site/housekeeping.js';
 import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
 import { type QuotaPoint, readQuotaHistory } from '../src/operations/site/quota-history.js';
 import { builder } from './builder.js';
@@ -80,7 +81,48 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
   }),
 });
 
+const keptTexts: Record<KeptKind, string> = {
+  REQUESTS: 'Requests and their files: so long after its end a request is kept in a compact form, without end.',
+  EVENTS: 'What is told to those who watch.',
+  MAIL: 'Letters: their texts go so long after the end of their request.',
+  AUDIT: 'Who has asked for which change.',
+  WEBHOOK_MESSAGES: 'What webhooks were told.',
+  CURVES: 'What the site did, and what was used of quotas.',
+};
+
+const KeptKindType = builder.enumType('KeptKind', {
+  description: 'What is kept of what was.',
+  values: Object.fromEntries(keptKinds.map((kind) => [kind, { description: keptTexts[kind] }])) as Record<
+    KeptKind,
+    { description: string }
+  >,
+});
+
+const KeptType = builder.objectRef<Kept>('Kept').implement({
+  description: 'What is kept of what was, and what it takes.',
+  fields: (t) => ({
+    kind: t.expose('kind', { type: KeptKindType, description: 'Which it is.' }),
+    days: t.exposeInt('days', { description: 'For how long it is kept, as the process that answers is configured.' }),
+    rows: t.exposeFloat('rows', { nullable: true, description: 'About how many; null: nobody has looked yet.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'What it takes in the database, indexes included.' }),
+    oldest: t.expose('oldest', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'When the oldest was written; null: there is none.',
+    }),
+  }),
+});
+
 builder.queryFields((t) => ({
+  kept: t.field({
+    authScopes: { operation: 'readKept' },
+    type: [KeptType],
+    nullable: true,
+    complexity: 20,
+    description:
+      'What is kept of what was, for how long, and what it takes; null, with an error, where that cannot be looked at just now. For viewers and operators.',
+    resolve: (_root, _args, ctx) => readKept(ctx),
+  }),
   history: t.field({
     authScopes: { operation: 'readHistory' },
     type: [CurvePointType],

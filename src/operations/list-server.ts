@@ -40,6 +40,7 @@ export const listServers = {
   listFindings: 'primary',
   showCaller: 'primary',
   readMetrics: 'primary',
+  readKept: 'primary',
   showPlan: 'primary',
   watchRequest: 'primary',
   watchStages: 'primary',

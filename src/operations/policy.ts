@@ -92,6 +92,7 @@ export const policy = {
   watchSite: 'look',
   readHistory: 'look',
   listProcesses: 'look',
+  readKept: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

@@ -27,11 +27,21 @@ interface Told {
 
 const env = () => ({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_TOKEN: app.token });
 
+interface Status {
+  processes: Told[];
+  /** Null where a table of it is locked. */
+  kept: { kind: string; days: number; rows: number | null; bytes: number; oldest: string | null }[] | null;
+}
+
 /** As a script reads it. */
 async function readStatus(gateway: { url: string }): Promise<Told[]> {
+  return (await readAll(gateway)).processes;
+}
+
+async function readAll(gateway: { url: string }): Promise<Status> {
   const { code, stdout, stderr } = await runCli(['status', '--json'], { env: { ...env(), TAPEGATE_URL: gateway.url } });
   expect([code, stderr]).toEqual([0, '']);
-  return stdout.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as Told]));
+  return JSON.parse(stdout) as Status;
 }
 
 const ofProcess = (all: readonly Told[], { pid }: Running) => all.find((each) => each.pid === pid);
@@ -56,7 +66,7 @@ const silence = async ({ pid }: Running) =>
 
 test('gateways and engines are told of with their versions while they live, and one that was killed as silent', async () => {
   const [first, second] = [
-    await startServer('serve', { env: { ...env(), PORT: '0' } }),
+    await startServer('serve', { env: { ...env(), PORT: '0', REQUEST_DAYS: '7' } }),
     await startServer('serve', { env: { ...env(), PORT: '0' } }),
   ];
   const engine = startCli(['work'], { env: env() });
@@ -80,6 +90,22 @@ test('gateways and engines are told of with their versions while they live, and 
   expect(table.stdout).toMatch(new RegExp(`^engine +\\S+ +${engine.pid} +0\\.1\\.0 +silent `, 'm'));
   expect(table.stdout).toMatch(new RegExp(`^gateway +\\S+ +${second.pid} +0\\.1\\.0 +lives +0\\.\\d s `, 'm'));
 
+  const kept = (await readAll(first)).kept ?? [];
+  expect(kept.map(({ kind, days }) => [kind, days])).toEqual([
+    ['REQUESTS', 7],
+    ['EVENTS', 30],
+    ['MAIL', 7],
+    ['AUDIT', 400],
+    ['WEBHOOK_MESSAGES', 30],
+    ['CURVES', 90],
+  ]);
+  expect(kept.find(({ kind }) => kind === 'AUDIT')).toMatchObject({
+    bytes: expect.any(Number),
+    oldest: expect.stringMatching(/^2\d{3}-.*Z$/), // of the token by which the test comes in
+  });
+  expect(kept.every(({ bytes }) => bytes > 0)).toBe(true);
+  expect(table.stdout).toMatch(/^KEPT +FOR +ROWS +SIZE +SINCE\n(.*\n)*audit +400 days +\S+ +[\d.]+ \wB +\d{4}-/m);
+
   expect((await stop(second)).code).toBe(0);
   expect(ofProcess(await readStatus(first), second)).toBeUndefined(); // it has ended in good order
 }, 180_000);
@@ -94,6 +120,7 @@ test('a process that cannot read what happens tells by how much it is behind, an
     await app.ctx.db.pool.query("SELECT pg_notify('tapegate', 'event')");
     const behind = await waitForStatus('it to be behind', gateway, gateway, ({ lagSeconds }) => lagSeconds > 1);
     expect(behind.isAlive).toBe(true);
+    expect((await readAll(gateway)).kept).toBeNull(); // and what can be told is told
   } finally {
     await client.query('ROLLBACK');
     client.release();

@@ -33,7 +33,7 @@ const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
 /** Rows of five minutes are kept for so long, those of hours for so long. */
 const FINE_DAYS = 2;
-const KEPT_DAYS = 90;
+export const CURVE_DAYS = 90;
 /** All that there may be, and some more: 48 hours of five minutes, and the hours before. */
 const MOST_POINTS = 3000;
 /** Numbers of events that are counted in one step. */
@@ -104,10 +104,10 @@ async function coarsen(tx: Transaction, now: string): Promise<void> {
   const fine = slotOf(sql`${addSeconds(now, -FINE_DAYS * DAY_SECONDS)}::timestamp`, HOUR_SECONDS);
   const [row] = await tx.query<{ isDue: boolean }>(
     sql`SELECT EXISTS (SELECT FROM site_history WHERE at < ${fine} AND seconds = ${SLOT_SECONDS})
-          OR EXISTS (SELECT FROM site_history WHERE at < ${addSeconds(now, -KEPT_DAYS * DAY_SECONDS)}::timestamp) AS "isDue"`,
+          OR EXISTS (SELECT FROM site_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp) AS "isDue"`,
   );
   if (!row?.isDue) return;
-  await tx.query(sql`DELETE FROM site_history WHERE at < ${addSeconds(now, -KEPT_DAYS * DAY_SECONDS)}::timestamp`);
+  await tx.query(sql`DELETE FROM site_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp`);
   const hour = slotOf(sql`y.at`, HOUR_SECONDS);
   // the row of the hour has the key of its first slot, so that these are read and taken away before
   const hours = await tx.query<{ rows: string }>(

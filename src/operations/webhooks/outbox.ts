@@ -130,12 +130,12 @@ async function noteFailedTry(
 const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
 
 /** So long after they were made, messages go, sent or not. */
-const KEPT_SECONDS = 30 * 86_400;
+export const MESSAGE_DAYS = 30;
 const STEP = 5000;
 
 /** Deletes old messages, in small steps. Any number of engines may do so at once. */
 export async function pruneMessages(ctx: Context, stop: AbortSignal): Promise<void> {
-  const before = addSeconds(ctx.now(), -KEPT_SECONDS);
+  const before = addSeconds(ctx.now(), -MESSAGE_DAYS * 86_400);
   for (let deleted = STEP; deleted === STEP && !stop.aborted; ) {
     const { rowCount } = await ctx.db.pool.query(
       sql`DELETE FROM webhook_message WHERE id = ANY(ARRAY(

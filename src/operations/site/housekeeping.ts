@@ -1,0 +1,64 @@
+/** What is kept of what was, for how long, and what it takes: the passes that delete it are in engine/runner.ts. */
+import type { Context } from '../../context.js';
+import { join, type Sql, sql } from '../../database/sql.js';
+import { queryWithin } from '../../database/wire.js';
+import { allow } from '../policy.js';
+import { MESSAGE_DAYS } from '../webhooks/outbox.js';
+import { CURVE_DAYS } from './curves.js';
+
+/** A table that somebody keeps locked is not waited for. */
+const LOOK_MS = 2000;
+
+export const keptKinds = ['REQUESTS', 'EVENTS', 'MAIL', 'AUDIT', 'WEBHOOK_MESSAGES', 'CURVES'] as const;
+export type KeptKind = (typeof keptKinds)[number];
+
+/** Of a kind: tables and their indexes. */
+export interface Kept {
+  kind: KeptKind;
+  /** For how long, by the settings of the process that answers. */
+  days: number;
+  /** As PostgreSQL estimates; null where it has not looked yet. */
+  rows: number | null;
+  bytes: bigint;
+  /** When the oldest was written; null where there is none. */
+  oldest: string | null;
+}
+
+interface Source {
+  tables: readonly string[];
+  /** The oldest time, looked up by an index. */
+  oldest: Sql;
+}
+
+const sources: Record<KeptKind, Source> = {
+  REQUESTS: {
+    tables: ['request', 'hold', 'awaited_path', 'hold_bundle', 'path_bundle'],
+    oldest: sql`SELECT request_date FROM request ORDER BY id LIMIT 1`,
+  },
+  EVENTS: { tables: ['event', 'event_batch'], oldest: sql`SELECT at FROM event ORDER BY id LIMIT 1` },
+  MAIL: { tables: ['notification'], oldest: sql`SELECT created_at FROM notification ORDER BY id LIMIT 1` },
+  AUDIT: { tables: ['audit'], oldest: sql`SELECT at FROM audit ORDER BY at, id LIMIT 1` },
+  WEBHOOK_MESSAGES: {
+    tables: ['webhook_message'],
+    oldest: sql`SELECT created_at FROM webhook_message ORDER BY created_at LIMIT 1`,
+  },
+  CURVES: {
+    tables: ['site_history', 'quota_history'],
+    oldest: sql`SELECT least((SELECT min(at) FROM site_history), (SELECT min(at) FROM quota_history))`,
+  },
+};
+
+/** In the order of `keptKinds`. @throws UnavailableError where one of the tables cannot be looked at just now */
+export async function readKept(ctx: Context): Promise<Kept[]> {
+  allow(ctx, 'readKept');
+  const parts = keptKinds.map((kind) => {
+    const { tables, oldest } = sources[kind];
+    return sql`SELECT ${kind} AS kind, sum(nullif(c.reltuples, -1))::float8 AS rows, sum(pg_total_relation_size(c.oid)) AS bytes,
+      (${oldest}) AS oldest FROM pg_class c WHERE c.oid = ANY(${tables.map((name) => `public.${name}`)}::text[]::regclass[])`;
+  });
+  const rows = await queryWithin<Omit<Kept, 'days'>>(ctx.db.pool, join(parts, ' UNION ALL '), LOOK_MS);
+  const { requestDays, eventDays, auditDays } = ctx.config;
+  const days = { REQUESTS: requestDays, EVENTS: eventDays, MAIL: requestDays, AUDIT: auditDays };
+  const fixed = { WEBHOOK_MESSAGES: MESSAGE_DAYS, CURVES: CURVE_DAYS };
+  return rows.map((row) => ({ ...row, days: { ...days, ...fixed }[row.kind] }));
+}
