@@ -165,8 +165,8 @@ export const locking = {
   /** By who finds out whose letter is the next. */
   turns: sql`FOR UPDATE OF s`,
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
-  webhook: sql`FOR UPDATE OF w`,
-  freeWebhook: sql`FOR UPDATE OF w SKIP LOCKED`,
+  webhook: sql`FOR NO KEY UPDATE OF w`,
+  freeWebhook: sql`FOR NO KEY UPDATE OF w SKIP LOCKED`,
   freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };
 

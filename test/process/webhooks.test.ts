@@ -199,6 +199,53 @@ test('one that cannot be reached keeps no other waiting, and is left alone for a
   expect(receiver.messages.filter(({ path }) => path === '/hangs')).toHaveLength(1);
 });
 
+test('whoever has twenty that never answer keeps nobody else waiting', async () => {
+  receiver.answer = (message, response) => {
+    if (message.path !== '/hangs') response.writeHead(200).end();
+  };
+  for (let n = 0; n < 20; n++) {
+    const { webhook } = await createWebhook(app.ctx, { quota: 'bob', url: `${receiver.url}/hangs` });
+    await testWebhook(app.ctx, webhook.id);
+  }
+  await receiver.waitFor('webhook.test', 4);
+  await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/fine` });
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  await request({ patterns: '/d/' });
+  expect((await receiver.waitFor('request.finished')).path).toBe('/fine');
+  await expect(createWebhook(app.ctx, { quota: 'bob', url: receiver.url })).rejects.toThrow(
+    'url has no room: there are 20 webhooks for the quota of "bob", and that many at most',
+  );
+});
+
+test('an answer counts as soon as it has begun', async () => {
+  receiver.answer = (_message, response) => void response.writeHead(200).write('x'); // and no end
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  for (const count of [1, 2, 3]) {
+    await testWebhook(app.ctx, webhook.id);
+    await receiver.waitFor('webhook.test', count);
+    await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).waiting === 0, 10_000);
+  }
+});
+
+test('what is told another time has the same id, as where a database was put back', async () => {
+  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const other = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/other` });
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  const id = await request({ patterns: '/d/' });
+  await receiver.waitFor('request.finished', 2);
+  await cancel(app, id);
+  await receiver.waitFor('request.ended', 2);
+  const idsOf = async (of: number) => (await messagesOf(of)).map(({ messageId }) => messageId).reverse();
+  const before = [await idsOf(webhook.id), await idsOf(other.webhook.id)];
+  expect(new Set(before.flat()).size).toBe(6);
+  await app.ctx.db.pool.query(
+    'DELETE FROM webhook_message; DELETE FROM webhook_request; UPDATE webhook_cursor SET last = 0',
+  );
+  await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'event')`);
+  await receiver.waitFor('request.ended', 4);
+  expect([await idsOf(webhook.id), await idsOf(other.webhook.id)]).toEqual(before);
+});
+
 test.each([
   [301, 'the receiver answers 301, and redirects are not followed'],
   [404, 'the receiver answers 404'],

@@ -23,6 +23,8 @@ CREATE TABLE "webhook" (
   "next_try_at" TIMESTAMP(6) NOT NULL
 );
 
+CREATE INDEX "webhook_quota_id_idx" ON "webhook"("quota_id");
+
 CREATE TABLE "webhook_message" (
   "id" BIGSERIAL PRIMARY KEY,
   "webhook_id" INTEGER NOT NULL REFERENCES "webhook"("id") ON DELETE CASCADE ON UPDATE CASCADE,

@@ -34,8 +34,9 @@ export function sign({ messageId, body, secrets }: Omit<Posted, 'url'>, timestam
   return keys.map((key) => `v1,${createHmac('sha256', key).update(signed).digest('base64')}`).join(' ');
 }
 
-/** Bytes of an answer that are taken off the line; none of it is read, or told to anybody. */
+/** Bytes of an answer, and milliseconds, that are taken off the line; none of it is read, waited for, or told to anybody. */
 const MOST_ANSWER = 64 * 1024;
+const ANSWER_MS = 1000;
 
 /** Calls once. It does not throw. */
 export async function postMessage(message: Posted, options: PostOptions): Promise<WebhookResult> {
@@ -87,21 +88,23 @@ function call(message: Posted, { targets, signal, now, userAgent, resolve }: Pos
     const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const request = send(url, options, (answer) => {
       const { statusCode: status = 0, headers } = answer;
-      drain(answer, () => done({ status, retryAfter: headers['retry-after'] }));
+      drain(answer);
+      done({ status, retryAfter: headers['retry-after'] });
     });
     request.once('error', fail);
     request.end(body);
   });
 }
 
-function drain(answer: IncomingMessage, done: () => void): void {
+function drain(answer: IncomingMessage): void {
+  const timer = setTimeout(() => answer.destroy(), ANSWER_MS).unref();
   let bytes = 0;
   answer.on('data', (piece: Buffer) => {
     bytes += piece.length;
     if (bytes > MOST_ANSWER) answer.destroy();
   });
   answer.on('error', () => {}); // its status is here already
-  answer.once('close', done);
+  answer.once('close', () => clearTimeout(timer));
 }
 
 const resolveAll = (host: string): Promise<LookupAddress[]> =>

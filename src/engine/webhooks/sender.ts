@@ -11,8 +11,9 @@ import { secondsOf } from '../../time.js';
 import { createTargets, type WebhookTargets } from '../../webhook-targets.js';
 import { postMessage } from './post.js';
 
-/** Webhooks that are sent to at the same time. */
+/** Webhooks that are sent to at the same time, and those of one quota: whoever has slow ones keeps nobody else waiting. */
 const AT_ONCE = 16;
+const AT_ONCE_OF_QUOTA = 4;
 
 interface SenderOptions {
   /** No further message after this. */
@@ -27,6 +28,8 @@ export class WebhookSender {
   private readonly targets: WebhookTargets;
   private readonly userAgent: string;
   private readonly workers = new Set<Promise<void>>();
+  /** How many of a quota are in hand. */
+  private readonly inHand = new Map<number, number>();
 
   constructor(ctx: Context, options: SenderOptions) {
     this.ctx = ctx;
@@ -39,7 +42,7 @@ export class WebhookSender {
   /** Begins to send what is due; what comes of it is not waited for. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
-      const message = await claimMessage(this.ctx);
+      const message = await this.claim();
       if (!message) return;
       const worker = this.work(message).finally(() => this.workers.delete(worker));
       this.workers.add(worker);
@@ -50,13 +53,27 @@ export class WebhookSender {
   private async work(first: ClaimedMessage): Promise<void> {
     const { ctx, options } = this;
     try {
-      for (let next: ClaimedMessage | undefined = first; next; next = await claimMessage(ctx)) {
-        await this.send(next);
+      for (let next: ClaimedMessage | undefined = first; next; next = await this.claim()) {
+        await this.send(next).finally(() => this.count(next, -1));
         if (options.stop.aborted) return;
       }
     } catch (error) {
       logFailure(ctx.log, error, 'webhook'); // what was claimed is due again when its claim has run out
     }
+  }
+
+  private async claim(): Promise<ClaimedMessage | undefined> {
+    const busy = [...this.inHand].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
+    const message = await claimMessage(this.ctx, busy);
+    if (message) this.count(message, 1);
+    return message;
+  }
+
+  private count({ quotaId }: ClaimedMessage, more: number): void {
+    if (quotaId === null) return;
+    const count = (this.inHand.get(quotaId) ?? 0) + more;
+    if (count > 0) this.inHand.set(quotaId, count);
+    else this.inHand.delete(quotaId);
   }
 
   /** Once all in hand have come to their end. */

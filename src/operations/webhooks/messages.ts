@@ -1,5 +1,5 @@
 /** What webhooks are told: the bodies of messages, exactly as they go out, in the form of the Standard Webhooks specification. */
-import { randomUUID } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
@@ -43,6 +43,8 @@ export interface ToldQuota {
 export interface NewMessage {
   webhookId: number;
   type: string;
+  /** What it tells of, of that type and webhook: told another time, it has the same id. */
+  key: string;
   /** When it happened. */
   at: string;
   /** Of whom it tells, and of which request; null where it tells of none. */
@@ -62,21 +64,31 @@ export function describeRequest({ config }: Context, request: ToldRequest): obje
 
 const zoned = (time: string): string => `${time}Z`;
 
-/** In the transaction of what they tell of. Whoever sends is rung for. */
+/**
+ * In the transaction of what they tell of. Whoever sends is rung for. The id of a message follows from the secret of its webhook and from
+ * what it tells of, so that it is the same where a database was put back to a state before, and is no other site's.
+ */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;
   const now = ctx.now();
-  const rows = messages.map(({ type, at, data }) => ({
-    messageId: `msg_${randomUUID().replaceAll('-', '')}`,
-    body: JSON.stringify({ type, timestamp: zoned(at), data }),
-  }));
+  const webhooks = await tx.query<{ id: number; secret: string }>(
+    sql`SELECT w.id, w.secret FROM webhook w WHERE w.id = ANY(${[...new Set(messages.map((each) => each.webhookId))]}::int[])`,
+  );
+  const secrets = new Map(webhooks.map(({ id, secret }) => [id, secret]));
+  const rows = messages.flatMap(({ webhookId, type, key, at, data, ...about }) => {
+    const secret = secrets.get(webhookId);
+    if (secret === undefined) return []; // it was removed meanwhile
+    const messageId = `msg_${createHmac('sha256', secret).update(`${type} ${key}`).digest('hex').slice(0, 32)}`;
+    return { ...about, webhookId, type, messageId, body: JSON.stringify({ type, timestamp: zoned(at), data }) };
+  });
+  const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name]);
   await tx.query(
     sql`INSERT INTO webhook_message (webhook_id, message_id, type, quota_id, request_id, body, created_at, next_try_at)
         SELECT m.webhook_id, m.message_id, m.type, m.quota_id, m.request_id, m.body, ${now}, ${now}
-        FROM unnest(${messages.map((each) => each.webhookId)}::int[], ${rows.map((row) => row.messageId)}::text[],
-          ${messages.map((each) => each.type)}::text[], ${messages.map((each) => each.quotaId)}::int[],
-          ${messages.map((each) => each.requestId)}::int[], ${rows.map((row) => row.body)}::text[])
-          WITH ORDINALITY AS m (webhook_id, message_id, type, quota_id, request_id, body, n) ORDER BY m.n`,
+        FROM unnest(${column('webhookId')}::int[], ${column('messageId')}::text[], ${column('type')}::text[],
+          ${column('quotaId')}::int[], ${column('requestId')}::int[], ${column('body')}::text[])
+          WITH ORDINALITY AS m (webhook_id, message_id, type, quota_id, request_id, body, n) ORDER BY m.n
+        ON CONFLICT (message_id) DO NOTHING`,
   );
   await tx.query(sql`SELECT pg_notify('tapegate', 'webhook')`);
 }

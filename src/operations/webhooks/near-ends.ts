@@ -51,7 +51,9 @@ async function tellExpiring(ctx: Context, tx: Transaction): Promise<number> {
     tx,
     rows.flatMap(({ quotaId, webhooks, ...request }) => {
       const data = describeRequest(ctx, request);
-      const about = { type: eventTypes.REQUEST_EXPIRING, at: now, quotaId, requestId: request.requestId, data };
+      const { requestId, retention } = request;
+      const key = `${requestId} ${retention}`;
+      const about = { type: eventTypes.REQUEST_EXPIRING, key, at: now, quotaId, requestId, data };
       return webhooks.map((webhookId) => ({ webhookId, ...about }));
     }),
   );
@@ -81,7 +83,8 @@ async function tellNearlyFull(ctx: Context, tx: Transaction): Promise<number> {
     ctx,
     tx,
     rows.flatMap(({ id, webhooks, ...data }) => {
-      const about = { type: eventTypes.QUOTA_NEARLY_FULL, at: now, quotaId: id, requestId: null, data };
+      const key = `${id} ${now}`;
+      const about = { type: eventTypes.QUOTA_NEARLY_FULL, key, at: now, quotaId: id, requestId: null, data };
       return webhooks.map((webhookId) => ({ webhookId, ...about }));
     }),
   );

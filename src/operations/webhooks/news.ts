@@ -79,9 +79,10 @@ const states: Partial<Record<RequestState, WebhookEvent>> = {
 async function tellOf(ctx: Context, tx: Transaction, events: readonly ProgressEvent[]): Promise<void> {
   if (events.length === 0) return;
   const requests = await readRequests(tx, [...new Set(events.map(({ requestId }) => requestId))]);
+  const quotas = [...new Set([...requests.values()].map(({ quotaId }) => quotaId))];
   const webhooks = await tx.query<Webhook>(
     sql`SELECT w.id, w.quota_id AS "quotaId", w.events::text[] AS events, w.made_at AS "madeAt"
-        FROM webhook w WHERE w.disabled_at IS NULL ORDER BY w.id`,
+        FROM webhook w WHERE w.disabled_at IS NULL AND (w.quota_id IS NULL OR w.quota_id = ANY(${quotas}::int[])) ORDER BY w.id`,
   );
   const messages: NewMessage[] = [];
   for (const event of events) {
@@ -139,6 +140,7 @@ function tell(
   return told.map(({ id }) => ({
     webhookId: id,
     type: eventTypes[news],
+    key: String(event.id),
     at: event.at,
     quotaId,
     requestId: request.id,

@@ -38,6 +38,8 @@ export interface ClaimedMessage {
   attempts: number;
   createdAt: string;
   webhookId: number;
+  /** Null: it is told of all. */
+  quotaId: number | null;
   url: string;
   /** With which it is signed: the present one first. */
   secrets: string[];
@@ -53,8 +55,19 @@ export type WebhookResult =
   /** Nobody has tried. */
   | { state: 'LEFT' };
 
-/** @returns the message whose turn it is; undefined when none is due */
-export async function claimMessage(ctx: Context): Promise<ClaimedMessage | undefined> {
+/** The webhooks that have something to be sent, each once: each step is a look at the index, however many messages one has. */
+const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
+    (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
+    UNION ALL
+    SELECT o.webhook_id FROM waiting p CROSS JOIN LATERAL (
+      SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' AND m.webhook_id > p.webhook_id ORDER BY m.webhook_id LIMIT 1) o)
+  SELECT webhook_id FROM waiting)`;
+
+/**
+ * @param busy quotas whose webhooks are left alone for now
+ * @returns the message whose turn it is; undefined when none is due
+ */
+export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);
   const { rows } = await ctx.db.pool.query<ClaimedMessage>(
@@ -62,10 +75,11 @@ export async function claimMessage(ctx: Context): Promise<ClaimedMessage | undef
           SELECT w.id, m.* FROM webhook w CROSS JOIN LATERAL (
             SELECT m.id AS message, m.message_id, m.type, m.body, m.attempts, m.created_at FROM webhook_message m
             WHERE m.webhook_id = w.id AND m.state = 'PENDING' AND m.next_try_at <= ${now} ORDER BY m.next_try_at, m.id LIMIT 1
-          ) m WHERE w.disabled_at IS NULL AND w.next_try_at <= ${now} ORDER BY w.next_try_at, w.id LIMIT 1 ${locking.freeWebhook}
+          ) m WHERE w.id = ANY(${waitingWebhooks}) AND w.disabled_at IS NULL AND w.next_try_at <= ${now}
+            AND (w.quota_id IS NULL OR w.quota_id <> ALL(${busy}::int[])) ORDER BY w.next_try_at, w.id LIMIT 1 ${locking.freeWebhook}
         ) m WHERE u.id = m.id
         RETURNING m.message AS id, m.message_id AS "messageId", m.type, m.body, m.attempts, m.created_at AS "createdAt",
-          u.id AS "webhookId", u.url, u.failures, u.next_try_at AS "claimedUntil",
+          u.id AS "webhookId", u.quota_id AS "quotaId", u.url, u.failures, u.next_try_at AS "claimedUntil",
           ARRAY[u.secret] || CASE WHEN u.old_secret_until > ${now}::timestamp THEN ARRAY[u.old_secret] ELSE '{}' END AS secrets`,
   );
   return rows[0];

@@ -1,5 +1,5 @@
 /** Webhooks are made, changed and removed, by whoever manages their quotas; those that are told of all, by operators. */
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { lockWebhooks } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -210,8 +210,8 @@ export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhoo
       const waiting = await tx.query(
         sql`SELECT FROM webhook_message WHERE webhook_id = ${id} AND state = 'PENDING' AND type = ${TEST_TYPE} LIMIT 1`,
       );
-      const message = { webhookId: id, type: TEST_TYPE, at: ctx.now(), quotaId: null, requestId: null, data: {} };
-      if (waiting.length === 0) await queueMessages(ctx, tx, [message]);
+      const about = { key: randomUUID(), at: ctx.now(), quotaId: null, requestId: null, data: {} };
+      if (waiting.length === 0) await queueMessages(ctx, tx, [{ webhookId: id, type: TEST_TYPE, ...about }]);
       await tx.query(note());
     });
   });
