@@ -5,7 +5,7 @@ import type { Finding } from '../operations/doctor/findings.js';
 import { askHosts } from './disks-afar.js';
 import { findAfar } from './doctor-afar.js';
 import { CommandError, exitCodes } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
 import { operate, runThere } from './where.js';
 
 export function registerDoctor(program: Command): void {
@@ -55,10 +55,13 @@ function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): s
 }
 
 function formatReport({ lookedAt, found, repaired }: Report): string {
-  const { quotas, requests, holds, recalls, disks, copies, checksums, notCompared, files, folders } = lookedAt;
-  const rows = `looked at ${quotas} quotas, ${requests} requests, ${holds} holds, ${recalls} recalls`;
-  const onDisks = `, ${disks} disks, ${copies} noted copies (${checksums} of them read)${notCompared === 0 ? '' : `, but not at ${notCompared}`}, ${files} files in ${folders} folders`;
-  const looked = copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}`;
+  const of = (name: string) => lookedAt[name] ?? 0;
+  const count = (name: string) => plural(of(name), name.replace(/s$/, ''), name);
+  const rows = `looked at ${['quotas', 'requests', 'holds', 'recalls'].map(count).join(', ')}`;
+  const notAt = of('notCompared') === 0 ? '' : `, but not at ${of('notCompared')}`;
+  const noted = `${plural(of('copies'), 'noted copy', 'noted copies')} (${of('checksums')} of them read)${notAt}`;
+  const onDisks = `, ${count('disks')}, ${noted}, ${count('files')} in ${count('folders')}`;
+  const looked = lookedAt.copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}`;
   if (found === 0) return `${looked}: nothing is wrong`;
-  return `${looked}: ${found} faults, ${repaired} of them repaired`;
+  return `${looked}: ${plural(found, 'fault')}, ${repaired} repaired`;
 }

@@ -109,7 +109,7 @@ test('where all is well it says what it looked at, and changes nothing', async (
   });
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   expect((await runCli(['doctor', '--repair'], { env })).stdout).toBe(
-    'looked at 1 quotas, 1 requests, 2 holds, 0 recalls, 1 disks, 2 noted copies (0 of them read), 2 files in 2 folders: nothing is wrong\n',
+    'looked at 1 quota, 1 request, 2 holds, 0 recalls, 1 disk, 2 noted copies (0 of them read), 2 files in 2 folders: nothing is wrong\n',
   );
   await cancel(app, id);
 });
