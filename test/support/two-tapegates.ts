@@ -89,7 +89,8 @@ export class Site {
       kept = await this.readKept();
       return JSON.stringify(kept) === JSON.stringify(NOTHING);
     };
-    await waitFor('nothing to be left', isNothing).catch((error: Error) => {
+    // whoever has found the other one away rests for longer each time
+    await waitFor('nothing to be left', isNothing, 150_000).catch((error: Error) => {
       throw new Error(`${error.message}: ${JSON.stringify(kept)}`);
     });
   }
