@@ -74,9 +74,9 @@ test(
   'an internal error is found, with a small input that brings it, and brings it again',
   async () => {
     // engines that meet such a text do not come to an end either
-    const { faults } = await findPlanted('internal-error', 4000, { maxFaults: 4, settleMs: 0 });
+    const { faults } = await findPlanted('internal-error', 4000, { maxFaults: 16, settleMs: 0 });
     expect(kindsOf(faults)).toContain('internal-error');
-    // one that needs a request, which others have made, brings nothing alone
+    // those that need a request, which others have made, bring nothing alone, and which come first is chance
     const repeated: string[] = [];
     for (const { at = '' } of faults.filter(({ kind }) => kind === 'internal-error')) {
       expect(at).toMatch(/^\d+:\d+/);
