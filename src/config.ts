@@ -1,5 +1,6 @@
 /** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
 import { execFileSync } from 'node:child_process';
+import path from 'node:path';
 import { type AccessConfig, readAccess } from './config-access.js';
 import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
 import { type DoorConfig, readDoorConfig } from './config-door.js';
@@ -65,6 +66,8 @@ export interface Config extends BrowserConfig {
   restoreMode: number | undefined;
   /** Number of the group of restored files; unset: that of the original. */
   restoreGroup: number | undefined;
+  /** Restored files appear at their archive paths below this folder; unset: nowhere. */
+  linkRoot: string | undefined;
   limits: Limits;
 }
 
@@ -142,8 +145,7 @@ export function readConfig(env: Environment, backends: readonly string[], { list
     leaveSeconds: integer('LEAVE_SECONDS', 0, 3600, 0),
     ...readRetentions(integer),
     logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
-    restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
-    restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
+    ...readRestored(reader),
     ...families,
     limits: readLimits({ integer, oneOf, parsed }),
   };
@@ -154,6 +156,14 @@ export function readConfig(env: Environment, backends: readonly string[], { list
 function readFamilies(reader: ConfigReader): Pick<Config, 'door' | 'telemetry' | 'webhookHosts'> {
   const webhookHosts = reader.parsed('WEBHOOK_HOSTS', parseWebhookHosts, 'a list of names, addresses and ranges') ?? [];
   return { door: readDoorConfig(reader), telemetry: readTelemetryConfig(reader), webhookHosts };
+}
+
+function readRestored({ parsed }: ConfigReader): Pick<Config, 'restoreMode' | 'restoreGroup' | 'linkRoot'> {
+  return {
+    restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
+    restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
+    linkRoot: parsed('LINK_ROOT', parseFolder, 'an absolute path without "." or ".."'),
+  };
 }
 
 /** An address, with or without a name. */
@@ -190,6 +200,13 @@ export function readDataDir(env: Environment): string {
 /** Where a user's own configuration is (XDG Base Directory Specification): a path that is not absolute counts as unset. */
 export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
+}
+
+/** One way to write a folder, so that two processes mean the same by it. */
+function parseFolder(text: string): string | undefined {
+  const folder = path.posix.normalize(text);
+  const bare = folder === '/' ? folder : folder.replace(/\/$/, '');
+  return text.startsWith('/') && [bare, `${bare}/`].includes(text) && !text.includes('\0') ? bare : undefined;
 }
 
 function parsePermissions(text: string): number | undefined {

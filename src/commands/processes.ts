@@ -64,7 +64,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   DEMO, ENGINE                               of start: off for no demo archive, and for no engine
   DRIVES, ENGINE_WEIGHT                      how many drives work, and how many of them are this engine's among others
   TAPE_BACKEND, TAPE_TIMEOUT                 the first library, and when a drive counts as hung
-  DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP  when a restore disk counts as hung; permissions of restored files
+  DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP, LINK_ROOT  when a restore disk counts as hung; how files are restored
   SMTP_URL, MAIL_FROM, MAIL_TO, WEBHOOK_HOSTS  the mail server, the sender, where mail may go, and private webhooks
   CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_CONNECTIONS, CALLER_STREAMS,
                                              CALLER_BODIES_MB, CALLER_REQUESTS

@@ -15,6 +15,7 @@
  *   before they take the catalogue's lock.
  * - Settling requests looks at the files that they wait for, FOR SHARE. The doctor's repairs and the passes for orphans and for changed copies do so
  *   after they have locked other files, so that two of these may wait in a circle; PostgreSQL ends one, which is run again.
+ * - Links at archive paths are marked by a trigger, with their files locked; who settles them waits for no row.
  * - A single statement outside of a transaction locks rows of one kind, or does not wait.
  */
 import { raw, type Sql, sql } from './sql.js';
@@ -167,6 +168,7 @@ export const locking = {
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
   webhook: sql`FOR NO KEY UPDATE OF w`,
   freeWebhook: sql`FOR NO KEY UPDATE OF w SKIP LOCKED`,
+  freeLink: sql`FOR UPDATE OF l SKIP LOCKED`,
   freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };
 

@@ -17,6 +17,7 @@ import { wakeForRoom } from '../operations/disks/reservations.js';
 import { mendCounts } from '../operations/doctor/counters.js';
 import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { removeSurplusDrives } from '../operations/libraries/set.js';
+import { markUnlinked } from '../operations/links/links.js';
 import { queueExpiring } from '../operations/mail/expiring.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
@@ -42,6 +43,7 @@ import { prepareDisks } from './disk/setup.js';
 import { DiskGauge, type readFileSystem } from './disk/space.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/running.js';
+import { beginLinks, LinkKeeper } from './links/pass.js';
 import { sendMail } from './notify.js';
 import { type Pass, PassRunner } from './passes.js';
 import { Stagers } from './staging/stagers.js';
@@ -119,6 +121,7 @@ export async function startEngine(
   const { drainMs = DRAIN_MS, part = 'all', onHang = () => {} } = options;
   const { tapeBackend: name, drives } = ctx.config;
   if (part !== 'drive') await prepareDisks(ctx);
+  if (part !== 'drive') await beginLinks(ctx);
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
   setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
@@ -128,7 +131,7 @@ export async function startEngine(
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? await createMailTransport(ctx.config.smtpUrl) : undefined;
   const signals = { stop: stop.signal, abort: abort.signal, leave: leave.signal };
-  const shared = readOptions(options, { ...signals, work: bells.recall, gauge, disks });
+  const shared = readOptions(options, { ...signals, work: bells.recall, gauge, disks, links: new LinkKeeper(ctx) });
   const crews = new Crews(ctx, shared, options);
   const unlisten = listen(ctx, bells, { crews, disks });
   const { library = { id: FIRST_LIBRARY, name, drives } } = options;
@@ -165,7 +168,7 @@ export async function startEngine(
 
 function readOptions(
   { leaseSeconds = LEASE_SECONDS, idleMs = IDLE_MS, onHang = () => {} }: EngineOptions,
-  made: Pick<SharedOptions, 'stop' | 'abort' | 'leave' | 'work' | 'gauge' | 'disks'>,
+  made: Pick<SharedOptions, 'stop' | 'abort' | 'leave' | 'work' | 'gauge' | 'disks' | 'links'>,
 ): SharedOptions {
   return { ...made, leaseSeconds, idleMs, onHang, held: new Set(), running: new RunningRecalls() };
 }
@@ -242,6 +245,8 @@ function listPasses(
     { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.follow() },
     { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
     { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
+    { name: 'links', bell: bells.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
+    { name: 'unmarked links', everyMs: UNNOTED_MS, run: () => markUnlinked(ctx) },
     { name: 'orphans', everyMs: REPAIR_MS, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: REPAIR_MS, run: () => joinAwaited(ctx) },
     { name: 'left behind', everyMs: REPAIR_MS, run: () => removeLeftBehind(ctx, stop, disks) },

@@ -263,7 +263,7 @@ test('nobody imports the wiring but the wiring', () => {
 const rooms = {
   'src/operations/': [
     ['audit'],
-    ['access', 'libraries', 'webhooks'],
+    ['access', 'libraries', 'links', 'webhooks'],
     ['quotas'],
     ['mail'],
     ['requests'],
@@ -274,7 +274,7 @@ const rooms = {
     ['recalls', 'doctor', 'staging'],
     ['plan', 'site'],
   ],
-  'src/engine/': [['disk'], ['drive'], ['archive', 'doctor', 'staging', 'webhooks']],
+  'src/engine/': [['disk'], ['links'], ['drive'], ['archive', 'doctor', 'staging', 'webhooks']],
 };
 
 test('a room imports only from rooms below it', () => {

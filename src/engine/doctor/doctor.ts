@@ -20,6 +20,7 @@ import { examineStanding } from './adoption.js';
 import { examineCopies, examineUnheld } from './copies.js';
 import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
+import { examineLinks } from './links.js';
 
 /** What one run of the doctor came to. */
 export interface Report {
@@ -44,7 +45,7 @@ async function examineDisks(ctx: Context, options: DoctorOptions, tell: (finding
   const disks = await listDisks(ctx);
   const exam: Examination = {
     ...options,
-    counts: { copies: 0, checksums: 0, notCompared: 0, files: 0, folders: 0 },
+    counts: { copies: 0, checksums: 0, notCompared: 0, files: 0, folders: 0, links: 0 },
     mountpoints: disks.map((disk) => disk.mountpoint),
     unavailable: new Set(),
   };
@@ -69,6 +70,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   }
   yield* examineCopies(ctx, exam);
   yield* examineStanding(ctx, exam);
+  yield* examineLinks(ctx, exam);
   yield* examineUnheld(ctx, exam);
   for (const disk of disks) {
     if (exam.unavailable.has(disk.id)) continue;

@@ -13,7 +13,7 @@ export interface DoctorOptions {
 /** One run of the doctor. */
 export interface Examination extends DoctorOptions {
   /** What was looked at. */
-  counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders', number>;
+  counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders' | 'links', number>;
   mountpoints: string[];
   /** Ids of disks that are not there. */
   unavailable: Set<number>;

@@ -17,6 +17,7 @@ import type { FailingDisks } from '../disk/failures.js';
 import { FullError } from '../disk/full.js';
 import { OpenFolders } from '../disk/open-folders.js';
 import type { Budget } from '../disk/partial-file.js';
+import type { LinkKeeper } from '../links/pass.js';
 import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
 import { PutOffError, toPutOff } from './put-off.js';
@@ -46,6 +47,7 @@ export interface BatchWork {
   /** Of the drive: what is read and not yet written. */
   budget: Budget;
   disks: FailingDisks;
+  links: LinkKeeper;
   /** Of the volume, or of the staging library. */
   name: string;
 }
@@ -143,7 +145,9 @@ class BatchRun {
       this.work.disks.succeeded(recall.diskId);
       return outcome;
     };
-    return await Promise.all(ended.map(settleOne));
+    const outcomes = await Promise.all(ended.map(settleOne));
+    await this.work.links.makeEarly(placedOf(ended, outcomes));
+    return outcomes;
   }
 
   /**
@@ -199,4 +203,12 @@ class BatchRun {
       await this.folders.close();
     }
   }
+}
+
+/** What is told as restored now, and where. */
+function placedOf(
+  ended: readonly EndedRecall[],
+  outcomes: readonly RecallOutcome[],
+): Pick<RunningRecall, 'fileId' | 'diskId'>[] {
+  return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
 }

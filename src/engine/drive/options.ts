@@ -2,6 +2,7 @@
 import type { DriveRange } from '../../operations/recalls/drives.js';
 import type { FailingDisks } from '../disk/failures.js';
 import type { DiskGauge } from '../disk/space.js';
+import type { LinkKeeper } from '../links/pass.js';
 import type { Waker } from '../waker.js';
 import type { RunningRecalls } from './running.js';
 import type { DriveShare } from './share.js';
@@ -37,4 +38,5 @@ export interface DriveOptions extends LeaseOptions {
   /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
   idleMs: number;
   gauge: DiskGauge;
+  links: LinkKeeper;
 }

@@ -129,7 +129,8 @@ class Visit {
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, judge);
     const readAt = performance.now();
-    const work = { batch, report, budget: this.budget, disks: this.options.disks, name: this.volume.volume };
+    const { disks, links } = this.options;
+    const work = { batch, report, budget: this.budget, disks, links, name: this.volume.volume };
     const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
     if (failure) {

@@ -161,7 +161,8 @@ class ReadingVisit {
     const source = new StagedSource(this.ctx, this.place, rows, this.unread);
     const readAt = performance.now();
     const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
-    const work = { batch, report, budget: this.budget, disks: this.options.disks, name: this.place.name };
+    const { disks, links } = this.options;
+    const work = { batch, report, budget: this.budget, disks, links, name: this.place.name };
     const { written, failure } = await runBatch(this.ctx, this.lease, source, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
     const problem = failure ?? this.unread.outcome;

@@ -17,6 +17,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isHeldByKeys, isLive, isOrphan, isUnheld } from '../conditions.js';
+import { isLinked } from '../links/links.js';
 import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
@@ -170,6 +171,7 @@ export async function claimLeaving(
     sql`WITH due AS (
           SELECT f.id FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
           WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} AND NOT ${isBeingRemoved(now)}
+            AND NOT ${isLinked}
           ORDER BY f.id LIMIT ${page.limit}
         ), claimed AS (
           INSERT INTO removal (file_id, claimed_until)

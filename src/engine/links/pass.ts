@@ -1,0 +1,157 @@
+/** Settles the links that are due, and makes those of copies that have just been put in place. */
+
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../../context.js';
+import { messageOf, UnavailableError } from '../../errors.js';
+import {
+  claimLinks,
+  type DueLink,
+  type Link,
+  listMountpoints,
+  markLinks,
+  noteEarlyLinks,
+  noteLinks,
+  noteSettled,
+  readNoted,
+  type SettledLink,
+  setLinkRoot,
+} from '../../operations/links/links.js';
+import { makeLink, removeLink, syncLinkFolder } from './link.js';
+
+const PAGE = 200;
+
+/** A file system of links that hangs holds up no drive: what is not there by then is left to the pass. */
+const EARLY_MS = 5000;
+
+/** Notes the folder of this engine's environment: all engines are to have the same one. */
+export async function beginLinks(ctx: Context): Promise<void> {
+  const root = ctx.config.linkRoot;
+  const changed = await setLinkRoot(ctx, root);
+  if (!changed) return;
+  const before = changed.before ?? 'none before';
+  ctx.log.warn({ root: root ?? null, before }, 'restored files appear below another folder (LINK_ROOT) from now on');
+}
+
+/** To be kept from call to call: while a call hangs none is made beside it, since each keeps a thread. */
+export class LinkKeeper {
+  private readonly ctx: Context;
+  private hanging: Promise<unknown> | undefined;
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+  }
+
+  /** @throws Error where what links are made in does not answer */
+  async settleAll(stop: AbortSignal): Promise<void> {
+    while (!stop.aborted) {
+      if (this.hanging) throw new Error('the folder of the links (LINK_ROOT) does not answer');
+      const due = await claimLinks(this.ctx, PAGE);
+      if (due.length === 0) return;
+      const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));
+      if (!isDone) throw new Error('the folder of the links (LINK_ROOT) has not answered in time');
+    }
+  }
+
+  /** Never throws: what could not be made is made by the pass. Begins nothing where LINK_ROOT is not set. */
+  async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
+    if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
+    await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
+      this.ctx.log.warn({ error: messageOf(error) }, 'links are made later');
+    });
+  }
+
+  private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
+    const links = await noteEarlyLinks(this.ctx, copies);
+    const mountpoints = await listMountpoints(this.ctx);
+    // what is in the way, for one, is told by the pass
+    for (const link of links) await makeLink(link, { ...link, mountpoints }).catch(() => {});
+  }
+
+  private async settle(due: readonly DueLink[]): Promise<void> {
+    const mountpoints = await listMountpoints(this.ctx);
+    const problems = new Map<bigint, string>();
+    const trying = async (fileId: bigint, call: () => Promise<void>) => {
+      await call().catch((error: unknown) => {
+        if (error instanceof UnavailableError) throw error;
+        problems.set(fileId, messageOf(error));
+      });
+    };
+    for (const { fileId, noted, wanted } of due) {
+      if (noted && !isSameLink(noted, wanted)) await trying(fileId, () => removeLink(noted));
+    }
+    const wanted = due.flatMap((link) =>
+      link.wanted && !problems.has(link.fileId) ? [{ ...link, ...link.wanted }] : [],
+    );
+    const changed = await noteLinks(
+      this.ctx,
+      wanted.filter((link) => !link.isThere || !isSameLink(link, link.noted)),
+    );
+    const made = wanted.filter((link) => changed.has(link.fileId) || (link.isThere && isSameLink(link, link.noted)));
+    for (const link of made) await trying(link.fileId, () => makeLink(link, { fileId: link.fileId, mountpoints }));
+    await this.sync(due, trying);
+    const isMade = new Set(made.map(({ fileId }) => fileId));
+    const settled = due.filter((link) => link.wanted === null || isMade.has(link.fileId) || problems.has(link.fileId));
+    const noted = await noteSettled(
+      this.ctx,
+      settled.map((link) => toSettled(link, problems.get(link.fileId) ?? null)),
+    );
+    await this.undoLate(
+      due.filter(({ fileId }) => !noted.has(fileId)),
+      made,
+    );
+  }
+
+  /** Before anything is noted: what is noted as made, or as gone, lasts. */
+  private async sync(
+    due: readonly DueLink[],
+    trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
+  ): Promise<void> {
+    const folders = new Map<string, bigint[]>();
+    for (const { fileId, noted, wanted } of due) {
+      for (const link of [noted, wanted]) {
+        if (link) folders.set(path.dirname(link.at), [...(folders.get(path.dirname(link.at)) ?? []), fileId]);
+      }
+    }
+    for (const [folder, fileIds] of folders) {
+      let synced: Promise<void> | undefined;
+      for (const fileId of fileIds) await trying(fileId, () => (synced ??= syncLinkFolder(folder)));
+    }
+  }
+
+  /** This process may have stood still while others settled the rows that it had claimed: what it did then is put right. */
+  private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
+    const ids = late.map(({ fileId }) => fileId);
+    const noted = await readNoted(this.ctx, ids);
+    for (const link of made) {
+      if (ids.includes(link.fileId) && !isSameLink(link, noted.get(link.fileId) ?? null)) await removeLink(link);
+    }
+    await markLinks(this.ctx, ids);
+  }
+
+  /** @returns whether it came to its end in time */
+  private async within(ms: number, work: Promise<void>): Promise<boolean> {
+    const timer = new AbortController();
+    const late = sleep(ms, false, { signal: timer.signal, ref: false }).catch(() => false);
+    const isDone = await Promise.race([work.then(() => true), late]).finally(() => timer.abort());
+    if (!isDone) {
+      const over = work
+        .catch(() => {})
+        .finally(() => {
+          this.hanging = undefined;
+        });
+      this.hanging = over;
+    }
+    return isDone;
+  }
+}
+
+function toSettled({ fileId, change, wanted, isThere }: DueLink, problem: string | null): SettledLink {
+  if (problem !== null) return { fileId, change, result: 'stuck', problem };
+  if (wanted) return { fileId, change, result: 'right', problem };
+  return { fileId, change, result: isThere ? 'gone' : 'forgotten', problem };
+}
+
+function isSameLink(link: Link, other: Link | null): boolean {
+  return link.at === other?.at && link.target === other.target;
+}

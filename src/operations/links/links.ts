@@ -1,0 +1,247 @@
+/**
+ * Links at the archive paths of files to their copies in the restore area.
+ *
+ * A row is noted before its link is made, and says that it may be there until it was removed; a copy leaves the restore area only
+ * when nothing points to it any more (disks/removals.ts). A trigger marks the row of a file whenever its copy comes or goes,
+ * and an engine settles what is marked (engine/links/pass.ts). Each step is repeatable, and what was found out counts
+ * only where nothing was marked meanwhile (`change`).
+ *
+ * Whoever makes or removes links has claimed the rows for a while. A process that stands still for longer may make a
+ * link that is wanted no more: so one that was removed is looked for once more, long after any claim has ended.
+ */
+import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { addSeconds } from '../../time.js';
+
+/** A symbolic link. */
+export interface Link {
+  /** Absolute path of the link. */
+  at: string;
+  /** To where it points: the absolute path of a copy. */
+  target: string;
+}
+
+/** A row that was claimed to be settled. */
+export interface DueLink {
+  fileId: bigint;
+  change: bigint;
+  /** What was noted last; null before the first. */
+  noted: Link | null;
+  isThere: boolean;
+  /** As it should be now. */
+  wanted: Link | null;
+}
+
+/** What came of a claimed row. */
+export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
+  /** `right`: as it is wanted; `gone`: nothing is there any more; `forgotten`: nor was there long after; `stuck`: it is tried again. */
+  result: 'right' | 'gone' | 'forgotten' | 'stuck';
+  /** For people. */
+  problem: string | null;
+};
+
+/** Far longer than the calls for a page of links take. */
+const CLAIM_SECONDS = 60;
+/** After the claim of whoever may have made one late. */
+const LATE_SECONDS = 600;
+const RETRY_SECONDS = 300;
+
+/**
+ * Notes below which folder links are wanted, and has all copies looked at where that is another one than before.
+ * @param root absolute; undefined: nowhere
+ * @returns the one before, where it was another one
+ */
+export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
+  const { rows } = await ctx.db.pool.query<{ before: string | null }>(
+    sql`WITH earlier AS (SELECT path FROM link_root)
+        INSERT INTO link_root AS r (id, path) SELECT 1, ${root ?? null}::text
+          WHERE ${root ?? null}::text IS NOT NULL OR EXISTS (SELECT FROM earlier)
+        ON CONFLICT (id) DO UPDATE SET path = excluded.path WHERE r.path IS DISTINCT FROM excluded.path
+        RETURNING (SELECT path FROM earlier) AS before`,
+  );
+  if (rows[0]) await ctx.db.pool.query(sql`UPDATE archive_link SET look_at = '1970-01-01', change = change + 1`);
+  await markUnlinked(ctx);
+  return rows[0] ?? null;
+}
+
+/** The root is noted, `r`, and the file `f` has a copy without a row for its link. */
+export const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
+  AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
+
+/** For copies from before the first root was noted. Calling twice is safe. */
+export async function markUnlinked(ctx: Context): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
+        WHERE r.path IS NOT NULL AND ${isUnlinked} ORDER BY f.id ON CONFLICT DO NOTHING`,
+  );
+}
+
+/** The link that is wanted of a file `f`, with its copy's disk `k` and the root `r`. */
+const wantedAt = sql`rtrim(r.path, '/') || f.path`;
+const wantedTarget = sql`k.mountpoint || f.path`;
+const copyDisk = sql`CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END`;
+
+/** Claims the next rows that are due, in the order in which they came to be, for whoever settles them. */
+export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]> {
+  const now = ctx.now();
+  const { rows: claimed } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`UPDATE archive_link a SET look_at = ${addSeconds(now, CLAIM_SECONDS)}::timestamp FROM (
+          SELECT l.file_id FROM archive_link l WHERE l.look_at <= ${now}::timestamp ORDER BY l.look_at, l.file_id LIMIT ${limit}
+          ${locking.freeLink}) due
+        WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
+  );
+  if (claimed.length === 0) return [];
+  // a statement of its own: what is written of a file from its snapshot on marks the row once more
+  const { rows } = await ctx.db.pool.query<{
+    fileId: bigint;
+    change: bigint;
+    at: string | null;
+    target: string | null;
+    isThere: boolean;
+    wantedAt: string | null;
+    wantedTarget: string | null;
+  }>(
+    sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.is_there AS "isThere",
+          ${wantedAt} AS "wantedAt", CASE WHEN r.path IS NOT NULL THEN ${wantedTarget} END AS "wantedTarget"
+        FROM archive_link l JOIN tape_file f ON f.id = l.file_id LEFT JOIN link_root r ON r.path IS NOT NULL
+          LEFT JOIN restore_disk k ON k.id = ${copyDisk}
+        WHERE l.file_id = ANY(${claimed.map(({ id }) => id)}::bigint[]) ORDER BY l.file_id`,
+  );
+  return rows.map(({ fileId, change, at, target, isThere, ...wanted }) => ({
+    ...{ fileId, change, isThere },
+    noted: toLink(at, target),
+    wanted: toLink(wanted.wantedAt, wanted.wantedTarget),
+  }));
+}
+
+function toLink(at: string | null, target: string | null): Link | null {
+  return at === null || target === null ? null : { at, target };
+}
+
+/** Notes links that are about to be made. @returns the ids of those whose rows were not marked since */
+export async function noteLinks(
+  ctx: Context,
+  links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
+): Promise<Set<bigint>> {
+  if (links.length === 0) return new Set();
+  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`WITH free AS (${freeOf(links)})
+        UPDATE archive_link a SET at = m.at, target = m.target, is_there = true
+        FROM free, unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ at }) => at)}::text[],
+          ${links.map(({ target }) => target)}::text[]) AS m (id, at, target)
+        WHERE a.file_id = free.id AND m.id = free.id RETURNING a.file_id AS id`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+/** Writes down what came of claimed rows. @returns the ids of those that nobody has marked, or settled, meanwhile */
+export async function noteSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
+  const noted: { id: bigint }[] = [];
+  const now = ctx.now();
+  const next = { right: null, gone: addSeconds(now, LATE_SECONDS), stuck: addSeconds(now, RETRY_SECONDS) };
+  const kept = settled.filter((link) => link.result !== 'forgotten');
+  const times = kept.map(({ result }) => (result === 'forgotten' ? null : next[result]));
+  if (kept.length > 0) {
+    const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+      sql`WITH free AS (${freeOf(kept)})
+          UPDATE archive_link a SET look_at = m.look_at, is_there = a.is_there AND NOT m.is_gone, problem = m.problem
+          FROM free, unnest(${kept.map(({ fileId }) => fileId)}::bigint[], ${times}::timestamp[],
+            ${kept.map(({ result }) => result === 'gone')}::bool[], ${kept.map(({ problem }) => problem)}::text[])
+            AS m (id, look_at, is_gone, problem)
+          WHERE a.file_id = free.id AND m.id = free.id RETURNING a.file_id AS id`,
+    );
+    noted.push(...rows);
+  }
+  const over = settled.filter((link) => link.result === 'forgotten');
+  if (over.length > 0) {
+    const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+      sql`DELETE FROM archive_link a USING (${freeOf(over)}) free WHERE a.file_id = free.id RETURNING a.file_id AS id`,
+    );
+    noted.push(...rows);
+  }
+  return new Set(noted.map(({ id }) => id));
+}
+
+/** Has links looked at again, whatever is noted of them. */
+export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  await ctx.db.pool.query(
+    sql`UPDATE archive_link a SET look_at = '1970-01-01', change = a.change + 1 FROM (
+          SELECT l.file_id FROM archive_link l WHERE l.file_id = ANY(${fileIds}::bigint[]) ${locking.freeLink}) free
+        WHERE a.file_id = free.file_id`,
+  );
+}
+
+/** The rows that nobody has marked since, and that nobody writes just now: who waited here could wait in a circle. */
+function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
+  return sql`SELECT l.file_id AS id FROM archive_link l
+    JOIN unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ change }) => change)}::bigint[]) AS s (id, change)
+      ON s.id = l.file_id AND s.change = l.change
+    ${locking.freeLink}`;
+}
+
+/**
+ * Notes links to copies that have just been put in place, and claims their rows, so that they are there before anybody is told
+ * of the copies. One that is noted otherwise, or already, is left to the pass.
+ * @returns the links that may be made
+ */
+export async function noteEarlyLinks(
+  ctx: Context,
+  copies: readonly { fileId: bigint; diskId: number }[],
+): Promise<(Link & Pick<DueLink, 'fileId'>)[]> {
+  const { rows } = await ctx.db.pool.query<Link & Pick<DueLink, 'fileId'>>(
+    sql`INSERT INTO archive_link AS l (file_id, at, target, is_there, look_at)
+        SELECT f.id, ${wantedAt}, ${wantedTarget}, true, ${addSeconds(ctx.now(), CLAIM_SECONDS)}::timestamp
+        FROM unnest(${copies.map(({ fileId }) => fileId)}::bigint[], ${copies.map(({ diskId }) => diskId)}::int[]) AS m (id, disk_id)
+          JOIN tape_file f ON f.id = m.id JOIN restore_disk k ON k.id = m.disk_id JOIN link_root r ON r.path IS NOT NULL
+        WHERE f.stage = 'RESTORING' ORDER BY f.id
+        ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = true,
+          look_at = excluded.look_at, change = l.change + 1 WHERE NOT l.is_there
+        RETURNING l.file_id AS "fileId", l.at, l.target`,
+  );
+  return rows;
+}
+
+/** The links that may be there, as they are noted. */
+export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, Link>> {
+  if (fileIds.length === 0) return new Map();
+  const { rows } = await ctx.db.pool.query<Link & Pick<DueLink, 'fileId'>>(
+    sql`SELECT l.file_id AS "fileId", l.at, l.target FROM archive_link l
+        WHERE l.file_id = ANY(${fileIds}::bigint[]) AND l.is_there AND l.at IS NOT NULL`,
+  );
+  return new Map(rows.map((row) => [row.fileId, row]));
+}
+
+/** A link that nobody is to settle just now, as it is noted. */
+export type NotedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
+
+/** In order of their files' ids: those that are as they should be, or stuck. */
+export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedLink[]> {
+  const { rows } = await ctx.db.pool.query<NotedLink>(
+    sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.problem FROM archive_link l
+        WHERE l.is_there AND (l.look_at IS NULL OR l.problem IS NOT NULL) AND l.file_id > ${page.after}
+        ORDER BY l.file_id LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+/** By the ids of files: what changes when a link is marked. Of one that is stuck and was looked at again it is the same. */
+export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
+  if (fileIds.length === 0) return new Map();
+  const { rows } = await ctx.db.pool.query<Pick<DueLink, 'fileId' | 'change'>>(
+    sql`SELECT l.file_id AS "fileId", l.change FROM archive_link l WHERE l.file_id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Map(rows.map(({ fileId, change }) => [fileId, change]));
+}
+
+/** No copy of the file `f` leaves while a link may point to it. */
+export const isLinked: Sql = sql`EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id AND l.is_there)`;
+
+/** The mount points of all restore disks: what points there is a link of Tapegate's, or of the system before it. */
+export async function listMountpoints(ctx: Context): Promise<string[]> {
+  const { rows } = await ctx.db.pool.query<{ mountpoint: string }>(
+    sql`SELECT k.mountpoint FROM restore_disk k ORDER BY k.id`,
+  );
+  return rows.map(({ mountpoint }) => mountpoint);
+}

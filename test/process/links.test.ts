@@ -1,0 +1,242 @@
+/** Restored files at their archive paths: what is made there, what is left alone, and what a program that opens it sees. */
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
+import type { Finding } from '../../src/operations/doctor/findings.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { type Clock, createClock } from '../support/clock.js';
+import { listTree, ring } from '../support/engine-watch.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+
+let app: TestApp;
+let clock: Clock;
+let root: string;
+let backend: ReturnType<typeof createMemoryBackend>;
+
+beforeEach(async () => {
+  clock = createClock();
+  root = makeTempDir();
+  backend = createMemoryBackend();
+  app = await startApp({ backend, now: clock.now, config: { linkRoot: root } });
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+});
+afterEach(async () => {
+  await app.close();
+  rmSync(root, { recursive: true, force: true });
+});
+
+async function ask(paths: readonly string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
+  const contents = await addTaped(
+    app.ctx,
+    backend,
+    paths.map((file) => ({ path: file, volume: 'V1' })),
+  );
+  return { id: await makeRequest(app, { quota: 'alice', files: [...paths], retention: '2099-01-01' }), contents };
+}
+
+const at = (file: string) => path.join(root, file);
+const copyOf = (file: string) => path.join(app.restoreDir, file);
+
+/** @returns what the doctor finds of links; @param repair mends it */
+async function findLinks(repair = false): Promise<Finding[]> {
+  const found: Finding[] = [];
+  await examine(app.ctx, { repair, checksums: false }, (finding) => found.push(finding));
+  return found;
+}
+
+async function expectGone(file: string): Promise<void> {
+  await waitFor('the copy to leave', async () => {
+    await ring(app, 'event');
+    return !existsSync(copyOf(file));
+  });
+}
+
+async function settleDue(): Promise<void> {
+  await waitFor('no link to be due', async () => {
+    await ring(app, 'event');
+    const settled = 'look_at IS NULL OR problem IS NOT NULL OR NOT is_there AND at IS NOT NULL';
+    const { rowCount } = await app.ctx.db.pool.query(
+      `SELECT FROM archive_link WHERE look_at = '1970-01-01' OR NOT (${settled})`,
+    );
+    return rowCount === 0;
+  });
+}
+
+test('a restored file is at its archive path before anybody is told of it, and leaves it before its copy does', async () => {
+  const paths = ['/badc/deep/a', '/badc/deep/b', '/neodc/c'];
+  const { id, contents } = await ask(paths);
+  await waitForState(app, id, 'COMPLETED');
+  for (const file of paths) {
+    expect(readFileSync(at(file))).toEqual(Buffer.from(contents.get(file) ?? []));
+    expect(readlinkSync(at(file))).toBe(copyOf(file));
+  }
+  await settleDue();
+  expect(await findLinks()).toEqual([]);
+  await cancel(app, id);
+  for (const file of paths) await expectGone(file);
+  expect(listTree(root)).toEqual(['badc', 'badc/deep', 'neodc']);
+  expect(await findLinks()).toEqual([]);
+});
+
+test('what stands at an archive path stays, is told of, and keeps nothing from being restored', async () => {
+  mkdirSync(at('/badc/folder'), { recursive: true });
+  writeFileSync(at('/badc/file'), 'mine');
+  writeFileSync(at('/elsewhere'), 'elsewhere');
+  symlinkSync(at('/elsewhere'), at('/badc/link'));
+  const paths = ['/badc/file', '/badc/folder', '/badc/link'];
+  const { id } = await ask(paths);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  const found = await findLinks();
+  expect(found.map(({ kind, thing }) => [kind, thing])).toEqual(paths.map((file) => ['link-stuck', at(file)]));
+  expect(found[2]?.found).toContain(`a link to ${at('/elsewhere')}`);
+  expect(readFileSync(at('/badc/file'), 'utf8')).toBe('mine');
+  expect(readlinkSync(at('/badc/link'))).toBe(at('/elsewhere'));
+  // what was in the way goes, and the link comes
+  unlinkSync(at('/badc/file'));
+  clock.advance(300);
+  await waitFor('the link', async () => {
+    await ring(app, 'event');
+    return existsSync(at('/badc/file'));
+  });
+  await cancel(app, id);
+  for (const file of paths) await expectGone(file);
+  expect(readFileSync(at('/badc/link'), 'utf8')).toBe('elsewhere');
+  expect(lstatSync(at('/badc/folder')).isDirectory()).toBe(true);
+  expect(existsSync(at('/badc/file'))).toBe(false);
+});
+
+test('a link to nothing is replaced, and so is one into the restore area; a folder that is a link is followed', async () => {
+  mkdirSync(at('/badc'), { recursive: true });
+  mkdirSync(at('/pot'), { recursive: true });
+  symlinkSync('/nowhere/at/all', at('/badc/dangling'));
+  symlinkSync('loop', at('/badc/loop'));
+  symlinkSync(at('/pot'), at('/badc/set'));
+  writeFileSync(copyOf('/old-name'), 'what the system before has restored');
+  symlinkSync(copyOf('/old-name'), at('/badc/theirs'));
+  const paths = ['/badc/dangling', '/badc/loop', '/badc/set/file', '/badc/theirs'];
+  const { id, contents } = await ask(paths);
+  await waitForState(app, id, 'COMPLETED');
+  for (const file of paths) expect(readFileSync(at(file))).toEqual(Buffer.from(contents.get(file) ?? []));
+  expect(readlinkSync(at('/pot/file'))).toBe(copyOf('/badc/set/file'));
+  expect(listTree(root).filter((name) => name.includes('.tapegate'))).toEqual([]);
+});
+
+test('a folder of links that cannot be written holds up no restore, and no copy leaves while a link may point to it', async () => {
+  writeFileSync(at('/badc'), 'no folder');
+  const { id } = await ask(['/badc/a']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  expect((await findLinks()).map(({ kind }) => kind)).toEqual(['link-stuck']);
+  unlinkSync(at('/badc'));
+  clock.advance(300);
+  await waitFor('the link', async () => {
+    await ring(app, 'event');
+    return existsSync(at('/badc/a'));
+  });
+  await settleDue();
+  renameSync(at('/badc'), at('/away'));
+  renameSync(at('/away'), at('/badc'));
+  await cancel(app, id);
+  await expectGone('/badc/a');
+  expect(existsSync(at('/badc/a'))).toBe(false);
+});
+
+test('a link that somebody has replaced, or taken away, is told of; what was put there stays', async () => {
+  const { id } = await ask(['/a', '/b']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  unlinkSync(at('/a'));
+  unlinkSync(at('/b'));
+  writeFileSync(at('/b'), 'mine');
+  expect((await findLinks()).map(({ kind, thing }) => [kind, thing])).toEqual([
+    ['link-missing', at('/a')],
+    ['link-changed', at('/b')],
+  ]);
+  const mended = await findLinks(true);
+  expect(mended.map(({ thing, isRepaired }) => [thing, isRepaired])).toEqual([
+    [at('/a'), true],
+    [at('/b'), false],
+  ]);
+  expect(readlinkSync(at('/a'))).toBe(copyOf('/a'));
+  await cancel(app, id);
+  await expectGone('/b');
+  expect(readFileSync(at('/b'), 'utf8')).toBe('mine');
+});
+
+test('links follow LINK_ROOT when it is set, changed and unset', async () => {
+  app.ctx.config.linkRoot = undefined;
+  await beginLinks(app.ctx);
+  const { id } = await ask(['/badc/a']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  expect(existsSync(at('/badc'))).toBe(false);
+  for (const to of [root, path.join(root, 'other'), undefined]) {
+    app.ctx.config.linkRoot = to;
+    await beginLinks(app.ctx);
+    await settleDue();
+    const links = listTree(root).filter((name) => name.endsWith('/a'));
+    expect(links).toEqual(to === undefined ? [] : [path.relative(root, path.join(to, 'badc/a'))]);
+  }
+  await cancel(app, id);
+  await expectGone('/badc/a');
+});
+
+test('a copy that was changed by hand keeps its link as long as it is there', async () => {
+  const { id } = await ask(['/badc/a']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  writeFileSync(copyOf('/badc/a'), 'changed');
+  await cancel(app, id);
+  await waitFor('the file to be UNVERIFIED', async () => {
+    await ring(app, 'event');
+    const { rows } = await app.ctx.db.pool.query("SELECT FROM tape_file WHERE stage = 'UNVERIFIED'");
+    return rows.length === 1;
+  });
+  await settleDue();
+  expect(readFileSync(at('/badc/a'), 'utf8')).toBe('changed');
+  expect(await findLinks()).toEqual([]);
+});
+
+test('who settles links late, after others did, puts right what it has made and removed', async () => {
+  const { id } = await ask(['/badc/a']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  const stop = new AbortController().signal;
+  const { rows } = await app.ctx.db.pool.query<{ change: bigint }>(
+    `UPDATE archive_link SET look_at = '1970-01-01' RETURNING change`,
+  );
+  expect(rows).toHaveLength(1);
+  const [early, late] = [new LinkKeeper(app.ctx), new LinkKeeper(app.ctx)];
+  await Promise.all([early.settleAll(stop), late.settleAll(stop)]);
+  expect(readlinkSync(at('/badc/a'))).toBe(copyOf('/badc/a'));
+  await cancel(app, id);
+  await expectGone('/badc/a');
+  // once more, long after, for whoever stood still meanwhile
+  symlinkSync(copyOf('/badc/a'), at('/badc/a'));
+  clock.advance(600);
+  await waitFor('the row to go', async () => {
+    await ring(app, 'event');
+    return (await app.ctx.db.pool.query('SELECT FROM archive_link')).rowCount === 0;
+  });
+  expect(listTree(root)).toEqual(['badc']);
+});
