@@ -1,4 +1,5 @@
 /** The command line of an installation: all commands. Each is in src/commands and registers itself. */
+import { registerAdopt } from './commands/adopt.js';
 import { registerArchive } from './commands/archive.js';
 import { registerAudit } from './commands/audit.js';
 import { registerBackup } from './commands/backup.js';
@@ -41,6 +42,7 @@ const commands = [
   registerProcesses,
   registerMigrate,
   registerBackup,
+  registerAdopt,
   registerImport,
   registerArchive,
   registerScan,

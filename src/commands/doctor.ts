@@ -61,7 +61,8 @@ function formatReport({ lookedAt, found, repaired }: Report): string {
   const notAt = of('notCompared') === 0 ? '' : `, but not at ${of('notCompared')}`;
   const noted = `${plural(of('copies'), 'noted copy', 'noted copies')} (${of('checksums')} of them read)${notAt}`;
   const onDisks = `, ${count('disks')}, ${noted}, ${count('files')} in ${count('folders')}`;
-  const looked = lookedAt.copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}`;
+  const links = of('links') === 0 ? '' : `, ${count('links')}`;
+  const looked = lookedAt.copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}${links}`;
   if (found === 0) return `${looked}: nothing is wrong`;
   return `${looked}: ${plural(found, 'fault')}, ${repaired} repaired`;
 }

@@ -6,6 +6,11 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   migrate: ['tapegate migrate'],
   backup: ['tapegate backup /var/backups/tapegate/2026-11-21'],
   restore: ['tapegate restore /var/backups/tapegate/2026-11-21', 'tapegate restore --as-of 2026-11-21T18:00Z'],
+  adopt: [
+    'tapegate adopt postgresql://nla@db.example.org/nla --dry-run',
+    'tapegate adopt nla.sql.gz',
+    'tapegate adopt --finish',
+  ],
   import: ['tapegate import catalogue.csv', 'zcat list.gz | tapegate import - --library vault'],
   archive: ['tapegate archive /projects/ocean --prefix /ocean', 'tapegate archive /projects/ocean --move'],
   scan: ['tapegate scan TG0001L8 --prefix /ocean'],

@@ -57,6 +57,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   releaseFiles: ['request', 'quota', 'recall'],
   retryRequest: ['request', 'file', 'recall'],
   setPriority: ['request'],
+  adoptRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
   joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
   compactRequest: ['request'],
   pruneEvents: [],
@@ -73,6 +74,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   failStaged: ['request', 'file', 'recall', 'staging'],
   // quotas
   setQuota: ['quota'],
+  adoptQuota: ['quota'],
   removeQuota: ['quota', 'webhook'],
   forgetTraces: ['catalogue', 'request', 'quota', 'letter', 'webhook'],
   forgetUser: ['catalogue', 'request', 'quota', 'webhook'],
@@ -110,6 +112,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   settlePutBack: [],
   returnMissing: ['request', 'file', 'recall', 'disk'],
   adoptCopies: ['request', 'file', 'recall', 'disk'],
+  takeOverCopies: ['request', 'file', 'recall', 'disk'],
   repairUsed: ['quota'],
   repairQuotaCounts: ['quota'],
   repairForgotten: ['request', 'quota', 'letter'],

@@ -64,6 +64,7 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'retryRequest',
   'joinAwaited',
   'compactRequest',
+  'adoptRequest',
 ]);
 
 const COMMIT = raw('COMMIT');

@@ -54,6 +54,7 @@ const commands = {
   migrate: ['--json'],
   backup: ['--json'],
   restore: ['--json', '--as-of'],
+  adopt: ['--json', '--dry-run', '--quotas', '--requests', '--archive-root', '--finish', '--changes'],
   import: [
     ...['--json', '--progress', '--format', '--volume', '--library', '--prefix', '--strip', '--spot'],
     '--storage-class',

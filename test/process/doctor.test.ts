@@ -102,6 +102,7 @@ test('where all is well it says what it looked at, and changes nothing', async (
         notCompared: 0,
         files: 2,
         folders: 2,
+        links: 0,
       },
       found: 0,
       repaired: 0,

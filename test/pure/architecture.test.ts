@@ -272,9 +272,9 @@ const rooms = {
     ['catalogue'],
     ['disks'],
     ['recalls', 'doctor', 'staging'],
-    ['plan', 'site'],
+    ['plan', 'site', 'adoption'],
   ],
-  'src/engine/': [['disk'], ['links'], ['drive'], ['archive', 'doctor', 'staging', 'webhooks']],
+  'src/engine/': [['disk'], ['links'], ['drive'], ['archive', 'doctor', 'staging', 'webhooks', 'adoption']],
 };
 
 test('a room imports only from rooms below it', () => {
@@ -636,6 +636,15 @@ test('only commands that run where the database is need it: all others do with t
     (file) => file.startsWith('src/commands/') && /\b(readEnvironment|withContext|openRuntime)\(/.test(read(file)),
   );
   const names = needing.map((file) => file.replace('src/commands/', ''));
-  const here = ['archive.ts', 'backup.ts', 'context.ts', 'migrate.ts', 'processes.ts', 'scan.ts', 'where.ts'];
+  const here = [
+    'adopt.ts',
+    'archive.ts',
+    'backup.ts',
+    'context.ts',
+    'migrate.ts',
+    'processes.ts',
+    'scan.ts',
+    'where.ts',
+  ];
   expect(names.sort()).toEqual(here);
 });

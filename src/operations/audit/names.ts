@@ -3,7 +3,7 @@ import { quote } from '../../errors.js';
 import { policy } from '../policy.js';
 
 /** Beside the operations of the policy: who is known is found out before, and these are commands with the database open. */
-const others = ['identify', 'archive', 'repair', 'putBack'];
+const others = ['identify', 'archive', 'repair', 'putBack', 'adopt'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 

@@ -1,0 +1,99 @@
+/**
+ * A site moves in: what the system before has of users, requests, files and copies becomes Tapegate's, and what is otherwise here is told.
+ * Each step may be repeated, and so may all of it, until the switch: what was taken over and has not changed there since is left as it is.
+ */
+import type { PoolClient } from 'pg';
+import type { Deed } from '../../audit.js';
+import type { Context } from '../../context.js';
+import { messageOf, UnavailableError } from '../../errors.js';
+import { readSourceDisks } from '../../operations/adoption/copies.js';
+import { adoptFiles, chooseSourceFiles } from '../../operations/adoption/files.js';
+import { adoptQuotas } from '../../operations/adoption/quotas.js';
+import { type Adopting, type Adoption, type Difference, nothingAdopted } from '../../operations/adoption/report.js';
+import { adoptRequests, endGone, noteToldThere } from '../../operations/adoption/requests.js';
+import { type Source, withLoadedSource } from '../../operations/adoption/tables.js';
+import { auditedRun } from '../../operations/audit/audited.js';
+import { addDisk } from '../disk/setup.js';
+import { adoptSourceCopies, removeOldNames } from './copies.js';
+
+export interface AdoptOptions {
+  /** Nothing is written; what would be is told. */
+  isTrial: boolean;
+  /** Below which the archive paths are, as links to copies. */
+  archiveRoot: string;
+  /** The source has all requests there are: those that it has no more are ended here. */
+  isWhole: boolean;
+}
+
+/** @param tell is given each difference as soon as it is known @throws SourceError */
+export async function adopt(
+  ctx: Context,
+  source: Source,
+  options: AdoptOptions,
+  tell: (difference: Difference) => void,
+): Promise<Adoption> {
+  return await withLoadedSource(ctx, source, async (client) => {
+    if (options.isTrial) return await adoptLoaded(ctx, client, options, tell);
+    const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '' };
+    return await auditedRun(ctx, deed, () => adoptLoaded(ctx, client, options, tell), describeAdoption);
+  });
+}
+
+function describeAdoption({ bytes, ...counts }: Adoption): object {
+  return { ...counts, bytes: String(bytes) };
+}
+
+async function adoptLoaded(
+  ctx: Context,
+  client: PoolClient,
+  { isTrial, archiveRoot, isWhole }: AdoptOptions,
+  tell: (difference: Difference) => void,
+): Promise<Adoption> {
+  const counts = { ...nothingAdopted };
+  const adopting: Adopting = {
+    isTrial,
+    counts,
+    tell: (difference) => {
+      counts.differences++;
+      tell(difference);
+    },
+  };
+  await adoptDisks(ctx, client, adopting);
+  await adoptQuotas(ctx, client, adopting);
+  await chooseSourceFiles(client, adopting);
+  await adoptFiles(ctx, client, adopting);
+  if (!isTrial) await noteToldThere(ctx, client);
+  await adoptSourceCopies(ctx, client, { adopting, archiveRoot });
+  await adoptRequests(ctx, client, adopting);
+  if (isWhole) await endGone(ctx, client, adopting);
+  return counts;
+}
+
+/** Those that are not here yet; one that cannot be here is told, and its copies stay where they are. */
+async function adoptDisks(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
+  for (const { mountpoint, allocated, id } of await readSourceDisks(client)) {
+    if (id !== null) continue;
+    const there = `a restore disk of ${allocated} bytes`;
+    try {
+      const size = BigInt(/^\d{1,19}$/.test(allocated ?? '') ? (allocated ?? '0') : '0');
+      const problem = isTrial ? undefined : (await addDisk(ctx, { mountpoint, size })).problem;
+      if (problem !== undefined) tell({ kind: 'disk-unmarked', thing: mountpoint, there, here: problem });
+      counts.disks++;
+    } catch (error) {
+      if (error instanceof UnavailableError) throw error;
+      tell({ kind: 'disk-refused', thing: mountpoint, there, here: `none: ${messageOf(error)}` });
+    }
+  }
+}
+
+/** The system before is no more: its names of copies go. @returns how many */
+export async function finishAdoption(ctx: Context): Promise<number> {
+  const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
+  const { names } = await auditedRun(
+    ctx,
+    deed,
+    async () => ({ names: await removeOldNames(ctx) }),
+    (done) => done,
+  );
+  return names;
+}

@@ -1,0 +1,101 @@
+/** The files of the system before: those that the catalogue does not know join it, and of those that it knows the differences are told. */
+import type { PoolClient } from 'pg';
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import type { Stage } from '../../stages.js';
+import { registerRows } from '../catalogue/import.js';
+import { RowError } from '../catalogue/import-lines.js';
+import { type CatalogueRow, checkRow } from '../catalogue/import-rows.js';
+import type { Adopting } from './report.js';
+import { readSourceTime } from './tables.js';
+
+/** The stages of the system before, by their numbers; what counts as restored there is on tape here until its copy is taken over. */
+const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
+const namesThere: Record<string, string> = {
+  ...{ 0: 'UNVERIFIED', 1: 'ON TAPE', 2: 'restoring', 3: 'on disk', 4: 'DELETED', 5: 'RESTORED' },
+};
+
+/** Of those with the same path the one that is farthest: restored, on disk, on tape. The temporary table `source_chosen` has them. */
+export async function chooseSourceFiles(client: PoolClient, { tell }: Adopting): Promise<void> {
+  await client.query(
+    sql`CREATE TEMPORARY TABLE source_chosen AS
+        SELECT DISTINCT ON (s.logical_path) s.id, s.logical_path AS path, s.size, s.stage, s.restore_disk_id, s.verified,
+          count(*) OVER (PARTITION BY s.logical_path) AS times
+        FROM source_tapefile s ORDER BY s.logical_path, array_position('{5,3,1,2,0,4}'::text[], s.stage), s.id`,
+  );
+  await client.query(sql`CREATE INDEX ON source_chosen (path)`);
+  await client.query(sql`ANALYZE source_chosen`);
+  const { rows } = await client.query<{ path: string; times: bigint; stage: string; size: string }>(
+    sql`SELECT c.path, c.times, c.stage, c.size FROM source_chosen c WHERE c.times > 1 ORDER BY c.path`,
+  );
+  for (const { path, times, stage, size } of rows) {
+    const here = `the one that is ${namesThere[stage] ?? stage}, of ${size} bytes`;
+    tell({ kind: 'file-twice', thing: path, there: `${times} files of this path`, here });
+  }
+}
+
+interface ChosenFile {
+  path: string;
+  size: string;
+  stage: string;
+  verified: string | null;
+  hereSize: bigint | null;
+  hereStage: Stage | null;
+}
+
+const PAGE = 5000;
+
+/** @param client on which the source is loaded, and the files are chosen */
+export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
+  const rows = readNewRows(client, adopting);
+  if (!adopting.isTrial) await registerRows(ctx, rows);
+  else for await (const _ of rows); // what is told is what would be done
+}
+
+/** Rows for the import. */
+async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenerator<CatalogueRow> {
+  let line = 0;
+  for await (const file of readOthers(client)) {
+    const row = toCatalogueRow(++line, file, adopting);
+    if (!row) continue;
+    adopting.counts.files++;
+    yield row;
+  }
+}
+
+/** Those that are not here, or otherwise: by key, since the import runs meanwhile on another connection. */
+async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
+  for (let after = ''; ; ) {
+    const { rows }: { rows: ChosenFile[] } = await client.query<ChosenFile>(
+      sql`SELECT c.path, c.size, c.stage, c.verified, f.size AS "hereSize", f.stage AS "hereStage"
+          FROM source_chosen c LEFT JOIN tape_file f ON f.path = c.path
+          WHERE c.path > ${after} AND (f.id IS NULL OR f.size::text <> c.size
+            OR f.stage IN ('UNVERIFIED', 'ONDISK') AND f.changed_disk_id IS NULL AND c.stage IN ('1', '2', '5')
+            OR f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL AND c.stage = '3')
+          ORDER BY c.path LIMIT ${PAGE}`,
+    );
+    yield* rows;
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)?.path ?? after;
+  }
+}
+
+/** @returns undefined for one that stays as it is here */
+function toCatalogueRow(line: number, file: ChosenFile, { tell }: Adopting): CatalogueRow | undefined {
+  const { path, size, stage, hereSize, hereStage } = file;
+  const there = `${namesThere[stage] ?? `stage ${stage}`}, ${size} bytes`;
+  const letter = stageLettersThere[stage];
+  if (letter === undefined) {
+    if (hereSize === null) tell({ kind: 'file-deleted', thing: path, there, here: 'nothing' });
+    return undefined;
+  }
+  if (hereSize !== null && String(hereSize) !== size) {
+    tell({ kind: 'file-size', thing: path, there, here: `${hereStage}, ${hereSize} bytes, as the catalogue has it` });
+    return undefined;
+  }
+  const verified = readSourceTime(file.verified);
+  const row = checkRow(line, { path, size, stage: letter, ...(verified ? { verified } : {}) });
+  if (!(row instanceof RowError)) return row;
+  tell({ kind: 'file-refused', thing: path, there, here: `nothing: ${row.message}` });
+  return undefined;
+}

@@ -1,0 +1,237 @@
+/** The requests of the system before: new ones, those that were changed there since, and those that have gone there. */
+import type { PoolClient } from 'pg';
+import type { Context } from '../../context.js';
+import { sql } from '../../database/sql.js';
+import { messageOf, UnknownUserError } from '../../errors.js';
+import { addSeconds } from '../../time.js';
+import { checkAddress, checkPattern, checkText, findPathProblem } from '../input.js';
+import { type AdoptedRequest, adoptRequest, noteTold } from '../requests/adopt.js';
+import { cancelRequest } from '../requests/ends.js';
+import { updateRequest } from '../requests/update.js';
+import { adoptedRow } from './quotas.js';
+import { type Adopting, digestOf } from './report.js';
+import { readSourceTime } from './tables.js';
+
+interface SourceRequest {
+  id: string;
+  label: string | null;
+  user: string | null;
+  /** There is a quota of that name, or will be. */
+  isKnown: boolean;
+  retention: string | null;
+  requestDate: string | null;
+  start: string | null;
+  end: string | null;
+  firstFiles: string | null;
+  lastFiles: string | null;
+  files: string | null;
+  pattern: string | null;
+  first: string | null;
+  last: string | null;
+  /** Of the one here; null where there is none. */
+  state: string | null;
+  digest: string | null;
+}
+
+const PAGE = 200;
+
+/** The original checks files that are new by requests of a user of this name; Tapegate does that by itself. */
+const CHECKING_USER = '_VERIFY';
+
+/** As there: `created` and five days. */
+const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
+
+/** @param client on which the source is loaded */
+export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
+  for await (const row of readSource(client)) {
+    const request = await readRequest(client, row, adopting);
+    if (request) await adoptOne(ctx, row, request, adopting);
+  }
+  if (!adopting.isTrial) await goBeyond(client);
+}
+
+/** No id that was given out there, be it of a request that is there no more, is given to another one here. */
+async function goBeyond(client: PoolClient): Promise<void> {
+  const ids = sql`SELECT s.id FROM source_taperequest s UNION ALL SELECT l.id FROM source_last_request l`;
+  await client.query(
+    sql`SELECT setval('request_id_seq', greatest(m.last, (SELECT last_value FROM request_id_seq)))
+        FROM (SELECT max(i.id::bigint) AS last FROM (${ids}) i WHERE i.id ~ '^[0-9]{1,9}$') m WHERE m.last > 0`,
+  );
+}
+
+/** Those that were adopted, are live here, and are not there any more: they were taken away there. Not for lists of requests alone. */
+export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
+  const { rows } = await client.query<{ id: number; label: string }>(
+    sql`SELECT r.id, r.label FROM adopted a JOIN request r ON r.id = a.id
+        WHERE a.kind = 'REQUEST' AND r.state NOT IN ('EXPIRED', 'CANCELLED')
+          AND NOT EXISTS (SELECT FROM source_taperequest s WHERE s.id = r.id::text) ORDER BY r.id`,
+  );
+  for (const { id, label } of rows) {
+    counts.ended++;
+    tell({ kind: 'request-gone', thing: String(id), there: 'nothing', here: `cancelled: ${label}` });
+    if (!isTrial) await cancelRequest(ctx, id);
+  }
+}
+
+/**
+ * Notes of adopted requests what their users were told there since, before copies of theirs are taken over: that would be told
+ * again otherwise.
+ */
+export async function noteToldThere(ctx: Context, client: PoolClient): Promise<void> {
+  for await (const row of readSource(client)) {
+    if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
+    const { rows } = await ctx.db.pool.query<Pick<AdoptedRequest, 'first' | 'last'>>(
+      sql`SELECT r.notify_on_first_file AS first, r.notify_on_last_file AS last FROM request r WHERE r.id = ${Number(row.id)}`,
+    );
+    if (rows[0]) await noteTold(ctx.db.pool, { id: Number(row.id), ...rows[0], ...timesOf(row) });
+  }
+}
+
+function timesOf(row: SourceRequest) {
+  return {
+    tapestoreRequestStart: readSourceTime(row.start) ?? null,
+    tapestoreRequestEnd: readSourceTime(row.end) ?? null,
+    firstFilesOnDisk: readSourceTime(row.firstFiles) ?? null,
+    lastFilesOnDisk: readSourceTime(row.lastFiles) ?? null,
+  };
+}
+
+/** In order of their ids. */
+async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
+  for (let after = -1n; ; ) {
+    const { rows }: { rows: SourceRequest[] } = await client.query<SourceRequest>(
+      sql`SELECT s.id, s.label, coalesce(q."user", CASE WHEN NOT EXISTS (SELECT FROM source_quota o WHERE o.id IS NOT NULL) THEN s.quota_id END) AS "user",
+            EXISTS (SELECT FROM quota h WHERE h."user" = coalesce(q."user", s.quota_id) AND h.removed_at IS NULL)
+              OR EXISTS (SELECT FROM source_quota o WHERE o."user" = coalesce(q."user", s.quota_id)) AS "isKnown",
+            s.retention, s.request_date AS "requestDate", s.storaged_request_start AS start, s.storaged_request_end AS "end",
+            s.first_files_on_disk AS "firstFiles", s.last_files_on_disk AS "lastFiles", s.request_files AS files,
+            s.request_patterns AS pattern, s.notify_on_first_file AS first, s.notify_on_last_file AS last, r.state, a.digest
+          FROM source_taperequest s LEFT JOIN source_quota q ON q.id = s.quota_id
+            LEFT JOIN request r ON r.id::text = s.id LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
+          WHERE s.id ~ '^[0-9]{1,9}$' AND s.id::bigint > ${after} ORDER BY s.id::bigint LIMIT ${PAGE}`,
+    );
+    yield* rows;
+    if (rows.length < PAGE) return;
+    after = BigInt(rows.at(-1)?.id ?? after);
+  }
+}
+
+/** @returns undefined for one that cannot be here, or needs not */
+async function readRequest(
+  client: PoolClient,
+  row: SourceRequest,
+  { tell }: Adopting,
+): Promise<AdoptedRequest | undefined> {
+  const { id, user } = row;
+  if (user === CHECKING_USER) return undefined;
+  const say = (kind: string, there: string | null, here: string) =>
+    tell({ kind, thing: id, there: there ?? 'nothing', here });
+  try {
+    if (user === null || !row.isKnown) throw new Error('its quota is not there');
+    const { pattern, files } = await readWish(client, row, say);
+    const label = readLabel(row.label ?? '', say) || files?.[0] || pattern;
+    const dates = readDates(row, say);
+    const address = (text: string | null) => readAddress(text, say);
+    return {
+      ...{ id: Number(id), user, pattern, files, label, ...dates },
+      ...{ first: address(row.first), last: address(row.last), ...timesOf(row) },
+    };
+  } catch (error) {
+    say('request-refused', `a request of ${user ?? 'nobody'}`, `nothing: ${messageOf(error)}`);
+    return undefined;
+  }
+}
+
+type Say = (kind: string, there: string | null, here: string) => void;
+
+/** In one line, since it is the subject of mail. */
+function readLabel(text: string, say: Say): string {
+  const label = text.replaceAll(/\p{Cc}+/gu, ' ');
+  if (label !== text) say('label', text, label);
+  return checkText('label', label);
+}
+
+/** A pattern goes before a list, as in what the original answers; what has neither has the files that it was given. */
+async function readWish(
+  client: PoolClient,
+  { id, pattern, files }: SourceRequest,
+  say: Say,
+): Promise<Pick<AdoptedRequest, 'pattern' | 'files'>> {
+  if (pattern) return { pattern: checkPattern('patterns', pattern), files: undefined };
+  const listed = (files ?? '').split('\n').map((line) => line.trim());
+  const wanted = listed.some((line) => line !== '') ? listed : await readGiven(client, id);
+  const kept: string[] = [];
+  for (const file of new Set(wanted.filter((line) => line !== ''))) {
+    const problem = findPathProblem(file);
+    if (problem === undefined) kept.push(file);
+    else say('path-refused', file, `nothing: the path ${problem}`);
+  }
+  if (kept.length === 0) throw new Error('it has no files');
+  return { pattern: '', files: kept };
+}
+
+async function readGiven(client: PoolClient, id: string): Promise<string[]> {
+  const { rows } = await client.query<{ path: string }>(
+    sql`SELECT f.logical_path AS path FROM source_taperequest_files g JOIN source_tapefile f ON f.id = g.tapefile_id
+        WHERE g.taperequest_id = ${id} ORDER BY g.tapefile_id::bigint`,
+  );
+  return rows.map(({ path }) => path);
+}
+
+function readDates(row: SourceRequest, say: Say): Pick<AdoptedRequest, 'requestDate' | 'retention'> {
+  const made = readSourceTime(row.requestDate) ?? null;
+  const kept = readSourceTime(row.retention) ?? null;
+  if (made === null && kept === null) throw new Error('it has neither a date nor a retention');
+  const requestDate = made ?? addSeconds(kept ?? '', -DEFAULT_RETENTION_SECONDS);
+  const retention = kept ?? addSeconds(requestDate, DEFAULT_RETENTION_SECONDS);
+  if (made === null) say('request-date', row.requestDate, requestDate);
+  if (kept === null) say('request-retention', row.retention, retention);
+  return { requestDate, retention };
+}
+
+function readAddress(text: string | null, say: Say): string | null {
+  try {
+    return text ? checkAddress('address', text) : null;
+  } catch (error) {
+    say('address-refused', text, `none: ${messageOf(error)}`);
+    return null;
+  }
+}
+
+async function adoptOne(ctx: Context, row: SourceRequest, request: AdoptedRequest, adopting: Adopting): Promise<void> {
+  const { tell, counts, isTrial } = adopting;
+  const { id, label, retention, first, last, user } = request;
+  const digest = digestOf([label, retention, first, last]);
+  if (row.digest === digest) {
+    counts.same++;
+    return;
+  }
+  if (row.state !== null && row.digest === null) {
+    tell({
+      kind: 'request-here',
+      thing: String(id),
+      there: `a request of ${user}: ${label}`,
+      here: 'another one, which was made here',
+    });
+    return;
+  }
+  if (row.state === null) counts.requests++;
+  else counts.changed++;
+  if (isTrial) return;
+  const note = adoptedRow({ kind: 'REQUEST', id: BigInt(id), digest, now: ctx.now() });
+  try {
+    if (row.state === null) await adoptRequest(ctx, request, note);
+    else {
+      await updateRequest(ctx, { id, label, retention, notifyOnFirstFile: first, notifyOnLastFile: last });
+      await ctx.db.pool.query(note);
+    }
+  } catch (error) {
+    if (!(error instanceof UnknownUserError)) throw error;
+    tell({
+      kind: 'request-refused',
+      thing: String(id),
+      there: `a request of ${user}`,
+      here: `nothing: ${messageOf(error)}`,
+    });
+  }
+}

@@ -1,0 +1,108 @@
+/**
+ * Requests that another system has made, with their ids and times. They are charged like any other, but refused for no quota: what
+ * was granted there stays granted.
+ */
+import type { Context } from '../../context.js';
+import { lockCatalogue } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { isBefore } from '../../time.js';
+import { holdsText } from '../match.js';
+import { findQuota } from '../quotas/charges.js';
+import { settleRequests } from './holds.js';
+import { recountRequests } from './progress.js';
+
+export interface AdoptedRequest {
+  id: number;
+  user: string;
+  /** Exactly one of the two. */
+  pattern: string;
+  files: readonly string[] | undefined;
+  label: string;
+  requestDate: string;
+  retention: string;
+  first: string | null;
+  last: string | null;
+  tapestoreRequestStart: string | null;
+  tapestoreRequestEnd: string | null;
+  firstFilesOnDisk: string | null;
+  lastFilesOnDisk: string | null;
+}
+
+/**
+ * @param note a statement of the same transaction
+ * @returns false where there is a request with this id already
+ * @throws UnknownUserError
+ */
+export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: Sql): Promise<boolean> {
+  return await transaction(ctx.db.pool, 'adoptRequest', async (tx) => {
+    const quota = await findQuota(tx, request.user);
+    await lockCatalogue(tx, 'shared');
+    const isLive = isBefore(ctx.now(), request.retention);
+    const [row] = await tx.query<{ id: number }>(insertAdopted(request, quota.id, isLive));
+    if (!row) return false;
+    const { id } = row;
+    const { files, unknown, bytes } = await holdFiles(tx, request);
+    if (isLive) {
+      await tx.query(
+        sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, open_requests = q.open_requests + 1, awaited_paths = q.awaited_paths + ${unknown},
+              standing_patterns = q.standing_patterns + ${request.pattern === '' ? 0 : 1} WHERE q.id = ${quota.id}`,
+      );
+      await noteTold(tx, request);
+      await settleRequests(ctx, tx, [id], { files });
+    } else await recountRequests(tx, [id], ctx.now());
+    await tx.query(note);
+    return true;
+  });
+}
+
+/** One that is over has ended already, and its files are let go by the pass that follows ends. */
+function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql {
+  return sql`INSERT INTO request (id, quota_id, state, is_released, pattern, label, request_date, retention, notify_on_first_file,
+      notify_on_last_file, tapestore_request_start, tapestore_request_end, first_files_on_disk, last_files_on_disk)
+    VALUES (${r.id}, ${quotaId}, ${isLive ? 'QUEUED' : 'EXPIRED'}::"RequestState", ${isLive}, ${r.pattern}, ${r.label}, ${r.requestDate}, ${r.retention}, ${r.first}, ${r.last},
+      ${r.tapestoreRequestStart}, ${r.tapestoreRequestEnd}, ${r.firstFilesOnDisk}, ${r.lastFilesOnDisk})
+    ON CONFLICT (id) DO NOTHING RETURNING id`;
+}
+
+async function holdFiles(
+  tx: Transaction,
+  { id, pattern, files }: AdoptedRequest,
+): Promise<{ files: number; unknown: number; bytes: string }> {
+  const listed = files
+    ? sql`SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n) LEFT JOIN tape_file f ON f.path = l.path`
+    : sql`SELECT f.path, row_number() OVER (ORDER BY f.path) AS n, f.id, f.size FROM tape_file f WHERE ${holdsText(pattern)}`;
+  const [row] = await tx.query<{ files: number; unknown: number; bytes: string }>(
+    sql`WITH listed AS MATERIALIZED (${listed}), held AS (
+          INSERT INTO hold (request_id, file_id, ordinal, size) SELECT ${id}, l.id, l.n, l.size FROM listed l WHERE l.id IS NOT NULL
+        ), noted AS (
+          INSERT INTO awaited_path (request_id, path, ordinal) SELECT ${id}, l.path, l.n FROM listed l WHERE l.id IS NULL
+        ) SELECT count(l.id)::int AS files, (count(*) - count(l.id))::int AS unknown, coalesce(sum(l.size), 0)::text AS bytes FROM listed l`,
+  );
+  if (!row) throw new Error(`request ${id} was not stored`);
+  return row;
+}
+
+/** What its user was told by the other system is not told again: that it has begun, and that it has finished. */
+export async function noteTold(
+  tx: { query(statement: Sql): Promise<unknown> },
+  request: Pick<
+    AdoptedRequest,
+    'id' | 'first' | 'last' | 'tapestoreRequestStart' | 'firstFilesOnDisk' | 'lastFilesOnDisk'
+  >,
+): Promise<void> {
+  const first = request.firstFilesOnDisk ?? request.tapestoreRequestStart;
+  const told = [
+    { kind: 'FIRST_FILE', recipient: request.first, at: first },
+    { kind: 'LAST_FILE', recipient: request.last, at: request.lastFilesOnDisk },
+  ];
+  for (const { kind, recipient, at } of told) {
+    if (recipient === null || at === null) continue;
+    const messageId = `<adopted-${request.id}-${kind.toLowerCase().replace('_', '-')}@tapegate>`;
+    await tx.query(
+      sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, state, next_try_at, created_at, sent_at)
+          VALUES (${request.id}, ${kind}::"NotificationKind", ${recipient}, 'sent by the system before', '', ${messageId}, 'SENT', ${at}, ${at}, ${at})
+          ON CONFLICT DO NOTHING`,
+    );
+  }
+}

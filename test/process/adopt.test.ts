@@ -1,0 +1,391 @@
+/** A site of django-nla_control moves in: what both answer before and after, what stays where it is, and who notices nothing. */
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { gzipSync } from 'node:zlib';
+import pg from 'pg';
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { createDatabase, type TestDatabase } from '../support/database.js';
+import { createNlaSite, dumpNlaSite, type NlaSite, stageNumbers } from '../support/nla-control.js';
+import { cleanUp, makeDataDir, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
+import { read } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+
+let site: NlaSite;
+let there: TestDatabase;
+let here: TestDatabase;
+let env: Record<string, string>;
+let database: pg.Client;
+const ids: Record<string, number> = {};
+
+const bytesOf = (file: string) => `bytes of ${file}`;
+const restored = ['/badc/ocean/1986/a.nc', '/badc/ocean/1986/b.nc', '/badc/ocean/1987/c.nc'];
+
+beforeEach(async () => {
+  there = await createDatabase({ empty: true });
+  here = await createDatabase({ empty: true });
+  site = await createNlaSite({ connection: there.connection, dir: makeTempDir() });
+  env = { DATABASE_URL: here.url, DATA_DIR: makeDataDir(), LINK_ROOT: site.archive, LOG_LEVEL: 'error' };
+  await fill();
+  expect((await runCli(['migrate'], { env })).code).toBe(0);
+  database = new pg.Client(here.connection);
+  await database.connect();
+});
+afterEach(async () => {
+  await site.close();
+  await database.end();
+  await there.drop();
+  await here.drop();
+});
+afterAll(cleanUp);
+
+/** Requests of each kind that the original knows. */
+async function fill(): Promise<void> {
+  await site.insert('restoredisk', { mountpoint: site.mountpoint, allocated_bytes: 10 ** 9, used_bytes: 0 });
+  const quota = (user: string, more = {}) =>
+    site.insert('quota', {
+      user,
+      size: 10 ** 6,
+      email_address: `${user}@example.org`,
+      notes: `notes of ${user}`,
+      ...more,
+    });
+  await quota('gone'); // so that ids have holes
+  await site.client.query('DELETE FROM nla_control_quota');
+  const [ada, bob, verify] = [
+    await quota('ada'),
+    await quota('bob', { size: 10, notes: 'it\'s \\ a "note",\nin two lines\t.' }),
+    await quota('_VERIFY'),
+  ];
+  const files: Record<string, number> = {};
+  const file = async (
+    logicalPath: string,
+    stage: keyof typeof stageNumbers,
+    verified: string | null = '2017-01-18 16:59:05.244150+00',
+  ) => {
+    const size = bytesOf(logicalPath).length;
+    files[logicalPath] = await site.insert('tapefile', {
+      logical_path: logicalPath,
+      size,
+      verified,
+      stage: stageNumbers[stage],
+    });
+  };
+  for (const name of restored) await file(name, 'T');
+  for (const name of restored) await site.restore(name, bytesOf(name));
+  await file('/badc/ocean/1987/on tape.nc', 'T');
+  await file('/badc/ocean/1988/on-its-way.nc', 'A');
+  await file('/badc/ocean/1988/on-disk.nc', 'D');
+  await file('/badc/ocean/1988/new.nc', 'U', null);
+  await file('/badc/ocean/1988/deleted.nc', 'X');
+  const request = async (name: string, row: Record<string, unknown>, given: string[] = []) => {
+    const id = await site.insert('taperequest', {
+      ...{ label: name, quota_id: ada, active_request: true, request_files: '', request_patterns: '' },
+      ...{ request_date: '2026-01-02 03:04:05.678901+00', retention: '2098-12-31 00:00:00+00', ...row },
+    });
+    for (const each of given) await site.insert('taperequest_files', { taperequest_id: id, tapefile_id: files[each] });
+    ids[name] = id;
+  };
+  await request('before', {});
+  await site.client.query('DELETE FROM nla_control_taperequest');
+  const done = {
+    storaged_request_start: '2026-01-02 03:05:00+00',
+    storaged_request_end: '2026-01-02 03:06:00.5+00',
+    first_files_on_disk: '2026-01-02 03:05:30+00',
+    last_files_on_disk: '2026-01-02 03:06:00.25+00',
+  };
+  const begun = { storaged_request_start: done.storaged_request_start, first_files_on_disk: done.first_files_on_disk };
+  const mail = { notify_on_first_file: 'ada@example.org', notify_on_last_file: 'ada@example.org' };
+  await request('complete', { ...done, ...mail, request_files: restored.slice(0, 2).join('\n') }, restored.slice(0, 2));
+  await request('pattern', { ...mail, ...begun, request_patterns: 'ocean/1987' }, restored.slice(2));
+  await request('waiting', { request_files: '/badc/ocean/1987/on tape.nc\n/badc/not/there/yet.nc' });
+  await request('beyond', { ...done, quota_id: bob, request_files: restored[0] }, restored.slice(0, 1));
+  await request(
+    'over',
+    { retention: '2026-01-07 00:00:00+00', request_files: restored[2], ...done },
+    restored.slice(2),
+  );
+  await request('given', { ...done, label: null }, ['/badc/ocean/1988/on-disk.nc']);
+  await request('checking', { quota_id: verify, request_files: '/badc/ocean/1988/new.nc' });
+  await request('tidied', {});
+  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.tidied}`);
+  await site.client.query(`UPDATE nla_control_tapefile SET restore_disk_id = 1 WHERE stage = 2`);
+}
+
+async function adopt(...args: string[]) {
+  const { code, stdout, stderr } = await runCli(['adopt', ...args, '--json'], { env });
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  const counts = lines.pop();
+  return { counts, differences: lines as { kind: string; thing: string }[] };
+}
+
+/** All that is here, but for who asked, and when what was noted. */
+async function dumpHere(): Promise<unknown> {
+  const { rows } = await database.query<{ name: string }>(
+    `SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+     AND relname NOT IN ('audit', 'event', 'event_batch', 'running_process') ORDER BY 1`,
+  );
+  const tables: Record<string, unknown> = {};
+  for (const { name } of rows) {
+    const { rows: found } = await database.query(
+      `SELECT to_jsonb(t) AS row FROM "${name}" t ORDER BY to_jsonb(t)::text`,
+    );
+    tables[name] = found.map(({ row }) => row);
+  }
+  return tables;
+}
+
+/** What the contract calls otherwise, or answers at all times. */
+function asContract(answer: Record<string, unknown>): Record<string, unknown> {
+  const named = Object.entries(answer).map(([name, value]) => [name.replace('storaged_', 'tapestore_'), value]);
+  const { requests, ...rest } = Object.fromEntries(named) as Record<string, unknown>;
+  return Array.isArray(requests) ? { ...rest, requests: requests.map(asContract) } : rest;
+}
+
+test('what the original answers of requests, users and files is answered the same after the switch', async () => {
+  const asked = ['complete', 'pattern', 'waiting', 'beyond', 'over', 'given'].map((name) => `requests/${ids[name]}`);
+  asked.push('quota/ada', 'quota/bob', 'files?match=1986', 'files?match=ocean/198');
+  const before = new Map<string, Record<string, unknown>>();
+  for (const what of asked) before.set(what, asContract(await site.answer(what)));
+  await adopt(there.url, '--archive-root', site.archive);
+  const server = await startServer('serve', { env: { ...env, PORT: '0' } });
+  for (const what of asked) {
+    const answer = await read(server, `/${what}`);
+    const expected = before.get(what) as Record<string, unknown>;
+    if (what.startsWith('files')) {
+      // a file on its way is on tape until Tapegate turns to it; what was deleted there is not here
+      const stages = (expected.files as { stage: string }[]).map((file) => ({
+        ...file,
+        stage: file.stage === 'A' ? 'T' : file.stage,
+      }));
+      expect({ what, ...answer }).toEqual({ what, ...expected, files: stages });
+    } else if (what === `requests/${ids.given}`) {
+      expect(answer).toEqual({ ...expected, label: '/badc/ocean/1988/on-disk.nc' }); // the contract's label of one without
+    } else if (what === 'quota/ada') {
+      const { used, requests, ...quota } = answer as { used: number; requests: Record<string, unknown>[] };
+      const live = (expected.requests as Record<string, unknown>[]).filter(({ id }) => id !== ids.over); // the contract lists those alone
+      const labelled = live.map((each) => ({ ...each, label: each.label ?? '/badc/ocean/1988/on-disk.nc' }));
+      expect({ ...quota, requests }).toEqual({ ...expected, used: undefined, requests: labelled });
+      // what is wanted is charged when it is asked for, and not when it comes
+      expect(used).toBeGreaterThanOrEqual(expected.used as number);
+    } else expect({ what, ...answer }).toEqual({ what, ...expected });
+  }
+  const { id: made } = await (async () => {
+    const answer = await fetch(`${server.url}/tape_control/api/v1/requests`, {
+      method: 'POST',
+      body: JSON.stringify([{ quota: 'ada', files: [restored[0]] }]),
+    });
+    return { id: (await answer.json())[0].req_id as number };
+  })();
+  expect(made).toBeGreaterThan(Math.max(...Object.values(ids)));
+  await stop(server);
+});
+
+test('copies are taken over where they are, a second time changes nothing, and a dry run nothing at all', async () => {
+  const inodes = restored.map((file) => statSync(path.join(site.archive, file)).ino);
+  const untouched = await dumpHere();
+  const trial = await adopt(there.url, '--dry-run', '--archive-root', site.archive);
+  expect(await dumpHere()).toEqual(untouched);
+  const first = await adopt(there.url, '--archive-root', site.archive);
+  expect(first.counts).toMatchObject({
+    disks: 1,
+    quotas: 3,
+    files: 7,
+    copies: 3,
+    requests: 6,
+    changed: 0,
+    ended: 0,
+    same: 0,
+  });
+  expect(trial.counts).toEqual(first.counts);
+  expect(trial.differences).toEqual(first.differences);
+  expect(restored.map((file) => statSync(site.mountpoint + file).ino)).toEqual(inodes);
+  expect(restored.map((file) => statSync(path.join(site.archive, file)).nlink)).toEqual([2, 2, 2]);
+  const { rows } = await database.query('SELECT used FROM restore_disk WHERE mountpoint = $1', [site.mountpoint]);
+  expect(Number(rows[0].used)).toBe(restored.reduce((sum, file) => sum + bytesOf(file).length, 0));
+  const adopted = await dumpHere();
+  const second = await adopt(there.url, '--archive-root', site.archive);
+  expect(second.counts).toMatchObject({
+    disks: 0,
+    quotas: 0,
+    files: 0,
+    copies: 0,
+    requests: 0,
+    changed: 0,
+    ended: 0,
+    same: 9,
+  });
+  expect(await dumpHere()).toEqual(adopted);
+  const doctor = await runCli(['doctor', '--checksums'], { env });
+  expect(doctor.stdout).not.toMatch(/^(copy|quota|request|hold)-/m);
+});
+
+test('what was changed there since is changed here, and what has gone there ends here', async () => {
+  await adopt(there.url, '--archive-root', site.archive);
+  await site.client.query(
+    `UPDATE nla_control_taperequest SET label = 'another', retention = '2097-01-01' WHERE id = ${ids.waiting}`,
+  );
+  await site.client.query(`UPDATE nla_control_quota SET size = 123456 WHERE "user" = 'bob'`);
+  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.beyond}`);
+  await site.restore('/badc/ocean/1987/on tape.nc', bytesOf('/badc/ocean/1987/on tape.nc'));
+  const again = await adopt(there.url, '--archive-root', site.archive);
+  expect(again.counts).toMatchObject({ copies: 1, changed: 2, ended: 1, requests: 0, quotas: 0 });
+  const { rows } = await database.query(
+    'SELECT id, label, retention::text, state, files_on_disk AS files FROM request ORDER BY id',
+  );
+  const find = (name: string) => rows.find(({ id }) => id === ids[name]);
+  expect(find('waiting')).toMatchObject({ label: 'another', retention: '2097-01-01 00:00:00', files: 1 });
+  expect(find('beyond')).toMatchObject({ state: 'CANCELLED' });
+  const quotas = await database.query(`SELECT size FROM quota WHERE "user" = 'bob'`);
+  expect(quotas.rows[0].size).toBe('123456');
+});
+
+test('what does not agree is told, and stays as it is', async () => {
+  writeFileSync(path.join(site.mountpoint, 'archive/spot-1234-ocean/1986/a.nc'), 'shorter');
+  rmSync(path.join(site.archive, restored[1] as string));
+  await site.insert('quota', { user: 'ada', size: 1 });
+  await site.insert('quota', { user: 'eve', size: -1, email_address: 'no address' });
+  await site.insert('tapefile', { logical_path: '/badc/../etc', size: 1, stage: 1 });
+  await site.insert('tapefile', { logical_path: restored[0], size: 1, stage: 1 });
+  await site.insert('taperequest', {
+    quota_id: 2,
+    active_request: false,
+    request_files: '../a\n',
+    request_date: null,
+    retention: null,
+  });
+  const { differences, counts } = await adopt(there.url, '--archive-root', site.archive);
+  const kinds = differences.map(({ kind, thing }) => `${kind} ${thing}`);
+  expect(kinds).toEqual(
+    expect.arrayContaining([
+      `copy-size ${restored[0]}`,
+      `copy-missing ${restored[1]}`,
+      'quota-twice ada',
+      'quota-refused eve',
+      'file-refused /badc/../etc',
+      `file-twice ${restored[0]}`,
+      'file-deleted /badc/ocean/1988/deleted.nc',
+    ]),
+  );
+  expect(kinds.some((kind) => kind.startsWith('request-refused'))).toBe(true);
+  expect(counts).toMatchObject({ copies: 1, quotas: 3 });
+});
+
+test.each(['copy', 'inserts', 'mysql'] as const)(
+  'a dump (%s) says the same as the database, gzipped too',
+  async (form) => {
+    const file = path.join(makeTempDir(), 'dump.sql.gz');
+    writeFileSync(file, gzipSync(await dumpNlaSite(site, form)));
+    const { counts } = await adopt(file, '--archive-root', site.archive);
+    expect(counts).toMatchObject({ quotas: 3, files: 7, copies: 3, requests: 6 });
+    const again = await adopt(there.url, '--archive-root', site.archive);
+    expect(again.counts).toMatchObject({ quotas: 0, files: 0, copies: 0, requests: 0, changed: 0, ended: 0, same: 9 });
+    const last = await database.query('SELECT last_value AS id FROM request_id_seq');
+    expect(Number(last.rows[0].id)).toBe(ids.tidied);
+    const { rows } = await database.query(`SELECT notes FROM quota WHERE "user" = 'bob'`);
+    expect(rows[0].notes).toBe('it\'s \\ a "note",\nin two lines\t.');
+  },
+);
+
+test('what is no dump, or breaks off, is refused, and nothing is stored', async () => {
+  const dump = await dumpNlaSite(site, 'copy');
+  const file = path.join(makeTempDir(), 'dump.sql');
+  const before = await dumpHere();
+  for (const [text, message] of [
+    ['hello\n', 'no table of nla_control'],
+    [dump.slice(0, dump.indexOf('\\.') - 20), 'values, not'],
+    [dump.replace('email_address', 'mail'), 'no column email_address'],
+  ] as const) {
+    writeFileSync(file, text);
+    const { code, stderr } = await runCli(['adopt', file], { env });
+    expect({ code, isTold: stderr.includes(message), stderr }).toEqual({ code: 1, isTold: true, stderr });
+  }
+  expect(await dumpHere()).toEqual(before);
+});
+
+test('users and requests come from CSV', async () => {
+  const dir = makeTempDir();
+  const [quotas, requests] = [path.join(dir, 'quotas.csv'), path.join(dir, 'requests.csv')];
+  writeFileSync(quotas, 'user,size,email\ncleo,1000000,cleo@example.org\n');
+  writeFileSync(
+    requests,
+    'id,quota,label,retention,files\n77,cleo,mine,2098-01-01,"/a/1\n/a/2"\n78,nobody,his,2098-01-01,/a/1\n',
+  );
+  const { counts, differences } = await adopt('--quotas', quotas, '--requests', requests);
+  expect(counts).toMatchObject({ quotas: 1, requests: 1 });
+  expect(differences.map(({ kind, thing }) => `${kind} ${thing}`)).toContain('request-refused 78');
+  expect((await adopt('--quotas', quotas, '--requests', requests)).counts).toMatchObject({ same: 2, requests: 0 });
+  const { rows } = await database.query('SELECT id, label FROM request');
+  expect(rows).toEqual([{ id: 77, label: 'mine' }]);
+});
+
+test('a program that opens restored files at their archive paths notices nothing of the switch', async () => {
+  const script = `
+    const { readFileSync } = require('node:fs');
+    const files = ${JSON.stringify(restored.slice(0, 2))};
+    let reads = 0;
+    process.on('SIGTERM', () => { console.log('reads ' + reads); process.exit(0); });
+    const turn = () => {
+      for (const file of files) {
+        const text = readFileSync(${JSON.stringify(site.archive)} + file, 'utf8');
+        if (text !== 'bytes of ' + file) { console.error('wrong: ' + text); process.exit(1); }
+        reads++;
+      }
+      setTimeout(turn, 1);
+    };
+    console.log('ready');
+    turn();`;
+  const { startProcess } = await import('../support/process.js');
+  const program: Running = startProcess(process.execPath, ['-e', script]);
+  await program.waitForOutput(/ready/);
+  await adopt(there.url, '--archive-root', site.archive);
+  const engine = startCli(['work'], { env });
+  await engine.waitForOutput(/engine is working/);
+  const { readlinkSync } = await import('node:fs');
+  const target = (file: string) => readlinkSync(path.join(site.archive, file));
+  await waitFor('the links to lead to Tapegate’s names', async () =>
+    restored.slice(0, 2).every((file) => target(file) === site.mountpoint + file),
+  );
+  const finished = await runCli(['adopt', '--finish', '--json'], { env });
+  expect(JSON.parse(finished.stdout)).toEqual({ names: expect.any(Number) });
+  expect(existsSync(path.join(site.mountpoint, 'archive/spot-1234-ocean/1986/a.nc'))).toBe(false);
+  const { code, stdout } = await stop(program);
+  expect(code).toBe(0);
+  expect(Number(/reads (\d+)/.exec(stdout)?.[1])).toBeGreaterThan(100);
+  expect(restored.slice(0, 2).map((file) => readFileSync(path.join(site.archive, file), 'utf8'))).toEqual(
+    restored.slice(0, 2).map(bytesOf),
+  );
+  await stop(engine);
+  const doctor = await runCli(['doctor', '--checksums'], { env });
+  expect(doctor.stdout).not.toMatch(/^(copy|link|quota|request)-/m);
+});
+
+test('the way back lists what has come about here since', async () => {
+  await adopt(there.url, '--archive-root', site.archive);
+  const server = await startServer('serve', { env: { ...env, PORT: '0' } });
+  const send = async (method: string, what: string, body: object) => {
+    const answer = await fetch(`${server.url}/tape_control/api/v1/${what}`, { method, body: JSON.stringify([body]) });
+    return (await answer.json())[0];
+  };
+  const { req_id: made } = await send('POST', 'requests', {
+    quota: 'ada',
+    files: ['/badc/ocean/1988/new.nc'],
+    label: 'made here',
+  });
+  await send('PUT', `requests/${ids.complete}`, { quota: 'ada', label: 'changed here' });
+  await stop(server);
+  const { stdout } = await runCli(['adopt', '--changes', '--json'], { env });
+  const changes = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(changes.map(({ kind, thing }) => [kind, thing])).toEqual([
+    ['request-changed', String(ids.complete)],
+    ['request-made', String(made)],
+  ]);
+  expect(changes[1].here).toMatchObject({ user: 'ada', files: '/badc/ocean/1988/new.nc', label: 'made here' });
+});

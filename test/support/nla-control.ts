@@ -1,0 +1,205 @@
+/**
+ * A site of django-nla_control: its tables as its one migration makes them, some of all that they may hold, its restore disk and its archive
+ * paths; what its API answers of it, by its documentation; and dumps of it.
+ */
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+
+const TABLES = `
+CREATE TABLE nla_control_quota (id serial PRIMARY KEY, "user" varchar(2024) NOT NULL, size bigint NOT NULL,
+  email_address varchar(2024), notes text);
+CREATE TABLE nla_control_restoredisk (id serial PRIMARY KEY, mountpoint varchar(1024) NOT NULL UNIQUE,
+  allocated_bytes bigint NOT NULL, used_bytes bigint NOT NULL);
+CREATE TABLE nla_control_tapefile (id serial PRIMARY KEY, logical_path varchar(2024) NOT NULL, size bigint NOT NULL,
+  verified timestamp with time zone, stage integer NOT NULL,
+  restore_disk_id integer REFERENCES nla_control_restoredisk (id) DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE nla_control_taperequest (id serial PRIMARY KEY, label varchar(2024), retention timestamp with time zone,
+  request_date timestamp with time zone, active_request boolean NOT NULL, storaged_request_start timestamp with time zone,
+  storaged_request_end timestamp with time zone, first_files_on_disk timestamp with time zone,
+  last_files_on_disk timestamp with time zone, request_files text NOT NULL, request_patterns varchar(2024),
+  notify_on_first_file varchar(2024), notify_on_last_file varchar(2024),
+  quota_id integer NOT NULL REFERENCES nla_control_quota (id) DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE nla_control_taperequest_files (id serial PRIMARY KEY, taperequest_id integer NOT NULL, tapefile_id integer NOT NULL,
+  UNIQUE (taperequest_id, tapefile_id));
+CREATE TABLE nla_control_storagedslot (id serial PRIMARY KEY, pid integer, host_ip varchar(50), request_dir varchar(500),
+  tape_request_id integer);
+CREATE TABLE django_migrations (id serial PRIMARY KEY, app varchar(255), name varchar(255));
+INSERT INTO django_migrations (app, name) VALUES ('nla_control', '0001_initial');`;
+
+export const stageNumbers = { U: 0, T: 1, A: 2, D: 3, X: 4, R: 5 };
+
+type Row = Record<string, unknown>;
+
+export interface NlaSite {
+  client: pg.Client;
+  /** The restore disk. */
+  mountpoint: string;
+  /** Below which archive paths are. */
+  archive: string;
+  insert(table: string, row: Row): Promise<number>;
+  /** A restored file, as `sd_get` puts it on the disk, with its link at the archive path. */
+  restore(logicalPath: string, bytes: string): Promise<void>;
+  /** As its API answers. */
+  answer(what: string): Promise<Row>;
+  close(): Promise<void>;
+}
+
+/** @param at the database, which is empty, and a folder */
+export async function createNlaSite(at: { connection: pg.ClientConfig; dir: string }): Promise<NlaSite> {
+  const client = new pg.Client(at.connection);
+  await client.connect();
+  await client.query("SET TimeZone = 'UTC'");
+  await client.query(TABLES);
+  const [mountpoint, archive] = [path.join(at.dir, 'restore_1'), path.join(at.dir, 'archive')];
+  mkdirSync(mountpoint);
+  mkdirSync(archive);
+  const insert = async (table: string, row: Row) => {
+    const names = Object.keys(row);
+    const { rows } = await client.query<{ id: number }>(
+      `INSERT INTO nla_control_${table} (${names.map((name) => `"${name}"`).join(', ')})
+       VALUES (${names.map((_, n) => `$${n + 1}`).join(', ')}) RETURNING id`,
+      Object.values(row),
+    );
+    return rows[0]?.id as number;
+  };
+  return {
+    ...{ client, mountpoint, archive, insert },
+    restore: async (logicalPath, bytes) => {
+      const copy = path.join(mountpoint, 'archive/spot-1234-ocean', logicalPath.slice('/badc/ocean'.length));
+      mkdirSync(path.dirname(copy), { recursive: true });
+      writeFileSync(copy, bytes);
+      mkdirSync(path.dirname(path.join(archive, logicalPath)), { recursive: true });
+      symlinkSync(copy, path.join(archive, logicalPath));
+      await client.query(
+        'UPDATE nla_control_tapefile SET stage = 5, restore_disk_id = (SELECT min(id) FROM nla_control_restoredisk) WHERE logical_path = $1',
+        [logicalPath],
+      );
+    },
+    answer: (what) => answer(client, what),
+    close: () => client.end(),
+  };
+}
+
+const ISO = (column: string) => `regexp_replace(to_char(${column}, 'YYYY-MM-DD"T"HH24:MI:SS.US'), '\\.000000$', '')`;
+const TIMES = ['storaged_request_start', 'storaged_request_end', 'first_files_on_disk', 'last_files_on_disk'];
+const withoutNull = (row: Row, names: readonly string[]) =>
+  Object.fromEntries(Object.entries(row).filter(([name, value]) => value !== null || !names.includes(name)));
+
+/** `requests/N`, `quota/USER` or `files?match=…`, without the parts of a path before them. */
+async function answer(client: pg.Client, what: string): Promise<Row> {
+  const [, id] = /^requests\/(\d+)$/.exec(what) ?? [];
+  if (id !== undefined) return await answerRequest(client, Number(id));
+  const [, user] = /^quota\/(.+)$/.exec(what) ?? [];
+  if (user !== undefined) return await answerQuota(client, user);
+  const match = new URLSearchParams(what.slice('files?'.length)).get('match') ?? '';
+  const { rows } = await client.query<Row & { stage: number }>(
+    `SELECT logical_path AS path, size::int AS size, ${ISO('verified')} AS verified, stage FROM nla_control_tapefile
+     WHERE strpos(logical_path, $1) > 0 AND stage <> 4 ORDER BY logical_path`,
+    [match],
+  );
+  const letters = Object.fromEntries(Object.entries(stageNumbers).map(([letter, n]) => [n, letter]));
+  return { count: rows.length, files: rows.map((row) => ({ ...row, stage: letters[row.stage] })) };
+}
+
+async function answerRequest(client: pg.Client, id: number): Promise<Row> {
+  const { rows } = await client.query<Row & { request_files: string; request_patterns: string }>(
+    `SELECT r.id, q."user" AS quota, ${ISO('r.retention')} AS retention, ${ISO('r.request_date')} AS request_date, r.request_patterns,
+       r.notify_on_first_file, r.notify_on_last_file, r.label, ${TIMES.map((name) => `${ISO(`r.${name}`)} AS ${name}`).join(', ')},
+       r.request_files
+     FROM nla_control_taperequest r JOIN nla_control_quota q ON q.id = r.quota_id WHERE r.id = $1`,
+    [id],
+  );
+  const [row] = rows;
+  if (!row) throw new Error(`no request ${id}`);
+  const { request_files, ...rest } = row;
+  const matching = await client.query<{ path: string }>(
+    `SELECT logical_path AS path FROM nla_control_tapefile WHERE strpos(logical_path, $1) > 0 ORDER BY logical_path`,
+    [row.request_patterns],
+  );
+  const given = await client.query<{ path: string }>(
+    `SELECT f.logical_path AS path FROM nla_control_taperequest_files g JOIN nla_control_tapefile f ON f.id = g.tapefile_id
+     WHERE g.taperequest_id = $1 ORDER BY f.id`,
+    [id],
+  );
+  const found = row.request_patterns ? matching : given;
+  const files =
+    !row.request_patterns && request_files ? request_files.split('\n') : found.rows.map((file) => file.path);
+  return { ...withoutNull(rest, TIMES), files };
+}
+
+async function answerQuota(client: pg.Client, user: string): Promise<Row> {
+  const { rows } = await client.query<Row & { id: number }>(
+    `SELECT q.id, q."user", q.size::int8::text AS size, q.email_address AS email, q.notes,
+       coalesce((SELECT sum(f.size) FROM nla_control_taperequest r JOIN nla_control_taperequest_files g ON g.taperequest_id = r.id
+         JOIN nla_control_tapefile f ON f.id = g.tapefile_id WHERE r.quota_id = q.id AND r.retention >= now()), 0)::int AS used
+     FROM nla_control_quota q WHERE q."user" = $1`,
+    [user],
+  );
+  const [quota] = rows;
+  if (!quota) throw new Error(`no quota of ${user}`);
+  const requests = await client.query<Row>(
+    `SELECT id, ${ISO('retention')} AS retention, ${ISO('request_date')} AS request_date, label,
+       ${TIMES.map((name) => `${ISO(name)} AS ${name}`).join(', ')}
+     FROM nla_control_taperequest WHERE quota_id = $1 ORDER BY id`,
+    [quota.id],
+  );
+  return { ...quota, size: Number(quota.size), requests: requests.rows.map((row) => withoutNull(row, TIMES)) };
+}
+
+const tableNames = ['quota', 'restoredisk', 'tapefile', 'taperequest', 'taperequest_files', 'storagedslot'];
+
+/** As `pg_dump` writes it, with COPY or with INSERT; or as `mysqldump` does. */
+export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'inserts' | 'mysql'): Promise<string> {
+  const parts: string[] = [form === 'mysql' ? '-- MySQL dump 10.13' : '-- PostgreSQL database dump', ''];
+  for (const table of tableNames) {
+    const { rows, fields } = await client.query<(string | null)[]>({
+      text: `SELECT * FROM nla_control_${table} ORDER BY id`,
+      rowMode: 'array',
+      types: { getTypeParser: () => (text: string) => text },
+    });
+    const names = fields.map(({ name }) => name);
+    parts.push(...dumpTable(`nla_control_${table}`, { names, rows, form }));
+  }
+  const last = await client.query<{ id: string }>('SELECT last_value::text AS id FROM nla_control_taperequest_id_seq');
+  const { id } = last.rows[0] as { id: string };
+  if (form !== 'mysql') parts.push(`SELECT pg_catalog.setval('public.nla_control_taperequest_id_seq', ${id}, true);`);
+  const next = `AUTO_INCREMENT=${Number(id) + 1};`;
+  return `${parts.join('\n').replace(/(CREATE TABLE `nla_control_taperequest` [\s\S]*?\n\) ENGINE=InnoDB);/, `$1 ${next}`)}\n`;
+}
+
+function dumpTable(
+  name: string,
+  { names, rows, form }: { names: string[]; rows: (string | null)[][]; form: 'copy' | 'inserts' | 'mysql' },
+): string[] {
+  if (form === 'copy') {
+    const toField = (text: string) =>
+      text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('\t', '\\t').replaceAll('\r', '\\r');
+    const lines = rows.map((row) => row.map((value) => (value === null ? '\\N' : toField(value))).join('\t'));
+    const columns = names.map((column) => (column === 'user' ? '"user"' : column)).join(', ');
+    return [`COPY public.${name} (${columns}) FROM stdin;`, ...lines, '\\.', '', ''];
+  }
+  const quote = (value: string | null): string => {
+    if (value === null) return 'NULL';
+    if (form === 'inserts') return `'${value.replaceAll("'", "''")}'`;
+    const bare = value.replace(/^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\+00$/, '$1');
+    return `'${bare.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r')}'`;
+  };
+  const values = rows.map((row) => `(${row.map(quote).join(form === 'mysql' ? ',' : ', ')})`);
+  if (form === 'inserts') {
+    const made = [
+      `CREATE TABLE public.${name} (`,
+      ...names.map((column) => `    ${column === 'user' ? '"user"' : column} text,`),
+      ');',
+      '',
+    ];
+    return [...made, ...values.map((value) => `INSERT INTO public.${name} VALUES ${value};`), ''];
+  }
+  const made = [
+    `CREATE TABLE \`${name}\` (`,
+    ...names.map((column) => `  \`${column}\` longtext,`),
+    '  PRIMARY KEY (`id`)',
+    ') ENGINE=InnoDB;',
+  ];
+  return [...made, ...(values.length > 0 ? [`INSERT INTO \`${name}\` VALUES ${values.join(',')};`] : []), ''];
+}
