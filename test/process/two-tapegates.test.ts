@@ -111,8 +111,12 @@ async function readProblem(): Promise<string | null> {
   return libraries.edges.find(({ node }) => node.name === 'far')?.node.staging?.problem ?? null;
 }
 
+/** And have said so: of what it was asked without its answer having come it keeps the files for their lifetime. */
 const waitForAsked = () =>
-  waitFor('the far one to have been asked', async () => (await far.site.readKept()).recalls > 0);
+  waitFor('the far one to have been asked', async () => {
+    const isNamed = await near.site.query('SELECT FROM staging WHERE remote_id IS NOT NULL');
+    return isNamed.length > 0 && (await far.site.readKept()).recalls > 0;
+  });
 
 /** The far one holds nothing any more of what the near one has read, though the near one still has it. */
 async function expectLetGo(): Promise<void> {
