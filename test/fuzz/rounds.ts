@@ -14,6 +14,7 @@ import { pruneAudit } from '../../src/operations/audit/prune.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { pruneEvents } from '../../src/operations/requests/history.js';
+import { noArchivePaths } from '../torture/archive-paths.js';
 import { check } from '../torture/checker.js';
 import { askDoctor } from '../torture/doctor.js';
 import { dumpFacts } from '../torture/dump.js';
@@ -156,6 +157,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       bulks: new Set(),
       polls: [],
       revivals: new Map(),
+      archivePaths: noArchivePaths,
       strange: nothingStrange,
       staged: [],
       stuck: [],

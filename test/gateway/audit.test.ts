@@ -497,7 +497,7 @@ test('a name that nothing has, and a time that ends before it begins, are told a
   );
   const [whole] = (await refusalOf('operation: "nosuch"')) ?? [];
   expect(whole?.message).toMatch(
-    /asked for: there are addLibrary, archive, cancelRequest, .*, identify, .*, verifyAgain/,
+    /asked for: there are addLibrary, adopt, archive, cancelRequest, .*, identify, .*, verifyAgain/,
   );
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
     told('until must be later than where it begins, 2026-02-01T00:00:00, and is 2026-01-01T00:00:00', 'until'),

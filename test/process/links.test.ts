@@ -1,6 +1,7 @@
 /** Restored files at their archive paths: what is made there, what is left alone, and what a program that opens it sees. */
 import {
   existsSync,
+  lchownSync,
   lstatSync,
   mkdirSync,
   readFileSync,
@@ -24,6 +25,7 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { isRoot, STRANGER } from '../support/stranger.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
@@ -199,6 +201,18 @@ test('links follow LINK_ROOT when it is set, changed and unset', async () => {
   }
   await cancel(app, id);
   await expectGone('/badc/a');
+});
+
+test.runIf(isRoot)('a folder that is a link of somebody else is not followed', async () => {
+  mkdirSync(at('/elsewhere'));
+  symlinkSync(at('/elsewhere'), at('/badc'));
+  lchownSync(at('/badc'), STRANGER, STRANGER);
+  const { id } = await ask(['/badc/a']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  expect(listTree(at('/elsewhere'))).toEqual([]);
+  const [found] = await findLinks();
+  expect([found?.kind, found?.found]).toEqual(['link-stuck', expect.stringContaining('a link of somebody else')]);
 });
 
 test('a copy that was changed by hand keeps its link as long as it is there', async () => {

@@ -1,6 +1,6 @@
 /** Each fault that the checker is to find, planted alone into a system that has settled, in a transaction that is rolled back. */
 import { createHash } from 'node:crypto';
-import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import type pg from 'pg';
@@ -12,7 +12,9 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
+import { noArchivePaths } from './archive-paths.js';
 import { MAIL_RATES } from './check-mail.js';
 import { check } from './checker.js';
 import { READ_DOUBLE_CLAIMS, WATCH_CLAIMS } from './drive-claims.js';
@@ -32,11 +34,12 @@ let sources: Map<string, { size: bigint; sha256: string }>;
 /** Of alice, complete; of bob, with a failed file and an unknown one; of alice, cancelled. */
 let ids: { complete: number; partial: number; cancelled: number };
 const backend = createMemoryBackend();
+const linkRoot = makeTempDir();
 
 beforeAll(async () => {
   mail = await startMail(createRandom(1));
   hooks = await startHooks(createRandom(2));
-  const config = { smtpUrl: mail.url, webhookHosts: ['127.0.0.1'] };
+  const config = { smtpUrl: mail.url, webhookHosts: ['127.0.0.1'], linkRoot };
   app = await startApp({ backend, config, limits: MAIL_RATES });
   await addQuota(app.ctx, 'alice', 10_000n);
   await addHooks(app.ctx, hooks, 'alice');
@@ -68,7 +71,8 @@ beforeAll(async () => {
       `SELECT FROM request r WHERE NOT is_released UNION ALL SELECT FROM notification WHERE state = 'PENDING'
        UNION ALL SELECT FROM webhook_message WHERE state = 'PENDING'
        UNION ALL SELECT FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)
-       UNION ALL SELECT FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED'`,
+       UNION ALL SELECT FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED'
+       UNION ALL SELECT FROM archive_link WHERE is_there AND look_at IS NOT NULL`,
     );
     return rows.length === 0;
   });
@@ -137,6 +141,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>, { isTold = f
       watches: [],
       miswritten: new Set(),
       versions: new Map(),
+      archivePaths: { root: linkRoot, lost: [] },
       strange: nothingStrange,
       staged: [],
       stuck: [],
@@ -464,6 +469,30 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
   ['quota-counts', 'a pattern is not counted', ({ run }) => run('UPDATE quota SET standing_patterns = 0 WHERE id = 1')],
   ['copy-missing', 'a restored file is gone', ({ replace }) => replace('/s/a')],
   [
+    'link-missing',
+    'no link is at an archive path',
+    async ({ outside }) => {
+      outside.archivePaths = { root: makeTempDir(), lost: [] };
+    },
+  ],
+  [
+    'link-left',
+    'a link leads to where a copy was',
+    async ({ outside }) => {
+      const root = makeTempDir();
+      cpSync(linkRoot, root, { recursive: true, verbatimSymlinks: true });
+      symlinkSync(path.join(app.restoreDir, 's/gone'), path.join(root, 's/gone'));
+      outside.archivePaths = { root, lost: [] };
+    },
+  ],
+  [
+    'link-stranger',
+    "somebody's file has gone",
+    async ({ outside }) => {
+      outside.archivePaths = { ...outside.archivePaths, lost: ['/archive/s/mine was file mine, and is nothing'] };
+    },
+  ],
+  [
     'copy-bytes',
     'a restored file has one other bit, and its own time',
     async ({ run, replace }) => {
@@ -530,7 +559,8 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
   [
     'file-unheld',
     'a restored file is held by an ended request only',
-    async ({ run, moveGone, replace }) => {
+    async ({ run, moveGone, replace, outside }) => {
+      outside.archivePaths = noArchivePaths;
       const { ino, mtimeNs } = await replace('/s/gone', backend.volumes.get('V00001')?.get(4n));
       await run(
         `UPDATE tape_file SET stage = 'RESTORED', disk_id = 1, disk_ino = ${ino}, disk_mtime_ns = ${mtimeNs}
@@ -883,6 +913,7 @@ test('a folder is empty whose copy was taken away by somebody', async () => {
     await replace('/s/a', undefined);
     await run(`UPDATE tape_file SET path = '/s/emptied/a' WHERE path = '/s/a'`);
     outside.touched = new Set([path.join(app.restoreDir, 's/emptied/a')]);
+    outside.archivePaths = noArchivePaths;
   });
   expect(found).toEqual([]);
 });

@@ -9,6 +9,7 @@ import { checkChecksums } from './check-checksums.js';
 import { checkCopies } from './check-copies.js';
 import { checkEvents } from './check-events.js';
 import { checkFolders } from './check-folders.js';
+import { checkLinks } from './check-links.js';
 import { checkMail } from './check-mail.js';
 import { checkRequests } from './check-requests.js';
 import { checkStaging } from './check-staging.js';
@@ -28,6 +29,7 @@ export function check(facts: Facts): Violation[] {
   checkBulks(facts, index, report);
   checkCopies(facts, index, report);
   checkFolders(facts, index, report);
+  checkLinks(facts, index, report);
   checkStrangers(facts, index, report);
   checkMail(facts, index, report);
   checkWebhooks(facts, report);

@@ -14,6 +14,7 @@ import type {
   StagingState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
+import { type ArchivePaths, scanLinks } from './archive-paths.js';
 import type { BulkPoll } from './bulk-polls.js';
 import type { Callers } from './callers.js';
 import type { LeftFile } from './remote-left.js';
@@ -185,6 +186,7 @@ export interface Outside {
   miswritten: ReadonlySet<string>;
   /** Of files that were moved or replaced, by path: what stands at each of the places they have had since. */
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
+  archivePaths: ArchivePaths;
   /** What another user of the host has, and what became of it. */
   strange: Strange;
   /** What the systems behind staging libraries hold for Tapegate. */
@@ -203,6 +205,8 @@ export const nameDeed = (operation: string, id: number): string => `${operation}
 export interface Facts extends Stored {
   copies: Copy[];
   folders: FolderFact[];
+  /** What the links at archive paths lead to, by these paths. */
+  links: ReadonlyMap<string, string>;
   outside: Outside;
 }
 
@@ -217,7 +221,8 @@ export async function readFacts(query: Query, outside: Outside): Promise<Facts> 
       ),
     ),
   );
-  return { ...stored, copies: copies.flat(), folders: folders.flat(), outside };
+  const links = await scanLinks(outside.archivePaths.root);
+  return { ...stored, copies: copies.flat(), folders: folders.flat(), links, outside };
 }
 
 async function readStored(query: Query): Promise<Stored> {

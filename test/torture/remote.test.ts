@@ -11,6 +11,7 @@ import { addQuota } from '../support/factories.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
+import { noArchivePaths } from './archive-paths.js';
 import { checkStaging } from './check-staging.js';
 import { readFacts } from './facts.js';
 import { createRandom } from './random.js';
@@ -94,7 +95,7 @@ async function findKinds(app: TestApp, { systems }: RemoteSystems): Promise<stri
       polls: [],
     },
     ...{ revivals: new Map(), asked: new Map(), watches: [], miswritten: new Set(), versions: new Map() },
-    ...{ strange: nothingStrange, stuck: [], doubleClaims: [], wrong: [] },
+    ...{ archivePaths: noArchivePaths, strange: nothingStrange, stuck: [], doubleClaims: [], wrong: [] },
     staged: systems.flatMap((remote) => listLeft(remote, noted).files),
   });
   const kindsFound = new Set<string>();

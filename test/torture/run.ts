@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import { startDeadline } from '../../src/deadline.js';
+import { useArchivePaths } from './archive-paths.js';
 import { makeBulks } from './bulks.js';
 import { showTokens } from './callers.js';
 import { dumpFacts } from './dump.js';
@@ -65,11 +66,12 @@ export async function runTorture(options: TortureOptions, tell: (line: string) =
     const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
     const bulks = Array.from({ length: TOOLS_AT_ONCE }, () => makeBulks(world, random.fork(), peace));
     const strange = makeStrangeDeeds(world, random.fork(), peace);
+    const archive = useArchivePaths(world, random.fork(), peace);
     const shown = showTokens(world, random.fork(), peace);
     await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
     done.abort();
     trouble.end();
-    await Promise.all([...traffic, ...bulks, strange, shown]);
+    await Promise.all([...traffic, ...bulks, strange, archive, shown]);
     tell(`${describe(world.counts)}; now waiting for peace`);
     left = '; calming down';
     await calmDown(world);

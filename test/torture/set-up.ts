@@ -86,7 +86,9 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     const hooks = await startHooks(random.fork());
     closers.unshift(() => hooks.goAway());
     await addHooks(runtime.ctx, hooks, USERS[0] ?? '');
-    const processes = startProcesses(random, { dataDir, logDir, mail });
+    const linkRoot = path.join(dir, 'archive');
+    mkdirSync(linkRoot);
+    const processes = startProcesses(random, { dataDir, logDir, linkRoot, mail });
     closers.unshift(async () => {
       for (const kept of processes) kept.end();
     });
@@ -104,6 +106,8 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       disks,
       mail,
       hooks,
+      linkRoot,
+      linksLost: [],
       remotes,
       engines,
       gateway,
@@ -221,9 +225,9 @@ async function splitLibrary(ctx: Context): Promise<void> {
 
 function startProcesses(
   random: Random,
-  options: { dataDir: string; logDir: string; mail: MoodyMail },
+  options: { dataDir: string; logDir: string; linkRoot: string; mail: MoodyMail },
 ): [Kept, ...Kept[]] {
-  const { dataDir, logDir, mail } = options;
+  const { dataDir, logDir, linkRoot, mail } = options;
   const gateway = keepRunning({
     name: 'gateway',
     args: [cliFile, 'serve'],
@@ -241,6 +245,7 @@ function startProcesses(
         ENGINE_WEIGHT: String(own.pick(WEIGHTS)),
         SMTP_URL: mail.url,
         WEBHOOK_HOSTS: '127.0.0.1',
+        LINK_ROOT: linkRoot,
         MAIL_RATE: String(MAIL_RATES.mailRate),
         USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
         REQUEST_DAYS: '0', // what has ended becomes compact with the next pass

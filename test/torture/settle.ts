@@ -139,6 +139,7 @@ async function readWorld(world: World): Promise<Facts> {
       watches,
       miswritten,
       versions,
+      archivePaths: { root: world.linkRoot, lost: world.linksLost },
       strange,
       staged: left.flatMap(({ files }) => files),
       stuck,

@@ -15,6 +15,7 @@ export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
   await pool.query('UPDATE webhook SET next_try_at = $1 WHERE next_try_at > $1', now);
   await pool.query(`UPDATE webhook_message SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`, now);
   await pool.query('UPDATE verification SET not_before = $1 WHERE not_before > $1', now);
+  await pool.query('UPDATE archive_link SET look_at = $1 WHERE look_at > $1 AND is_there', now);
   const { rows } = await pool.query<Record<string, bigint>>(
     `SELECT (SELECT count(*) FROM request WHERE state IN ('QUEUED', 'RESTORING')) AS "requests that are not done",
        (SELECT count(*) FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED')
@@ -27,6 +28,7 @@ export async function countWork(ctx: Context): Promise<Record<string, bigint>> {
          AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL
          AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
        ) AS "tape copies to be confirmed",
+       (SELECT count(*) FROM archive_link WHERE look_at <= $1) AS "links to be settled",
        (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "letters to be sent",
        (SELECT count(*) FROM webhook_message WHERE state = 'PENDING') AS "messages to be sent",
        (SELECT count(*) FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)

@@ -74,6 +74,9 @@ export interface World {
   disks: readonly RestoreDisk[];
   mail: MoodyMail;
   hooks: MoodyHooks;
+  /** Below which archive paths are (`LINK_ROOT`), and what was lost there of somebody's. */
+  linkRoot: string;
+  linksLost: string[];
   /** Behind the staging libraries. */
   remotes: RemoteSystems;
   engines: Kept[];

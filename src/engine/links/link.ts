@@ -5,7 +5,7 @@
  * Links in the way to the folder are followed: archives are made of them.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, mkdir, open, readlink, stat, symlink, unlink } from 'node:fs/promises';
+import { lstat, mkdir, open, readlink, realpath, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
 import type { Link } from '../../operations/links/links.js';
@@ -26,6 +26,7 @@ export async function makeLink(
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint))) {
     throw new InTheWayError(`${at} is in the restore area itself`);
   }
+  await refuseForeign(path.dirname(at));
   await mkdir(path.dirname(at), { recursive: true });
   try {
     await symlink(target, at);
@@ -43,6 +44,7 @@ export async function makeLink(
  * @throws what the file system says
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
+  if ((await lookAtLink(at))?.target !== target) return; // without waiting for a file system that hangs
   // looked at and removed in one go: what somebody puts there meanwhile is not taken for it
   try {
     if (lstatSync(at).isSymbolicLink() && readlinkSync(at) === target) unlinkSync(at);
@@ -80,6 +82,27 @@ export async function syncLinkFolder(folder: string): Promise<void> {
     }
   } catch (error) {
     if (!isNothing(error)) throw error;
+  }
+}
+
+/**
+ * Archives are made of links, and those of root and of this process's own user are followed. Another user's could lead to where this process may
+ * write, and that user may not.
+ * @throws InTheWayError
+ */
+async function refuseForeign(folder: string): Promise<void> {
+  const own = process.getuid?.() ?? 0;
+  let at = '/';
+  for (const part of folder.split('/').filter((name) => name !== '')) {
+    const next = path.join(at, part);
+    const stats = await lstat(next).catch((error: unknown) => {
+      if (!isNothing(error)) throw error;
+    });
+    if (!stats) return; // it is made
+    if (stats.isSymbolicLink() && stats.uid !== 0 && stats.uid !== own) {
+      throw new InTheWayError(`${next} is a link of somebody else, user ${stats.uid}, and is not followed`);
+    }
+    at = stats.isSymbolicLink() ? await realpath(next) : next;
   }
 }
 

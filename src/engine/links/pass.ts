@@ -19,7 +19,8 @@ import {
 } from '../../operations/links/links.js';
 import { makeLink, removeLink, syncLinkFolder } from './link.js';
 
-const PAGE = 200;
+/** Settled within a claim, also where each call takes its time. */
+const PAGE = 100;
 
 /** A file system of links that hangs holds up no drive: what is not there by then is left to the pass. */
 const EARLY_MS = 5000;

@@ -1,7 +1,7 @@
 /** The requests of the system before: new ones, those that were changed there since, and those that have gone there. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { raw, sql } from '../../database/sql.js';
 import { messageOf, UnknownUserError } from '../../errors.js';
 import { addSeconds } from '../../time.js';
 import { checkAddress, checkPattern, checkText, findPathProblem } from '../input.js';
@@ -33,7 +33,11 @@ interface SourceRequest {
   digest: string | null;
 }
 
-const PAGE = 200;
+const PAGE = 1000;
+
+/** Of a text that is the id of a request, as large as those here may be. */
+const isId = (column: string) =>
+  sql`(CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint <= 2147483647 END)`;
 
 /** The original checks files that are new by requests of a user of this name; Tapegate does that by itself. */
 const CHECKING_USER = '_VERIFY';
@@ -55,7 +59,7 @@ async function goBeyond(client: PoolClient): Promise<void> {
   const ids = sql`SELECT s.id FROM source_taperequest s UNION ALL SELECT l.id FROM source_last_request l`;
   await client.query(
     sql`SELECT setval('request_id_seq', greatest(m.last, (SELECT last_value FROM request_id_seq)))
-        FROM (SELECT max(i.id::bigint) AS last FROM (${ids}) i WHERE i.id ~ '^[0-9]{1,9}$') m WHERE m.last > 0`,
+        FROM (SELECT max(i.id::bigint) AS last FROM (${ids}) i WHERE ${isId('i.id')}) m WHERE m.last > 0`,
   );
 }
 
@@ -107,8 +111,8 @@ async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
             s.first_files_on_disk AS "firstFiles", s.last_files_on_disk AS "lastFiles", s.request_files AS files,
             s.request_patterns AS pattern, s.notify_on_first_file AS first, s.notify_on_last_file AS last, r.state, a.digest
           FROM source_taperequest s LEFT JOIN source_quota q ON q.id = s.quota_id
-            LEFT JOIN request r ON r.id::text = s.id LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
-          WHERE s.id ~ '^[0-9]{1,9}$' AND s.id::bigint > ${after} ORDER BY s.id::bigint LIMIT ${PAGE}`,
+            LEFT JOIN request r ON r.id = CASE WHEN ${isId('s.id')} THEN s.id::bigint END LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
+          WHERE ${isId('s.id')} AND s.id::bigint > ${after} ORDER BY s.id::bigint LIMIT ${PAGE}`,
     );
     yield* rows;
     if (rows.length < PAGE) return;

@@ -197,7 +197,8 @@ export async function noteEarlyLinks(
           JOIN tape_file f ON f.id = m.id JOIN restore_disk k ON k.id = m.disk_id JOIN link_root r ON r.path IS NOT NULL
         WHERE f.stage = 'RESTORING' ORDER BY f.id
         ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = true,
-          look_at = excluded.look_at, change = l.change + 1 WHERE NOT l.is_there
+          look_at = excluded.look_at, change = l.change + 1
+          WHERE NOT l.is_there OR (l.at = excluded.at AND l.target = excluded.target)
         RETURNING l.file_id AS "fileId", l.at, l.target`,
   );
   return rows;
