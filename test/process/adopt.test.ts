@@ -54,7 +54,7 @@ async function fill(): Promise<void> {
   await site.client.query('DELETE FROM nla_control_quota');
   const [ada, bob, verify] = [
     await quota('ada'),
-    await quota('bob', { size: 10, notes: 'it\'s \\ a "note",\nin two lines\t.' }),
+    await quota('bob', { size: 10, notes: 'it\'s \\ a "note",\nin two\r\nlines\u2028\t.' }),
     await quota('_VERIFY'),
   ];
   const files: Record<string, number> = {};
@@ -287,7 +287,7 @@ test.each(['copy', 'inserts', 'mysql'] as const)(
     const last = await database.query('SELECT last_value AS id FROM request_id_seq');
     expect(Number(last.rows[0].id)).toBe(ids.tidied);
     const { rows } = await database.query(`SELECT notes FROM quota WHERE "user" = 'bob'`);
-    expect(rows[0].notes).toBe('it\'s \\ a "note",\nin two lines\t.');
+    expect(rows[0].notes).toBe('it\'s \\ a "note",\nin two\r\nlines\u2028\t.');
   },
 );
 

@@ -43,10 +43,9 @@ export class LinkKeeper {
     this.ctx = ctx;
   }
 
-  /** @throws Error where what links are made in does not answer */
+  /** @throws Error where what links are made in does not answer, once: until it does nothing is done */
   async settleAll(stop: AbortSignal): Promise<void> {
-    while (!stop.aborted) {
-      if (this.hanging) throw new Error('the folder of the links (LINK_ROOT) does not answer');
+    while (!stop.aborted && !this.hanging) {
       const due = await claimLinks(this.ctx, PAGE);
       if (due.length === 0) return;
       const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));

@@ -2,7 +2,6 @@
  * Reads dumps as text: of `pg_dump` (COPY, or INSERT with `--inserts`), and of `mysqldump`. Statements of other tables are passed over, and
  * nothing of a dump is run.
  */
-import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { type SourceBatch, SourceError, type SourceTable, sourceTableOf, sourceTables } from './tables.js';
 
@@ -10,11 +9,10 @@ const BATCH = 5000;
 
 /** @param input of the dump, unpacked @throws SourceError */
 export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
-  const lines = createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
   const state: State = { orders: new Map(), dialect: 'postgresql', line: 0 };
   let open: Open | undefined;
   let found = false;
-  for await (const text of lines) {
+  for await (const text of splitLines(input)) {
     state.line++;
     if (!open) {
       const last = readLast(text);
@@ -29,6 +27,22 @@ export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
   }
   if (open) throw new SourceError(`line ${state.line}: the dump ends in the middle of a statement`);
   if (!found) throw new SourceError('the dump has no table of nla_control');
+}
+
+/** At line feeds alone: texts of people hold what else may end a line. One may be as long as a statement of many rows. */
+async function* splitLines(input: Readable): AsyncGenerator<string> {
+  const open: string[] = [];
+  input.setEncoding('utf8');
+  for await (const chunk of input as AsyncIterable<string>) {
+    const [first = '', ...others] = chunk.split('\n');
+    open.push(first);
+    const last = others.pop();
+    if (last === undefined) continue;
+    yield open.splice(0).join('');
+    yield* others;
+    open.push(last);
+  }
+  if (open.length > 0) yield open.join('');
 }
 
 interface State {
