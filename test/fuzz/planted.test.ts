@@ -14,13 +14,18 @@ beforeAll(installExactJson);
 async function findPlanted(
   plant: PlantName,
   inputs: number,
-  { at, maxFaults = 1, settleMs = 120_000 }: { at?: string; maxFaults?: number; settleMs?: number } = {},
+  {
+    seed = 7,
+    at,
+    maxFaults = 1,
+    settleMs = 120_000,
+  }: { seed?: number; at?: string; maxFaults?: number; settleMs?: number } = {},
 ): Promise<FuzzResult> {
   const database = await createDatabase();
   try {
     return await runFuzz(
       {
-        seed: 7,
+        seed,
         inputs,
         minutes: 5,
         databaseUrl: database.url,
@@ -73,18 +78,23 @@ test(
 test(
   'an internal error is found, with a small input that brings it, and brings it again',
   async () => {
-    // engines that meet such a text do not come to an end either
-    const { faults } = await findPlanted('internal-error', 4000, { maxFaults: 16, settleMs: 0 });
-    expect(kindsOf(faults)).toContain('internal-error');
     // those that need a request, which others have made, bring nothing alone, and which come first is chance
     const repeated: string[] = [];
-    for (const { at = '' } of faults.filter(({ kind }) => kind === 'internal-error')) {
-      expect(at).toMatch(/^\d+:\d+/);
-      const again = await findPlanted('internal-error', 1, { at, settleMs: 0 });
-      repeated.push(...kindsOf(again.faults));
-      if (repeated.length > 0) break;
-    }
+    for (let seed = 7; seed < 12 && repeated.length === 0; seed++) repeated.push(...(await repeatPlanted(seed)));
     expect(repeated).toContain('internal-error');
   },
   LIMIT_MS,
 );
+
+/** @returns the kinds of what the first of a run's internal errors that comes again has brought alone; none where none does */
+async function repeatPlanted(seed: number): Promise<string[]> {
+  // engines that meet such a text do not come to an end either
+  const { faults } = await findPlanted('internal-error', 4000, { seed, maxFaults: 16, settleMs: 0 });
+  expect(kindsOf(faults)).toContain('internal-error');
+  for (const { at = '' } of faults.filter(({ kind }) => kind === 'internal-error')) {
+    expect(at).toMatch(/^\d+:\d+/);
+    const again = await findPlanted('internal-error', 1, { seed, at, settleMs: 0 });
+    if (again.faults.length > 0) return kindsOf(again.faults);
+  }
+  return [];
+}

@@ -12,7 +12,7 @@ export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
   const state: State = { orders: new Map(), dialect: 'postgresql', line: 0 };
   let open: Open | undefined;
   let found = false;
-  for await (const text of splitLines(input)) {
+  for await (const text of recordsOf(input)) {
     state.line++;
     if (!open) {
       const last = readLast(text);
@@ -30,7 +30,7 @@ export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
 }
 
 /** At line feeds alone: texts of people hold what else may end a line. One may be as long as a statement of many rows. */
-async function* splitLines(input: Readable): AsyncGenerator<string> {
+async function* recordsOf(input: Readable): AsyncGenerator<string> {
   const open: string[] = [];
   input.setEncoding('utf8');
   for await (const chunk of input as AsyncIterable<string>) {
