@@ -164,13 +164,13 @@ interface CountedFiles extends ListFilesInput {
 const counts = new WeakMap<Context, Map<string, Promise<RowCount>>>();
 
 /** Once for all fields of a request that tell of it. */
-function countFiles(ctx: Context, { match, stages, count }: CountedFiles): Promise<RowCount> {
+function countFiles(ctx: Context, { match, stages, withdrawn, count }: CountedFiles): Promise<RowCount> {
   const known = counts.get(ctx) ?? new Map<string, Promise<RowCount>>();
   counts.set(ctx, known);
-  const key = JSON.stringify([match, stages, count]);
+  const key = JSON.stringify([match, stages, withdrawn, count]);
   let counted = known.get(key);
   if (!counted) {
-    const list = listFiles(ctx, { match, stages }, ctx.reader);
+    const list = listFiles(ctx, { match, stages, withdrawn }, ctx.reader);
     counted =
       count === 'ESTIMATED' ? list.estimate() : list.count().then((exact) => ({ count: exact, isEstimated: false }));
     known.set(key, counted);
@@ -219,6 +219,9 @@ builder.queryFields((t) => ({
       args: {
         match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
         stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
+        withdrawn: t.arg.boolean({
+          description: 'Those that are withdrawn, and no others; without it, they are left out.',
+        }),
         count: t.arg({
           type: CountPrecisionType,
           defaultValue: 'EXACT',

@@ -36,6 +36,7 @@ import { registerVerify } from './commands/verify.js';
 import { registerVolume } from './commands/volume.js';
 import { registerWatch } from './commands/watch.js';
 import { registerWebhook } from './commands/webhook.js';
+import { registerWithdraw } from './commands/withdraw.js';
 
 /** In the order of the help. */
 const commands = [
@@ -59,6 +60,7 @@ const commands = [
   registerWatch,
   registerPlan,
   registerVerify,
+  registerWithdraw,
   registerAudit,
   registerUpdate,
   registerCancel,

@@ -1,19 +1,21 @@
 /**
  * `PUT /import`: rows of the catalogue from a file as it is, CSV or JSON Lines, plain or gzipped, for operators. It is read as it
  * comes and taken over whole or not at all; who goes away before the answer leaves nothing. The answer is a JSON object: the
- * counts, or `error`, with `faults` where rows are at fault.
+ * counts, or `error`, with `faults` where rows are at fault. With `?complete=/folder/` what the rows do not have below the folder is withdrawn,
+ * at most `maxWithdrawn` percent of it (5); `dryRun=true` says what would be done.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import { answerOf } from '../rest/respond.js';
 import type { Context } from './context.js';
-import { codeOf, logFailure, quote, UnavailableError, UserError } from './errors.js';
+import { codeOf, InvalidInputError, logFailure, quote, UnavailableError, UserError } from './errors.js';
 import { HttpError } from './http-body.js';
 import { importRows } from './operations/catalogue/import.js';
 import { ImportError } from './operations/catalogue/import-faults.js';
 import type { ImportResult } from './operations/catalogue/import-incoming.js';
 import { readRows } from './operations/catalogue/import-rows.js';
+import { type Complete, readComplete } from './operations/catalogue/unlisted.js';
 import { may } from './operations/policy.js';
 
 export const IMPORT_PATH = '/import';
@@ -61,6 +63,7 @@ interface Exchange {
 async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Promise<ImportResult> {
   checkRequest(req);
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []); // it refuses, and notes that, before anything is sent
+  const importing = readQuery(req);
   if (turn.taken) {
     const { caller, since } = turn.taken;
     throw new UnavailableError('busy', `another import is under way, of ${quote(caller)}, since ${since}Z`);
@@ -69,10 +72,36 @@ async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Pro
   try {
     if (req.headers.expect !== undefined) res.writeContinue(); // its sender is known
     const body = Readable.from(readBody(req, ctx.config.readerSeconds), { objectMode: false });
-    return await importRows(ctx, readRows(body), { wanted: gone });
+    return await importRows(ctx, readRows(body), { wanted: gone, ...importing });
   } finally {
     turn.taken = undefined;
   }
+}
+
+/** What may be asked for beside the rows. @throws InvalidInputError */
+function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryRun: boolean } {
+  const query = new URL(url, 'http://gateway').searchParams;
+  const given = new Map<string, string>();
+  for (const [name, value] of query) {
+    if (!['complete', 'maxWithdrawn', 'dryRun'].includes(name)) {
+      throw new InvalidInputError(name, 'is nothing that an import takes: there are complete, maxWithdrawn, dryRun');
+    }
+    if (given.has(name)) throw new InvalidInputError(name, 'must be given once');
+    given.set(name, value);
+  }
+  const [folder, most, dryRun = 'false'] = ['complete', 'maxWithdrawn', 'dryRun'].map((name) => given.get(name));
+  if (dryRun !== 'true' && dryRun !== 'false') {
+    throw new InvalidInputError('dryRun', `must be true or false, not ${quote(dryRun)}`);
+  }
+  const isDryRun = dryRun === 'true';
+  if (folder === undefined) {
+    if (most !== undefined) throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
+    return { isDryRun };
+  }
+  if (most !== undefined && !/^\d{1,3}$/.test(most)) {
+    throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${quote(most)}`);
+  }
+  return { isDryRun, complete: readComplete({ folder, mostPercent: most === undefined ? undefined : Number(most) }) };
 }
 
 /** @throws HttpError 405, 415 */

@@ -29,6 +29,7 @@ import { registerVerify } from '../../src/commands/verify.js';
 import { registerVolume } from '../../src/commands/volume.js';
 import { registerWatch } from '../../src/commands/watch.js';
 import { registerWebhook } from '../../src/commands/webhook.js';
+import { registerWithdraw } from '../../src/commands/withdraw.js';
 
 /** In the order of the help. */
 const commands = [
@@ -45,6 +46,7 @@ const commands = [
   registerWatch,
   registerPlan,
   registerVerify,
+  registerWithdraw,
   registerAudit,
   registerUpdate,
   registerCancel,

@@ -4,7 +4,8 @@ import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
-import { CommandError } from './failure.js';
+import { readNumber } from './arguments.js';
+import { CommandError, UsageError } from './failure.js';
 import type { ListOptions } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';
 import type { OpenList } from './import-source.js';
@@ -26,12 +27,20 @@ export function registerImport(program: Command): void {
     .option('--strip <folder>', 'taken from the beginning of each path of a list first')
     .option('--spot <name>', 'the storage spot that the files of a list come from')
     .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
+    .option('--complete <folder>', 'the list has all files below the folder: others are withdrawn')
+    .option('--max-withdrawn <percent>', 'with --complete: refuse to withdraw more of them (default: 5)')
+    .option('--force', 'with --complete: withdraw whatever the list does not have')
+    .option('--dry-run', 'say what would be done, and do nothing')
     .action((file, options) => importFile(file, options));
 }
 
 interface ImportOptions extends OutputOptions, ListOptions {
   progress?: boolean;
   format?: string;
+  complete?: string;
+  maxWithdrawn?: string;
+  force?: boolean;
+  dryRun?: boolean;
 }
 
 async function importFile(file: string, options: ImportOptions): Promise<void> {
@@ -73,31 +82,66 @@ interface Sending {
 /** @param total bytes that are read, where that is known */
 async function send(
   total: number | undefined,
-  { progress }: ImportOptions,
+  options: ImportOptions,
   { rows, body, size }: Sending,
 ): Promise<ImportResult> {
+  const { progress, dryRun: isDryRun } = options;
+  const most = readMost(options);
   let view: ImportView | undefined;
   return await operate({
     here: async (ctx) => {
       view = createImportView({ size: total, isAsked: progress });
       const { importRows } = await import('../operations/catalogue/import.js');
       const meter = (source: Readable) => (view ? compose(source, view.meter()) : source);
-      return await importRows(ctx, rows(meter), { tell: view?.tell });
+      const { readComplete } = await import('../operations/catalogue/unlisted.js');
+      const folder = options.complete;
+      const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: most });
+      return await importRows(ctx, rows(meter), { tell: view?.tell, complete, isDryRun });
     },
     afar: async (url) => {
       view = createImportView({ size, isAsked: progress });
       const { sendFile } = await import('./send-file.js');
-      return await sendFile<ImportResult>(`${url}/import`, { url, source: body(), size, view });
+      return await sendFile<ImportResult>(`${url}/import${queryOf(options, most)}`, {
+        url,
+        source: body(),
+        size,
+        view,
+      });
     },
   }).finally(() => view?.end());
 }
 
-function tell(result: ImportResult, options: OutputOptions, skipped?: Record<string, number>): void {
+/** @returns in percent @throws UsageError */
+function readMost({ complete, maxWithdrawn, force }: ImportOptions): number | undefined {
+  if (complete === undefined && (maxWithdrawn !== undefined || force)) {
+    throw new UsageError(`${force ? '--force' : '--max-withdrawn'} is for --complete`);
+  }
+  if (force) return 100;
+  return maxWithdrawn === undefined
+    ? undefined
+    : readNumber('--max-withdrawn', maxWithdrawn, { to: 100, expected: 'a whole number of percent' });
+}
+
+function queryOf({ complete, dryRun }: ImportOptions, most: number | undefined): string {
+  const query = new URLSearchParams();
+  if (complete !== undefined) query.set('complete', complete);
+  if (most !== undefined) query.set('maxWithdrawn', String(most));
+  if (dryRun) query.set('dryRun', 'true');
+  return query.size === 0 ? '' : `?${query}`;
+}
+
+function tell(
+  result: ImportResult,
+  options: OutputOptions & { dryRun?: boolean },
+  skipped?: Record<string, number>,
+): void {
   if (options.json) {
     printJson(skipped ? { ...result, skipped } : result);
     return;
   }
+  if (options.dryRun) printLine('nothing was imported; it would be:');
   printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
+  for (const line of tellWithdrawn(result)) printLine(line);
   for (const line of tellWithoutStage(result)) printLine(line);
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
 }
@@ -105,6 +149,16 @@ function tell(result: ImportResult, options: OutputOptions, skipped?: Record<str
 /** What fails in the source fails what reads it. */
 function compose(source: Readable, meter: Transform): Readable {
   return pipeline(source, meter, () => {}) as Transform;
+}
+
+function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
+  const lines: string[] = [];
+  if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn, since the list does not have them`);
+  if (reinstated !== undefined) lines.push(`${reinstated} back, which an earlier list did not have`);
+  if (staysWithdrawn !== undefined) {
+    lines.push(`${staysWithdrawn} withdrawn by hand, and left as they are: \`tapegate reinstate\` brings them back`);
+  }
+  return lines;
 }
 
 /** A row that leaves the stage out may mean a file that is on tape: what became of it is said. */

@@ -24,12 +24,14 @@ export function registerLs(program: Command): void {
     .addOption(createPathsOption())
     .addOption(createNullOption())
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
+    .option('--withdrawn', 'those that are withdrawn, and no others')
     .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))
     .action((match, options) => listFiles(readUrl(), match, options));
 }
 
 interface ListOptions extends OutputOptions, PathsOptions {
   stages?: string;
+  withdrawn?: boolean;
   limit?: string;
 }
 
@@ -39,13 +41,17 @@ interface FileNode extends PlacedFile {
   verified: string | null;
   spotName: string | null;
   checksum: string | null;
+  /** Of what is withdrawn. */
+  withdrawnAt?: string;
+  withdrawnWhy?: string | null;
 }
 
-const FILES = `query ($match: String, $stages: [Stage!], $first: Int, $after: String) {
-  tapeFiles(match: $match, stages: $stages, first: $first, after: $after) {
-    totalCount edges { node { path size stage verified spotName checksum restoredPath } } pageInfo { hasNextPage endCursor }
+const FILES = `query ($match: String, $stages: [Stage!], $withdrawn: Boolean = false, $first: Int, $after: String) {
+  tapeFiles(match: $match, stages: $stages, withdrawn: $withdrawn, first: $first, after: $after) {
+    totalCount edges { node { path size stage verified spotName checksum restoredPath ...WhenWithdrawn @include(if: $withdrawn) } } pageInfo { hasNextPage endCursor }
   }
-}`;
+}
+fragment WhenWithdrawn on TapeFile { withdrawnAt withdrawnWhy }`;
 
 type FilePage = Page<FileNode> & { totalCount: number };
 
@@ -54,7 +60,8 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
   const limit = readLimit(options);
   const pages = askPages(limit, async (page) => {
-    return (await ask<{ tapeFiles: FilePage }>(url, FILES, { match, stages, ...page })).tapeFiles;
+    return (await ask<{ tapeFiles: FilePage }>(url, FILES, { match, stages, withdrawn: options.withdrawn, ...page }))
+      .tapeFiles;
   });
   let shown = 0;
   let total = 0;
@@ -74,9 +81,9 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
 }
 
 /** A copy in the restore area is told where it is. */
-function formatFile({ path, size, restoredPath }: FileNode, letter: string): string {
+function formatFile({ path, size, restoredPath, withdrawnWhy: why }: FileNode, letter: string): string {
   const place = restoredPath === null ? '' : `  at ${restoredPath}`;
-  return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${place}`;
+  return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${place}${why ? `  (${why})` : ''}`;
 }
 
 async function readStages(letters: string): Promise<Stage[]> {

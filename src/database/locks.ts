@@ -91,6 +91,8 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   resizeDisk: ['disk'],
   // the catalogue
   importRows: ['library', 'volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
+  withdrawFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],
+  reinstateFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],
   endVerification: ['file'],
   // tape systems

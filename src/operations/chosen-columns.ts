@@ -20,6 +20,8 @@ export const fileColumns = {
   spotName: sql`f.spot_name`,
   position: sql`f."position"`,
   changedDiskId: sql`f.changed_disk_id`,
+  withdrawnAt: sql`f.withdrawn_at`,
+  withdrawnWhy: sql`f.withdrawn_why`,
 } satisfies Columns<TapeFile>;
 
 export const holdColumns = {

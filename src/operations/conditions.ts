@@ -23,6 +23,21 @@ export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 
 /** The file `f` is where it was archived from, and not in the restore area. */
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
+/**
+ * The file `f` is in the lists, and may be asked for: nobody has withdrawn it. Said so that PostgreSQL takes it for true of most files also
+ * before it has figures of the column: of IS NULL it would believe the opposite.
+ */
+export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
+
+/** The other way round; found by an index. */
+export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
+
+/** The file `f` was withdrawn, and is on tape alone: whoever asks to have it back is told so. A recall that runs by then goes on. */
+export const isRecalledNoMore = sql`(${isWithdrawn} AND f.stage = 'ONTAPE')`;
+
+/** What those are told who hold the file `f`. */
+export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;
+
 /** No live request holds the file. `f` is the file. */
 export const isUnheld = sql`NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id)`;
 

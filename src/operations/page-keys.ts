@@ -85,9 +85,13 @@ export async function readChosenPage(
   return isBackward ? chosen.reverse() : chosen;
 }
 
-/** @param list as a KeyedList */
-export async function countRows(ctx: Context, { rows, reader }: Pick<KeyedList, 'rows' | 'reader'>): Promise<number> {
-  const statement = sql`SELECT count(*) FROM ${rows}`;
+/** @param list as a KeyedList; `less`: rows among them that do not count */
+export async function countRows(
+  ctx: Context,
+  { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
+): Promise<number> {
+  const all = sql`(SELECT count(*) FROM ${rows})`;
+  const statement = less ? sql`SELECT ${all} - (SELECT count(*) FROM ${less}) AS count` : sql`SELECT ${all} AS count`;
   const [row] = await askAtLength<{ count: bigint }>(ctx, statement, reader);
   return Number(row?.count ?? 0n);
 }

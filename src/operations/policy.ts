@@ -78,6 +78,8 @@ export const policy = {
   setLibrary: 'operate',
   removeLibrary: 'operate',
   importRows: 'operate',
+  withdrawFiles: 'operate',
+  reinstateFiles: 'operate',
   listFindings: 'operate',
   repairFindings: 'operate',
   setDisk: 'operate',

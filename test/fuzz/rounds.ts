@@ -165,6 +165,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       wrong: [],
       watches: [],
       miswritten: new Set(),
+      withdrawn: new Set(),
       versions: PLACES,
     });
   } finally {

@@ -7,6 +7,7 @@ import { schema } from '../../graphql/schema.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { type Operation, policy, type Right } from '../../src/operations/policy.js';
 import { createRequest } from '../../src/operations/requests/create.js';
@@ -139,6 +140,12 @@ async function makeWebhook(quota: string): Promise<number> {
   return (await createWebhook(app.ctx, { quota, url: 'https://example.org/' })).webhook.id;
 }
 
+/** One that is, and stays so. */
+async function makeWithdrawn(): Promise<void> {
+  await addFiles(app.ctx, [{ path: '/gone/1' }]);
+  await withdrawFiles(app.ctx, { path: '/gone/1' }).catch(() => {}); // it was before
+}
+
 const MEMBER = 'kind: USER, name: "zoe"';
 const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"folder\\": \\"/tapes\\"}"';
 const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
@@ -175,6 +182,10 @@ const common: Partial<Record<Operation, string>> = {
   forgetUser: 'mutation { result: forgetUser(user: "fred") { __typename ... on Failure { message } } }',
   resizeDisk: 'mutation { result: resizeDisk(input: { mountpoint: "/mnt/a", size: 1000 }) { __typename } }',
   forgetDisk: 'mutation { result: removeDisk(mountpoint: "/mnt/b") { __typename } }',
+  withdrawFiles:
+    'mutation { result: withdrawFiles(input: { path: "/a/1", dryRun: true }) { __typename ... on Failure { message } } }',
+  reinstateFiles:
+    'mutation { result: reinstateFiles(input: { path: "/gone/1", dryRun: true }) { __typename ... on Failure { message } } }',
   verifyAgain: 'mutation { result: verifyAgain(match: "/a/") { __typename } }',
   createToken: 'mutation { result: createToken(input: { name: "x", role: USER }) { __typename } }',
   listWebhooks: '{ result: webhooks { edges { node { url } } } }',
@@ -304,6 +315,7 @@ describe.each(Object.keys(callers))('%s', (caller) => {
     if (name === 'forgetDisk') await setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n });
     if (name === 'removePathRule')
       await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
+    if (name === 'reinstateFiles') await makeWithdrawn();
     const isAllowed = (callers[caller] as Facts).rights.includes(policy[name as Operation]);
     const { outcome } = await askAs(caller, query);
     expect(outcome).toBe(isAllowed ? 'done' : 'forbidden');

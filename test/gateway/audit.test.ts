@@ -12,6 +12,7 @@ import { pruneAudit } from '../../src/operations/audit/prune.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
+import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
@@ -140,6 +141,23 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
       return path;
     },
     run: (ctx, match) => verifyAgain(ctx, { match }),
+  }),
+  withdrawFiles: attempt({
+    prepare: async () => {
+      const path = `/w/${unique('file')}`;
+      await addFiles(app.ctx, [{ path }]);
+      return path;
+    },
+    run: (ctx, path) => withdrawFiles(ctx, { path }),
+  }),
+  reinstateFiles: attempt({
+    prepare: async () => {
+      const path = `/w/${unique('file')}`;
+      await addFiles(app.ctx, [{ path }]);
+      await withdrawFiles(app.ctx, { path });
+      return path;
+    },
+    run: (ctx, path) => reinstateFiles(ctx, { path }),
   }),
   createToken: attempt({ run: (ctx) => createToken(ctx, { name: 'bob', role: 'USER' }) }),
   revokeToken: attempt({

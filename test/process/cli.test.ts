@@ -57,7 +57,7 @@ const commands = {
   adopt: ['--json', '--dry-run', '--quotas', '--requests', '--archive-root', '--finish', '--changes'],
   import: [
     ...['--json', '--progress', '--format', '--volume', '--library', '--prefix', '--strip', '--spot'],
-    '--storage-class',
+    ...['--storage-class', '--complete', '--max-withdrawn', '--force', '--dry-run'],
   ],
   archive: ['--json', '--prefix', '--spot', '--volume-size', '--move', '--new-library'],
   scan: ['--json', '--library', '--drive', '--prefix', '--spot'],
@@ -78,7 +78,7 @@ const commands = {
   doctor: ['--json', '--repair', '--checksums', '--adopt'],
   simulate: ['--json', '--medium', '--drives', '--files', '--volumes', '--size', '--seed', '--crowd', '--bursts'],
   retry: ['--json', '--quota'],
-  ls: ['--json', '--print-paths', '--null', '--stages', '--limit'],
+  ls: ['--json', '--print-paths', '--null', '--stages', '--withdrawn', '--limit'],
   request: [
     '--json',
     '--quota',
@@ -97,6 +97,8 @@ const commands = {
     '--dry-run',
   ],
   plan: ['--json', '--limit'],
+  withdraw: ['--json', '--why', '--dry-run'],
+  reinstate: ['--json', '--dry-run'],
   verify: ['--json', '--again', '--staged', '--limit'],
   'user forget': ['--json'],
   audit: ['--json', '--csv', '--since', '--until', '--who', '--operation', '--limit'],

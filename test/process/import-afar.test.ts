@@ -171,6 +171,10 @@ test('what is no import is refused in JSON', async () => {
   expect(await send(app, '/import', put({ 'Content-Encoding': 'br' }))).toMatchObject({ status: 415 });
   expect(await send(app, '/import/x', put({}))).toMatchObject({ status: 404 });
   expect(await send(app, '/import?format=csv', put({}))).toMatchObject({
+    status: 400,
+    body: { error: 'format is nothing that an import takes: there are complete, maxWithdrawn, dryRun' },
+  });
+  expect(await send(app, '/import?dryRun=false', put({}))).toMatchObject({
     status: 200,
     body: { added: 0, updated: 0, addedWithoutStage: 0, knownWithoutStage: 0, addedWithoutCopy: 0 },
   });

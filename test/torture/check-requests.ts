@@ -22,6 +22,7 @@ export function checkRequests(facts: Facts, index: Index, report: Report): void 
   for (const id of facts.outside.acknowledged) {
     if (!index.requests.has(id)) report('request-lost', `request ${id} was answered and does not exist`);
   }
+  checkWithdrawn(facts, index, report);
   checkHeld(facts, report);
   checkQuotas(facts, index, report);
   checkRecalls(facts, index, report);
@@ -50,7 +51,7 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
   const known = new Set(holds.map((hold) => index.files.get(hold.fileId)?.path));
   for (const { path } of awaited) known.add(path);
   for (const { path, reason } of awaited) {
-    if (reason === 'UNKNOWN' && index.filesByPath.has(path)) {
+    if (reason === 'UNKNOWN' && index.filesByPath.get(path)?.isWithdrawn === false) {
       report('join-missed', `request ${request.id} awaits ${path} as unknown, and the catalogue has it`);
     }
   }
@@ -64,10 +65,27 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
     checkLeftOut(facts, { ...request, size: request.leftOutSize }, report);
     return;
   }
-  for (const { path } of facts.files) {
-    if (path.includes(request.pattern) && !known.has(path)) {
+  for (const { path, isWithdrawn } of facts.files) {
+    if (!isWithdrawn && path.includes(request.pattern) && !known.has(path)) {
       report('join-missed', `request ${request.id} matches ${path} and neither holds nor awaits it`);
     }
+  }
+}
+
+function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
+  for (const { requestId, path, reason } of facts.awaited) {
+    const isOfLive = isLive(index.requests.get(requestId));
+    if (!isOfLive || reason === 'UNKNOWN' || !index.filesByPath.get(path)?.isWithdrawn) continue;
+    report('withdrawn-wanted', `request ${requestId} awaits ${path}, which is withdrawn, as ${reason}`);
+  }
+  for (const { fileId } of facts.recalls) {
+    if (index.files.get(fileId)?.isWithdrawn)
+      report('withdrawn-wanted', `file ${fileId} is withdrawn, and is recalled`);
+  }
+  for (const { requestId, fileId, error } of facts.holds) {
+    const path = index.files.get(fileId)?.path ?? '';
+    if (!error?.startsWith('withdrawn from') || facts.outside.withdrawn.has(path)) continue;
+    report('withdrawn-never', `the hold of request ${requestId} on ${path} has failed: ${error}`);
   }
 }
 
@@ -169,6 +187,7 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
   const awaiting = facts.awaited
     .filter(({ requestId }) => isLive(index.requests.get(requestId)))
     .map((path) => ({ ...path, file: index.filesByPath.get(path.path) }))
+    .map(({ file, ...path }) => ({ ...path, file: file?.isWithdrawn ? undefined : file }))
     .sort((a, b) => a.requestId - b.requestId || (a.path < b.path ? -1 : 1));
   for (const quota of facts.quotas) {
     const ids = new Set(live.filter((request) => request.user === quota.user).map((request) => request.id));

@@ -27,7 +27,7 @@ export function checkStrangers(facts: Facts, index: Index, report: Report): void
 function checkReasons({ holds, disks, outside }: Facts, index: Index, report: Report): void {
   for (const { requestId, fileId, state, errorClass, error } of holds) {
     if (state !== 'FAILED' || error === null || !isLive(index.requests.get(requestId))) continue;
-    const isPlanned = /planned/.test(error);
+    const isPlanned = /planned|^withdrawn from/.test(error);
     const isNamed = disks.some(({ mountpoint }) => error.includes(mountpoint)) && !NAMELESS.test(error);
     const path = index.files.get(fileId)?.path;
     const isDisturbed = disks.some(({ mountpoint }) => outside.touched.has(`${mountpoint}${path}`));

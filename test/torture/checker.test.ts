@@ -140,6 +140,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>, { isTold = f
       asked: new Map(),
       watches: [],
       miswritten: new Set(),
+      withdrawn: new Set(),
       versions: new Map(),
       archivePaths: { root: linkRoot, lost: [] },
       strange: nothingStrange,
@@ -306,6 +307,20 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       await run(leaveOut('LIMIT'));
       await run('UPDATE request SET max_files = files_total + 1');
     },
+  ],
+  [
+    'withdrawn-wanted',
+    'a path that is withdrawn waits for room in the quota',
+    async ({ run }) => {
+      await run(leaveOut('QUOTA_FULL'));
+      await run(`UPDATE tape_file SET withdrawn_at = now() WHERE path = '/s/gone'`);
+    },
+  ],
+  [
+    'withdrawn-never',
+    'a hold says that a file was withdrawn',
+    ({ run }) =>
+      run(`UPDATE hold SET error_class = 'POLICY', error = 'withdrawn from the archive' WHERE state = 'FAILED'`),
   ],
   [
     'hold-lost',

@@ -84,6 +84,8 @@ export interface FileFact {
   /** Its place on tape. */
   volume: string | null;
   position: bigint | null;
+  /** Nobody can ask for it. */
+  isWithdrawn: boolean;
 }
 
 export interface DiskFact {
@@ -184,6 +186,8 @@ export interface Outside {
   watches: readonly Watch[];
   /** Paths of tape copies that were registered with a checksum that they do not have. */
   miswritten: ReadonlySet<string>;
+  /** Paths that somebody has asked to be withdrawn, by hand or by a list. */
+  withdrawn: ReadonlySet<string>;
   /** Of files that were moved or replaced, by path: what stands at each of the places they have had since. */
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
   archivePaths: ArchivePaths;
@@ -253,7 +257,8 @@ async function readStored(query: Query): Promise<Stored> {
       `SELECT id, path, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
          volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable",
          checksum, checksum_taken AS "isChecksumTaken", disk_checksum AS "copyChecksum",
-         (SELECT v.name FROM volume v WHERE v.id = f.volume_id) AS volume, position
+         (SELECT v.name FROM volume v WHERE v.id = f.volume_id) AS volume, position,
+         withdrawn_at IS NOT NULL AS "isWithdrawn"
        FROM tape_file f ORDER BY id`,
     ),
     verifications: await query(

@@ -94,7 +94,14 @@ async function findKinds(app: TestApp, { systems }: RemoteSystems): Promise<stri
       bulks: new Set(),
       polls: [],
     },
-    ...{ revivals: new Map(), asked: new Map(), watches: [], miswritten: new Set(), versions: new Map() },
+    ...{
+      revivals: new Map(),
+      asked: new Map(),
+      watches: [],
+      miswritten: new Set(),
+      withdrawn: new Set(),
+      versions: new Map(),
+    },
     ...{ archivePaths: noArchivePaths, strange: nothingStrange, stuck: [], doubleClaims: [], wrong: [] },
     staged: systems.flatMap((remote) => listLeft(remote, noted).files),
   });

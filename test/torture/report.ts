@@ -15,6 +15,7 @@ export function describeResult({ counts, facts, remoteTroubles, violations }: To
       `${counts.databaseRestarts} restarts of PostgreSQL`,
       `${counts.hangs} hangs`,
       `${counts.moves} files moved or replaced`,
+      `${counts.withdrawals} times files withdrawn or brought back`,
       `${counts.strangeDeeds} deeds of a stranger`,
       `${counts.tokensShown} tokens shown`,
       `${counts.requests} requests`,

@@ -120,6 +120,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       asked: new Map(),
       watches: [],
       miswritten: new Set(),
+      withdrawn: new Set(),
       versions: new Map(),
       stranger,
       stuck: [],

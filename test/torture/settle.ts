@@ -124,6 +124,7 @@ async function readWorld(world: World): Promise<Facts> {
       asked,
       watches,
       miswritten,
+      withdrawn,
       versions,
     } = world;
     return await readFacts(query, {
@@ -138,6 +139,7 @@ async function readWorld(world: World): Promise<Facts> {
       asked,
       watches,
       miswritten,
+      withdrawn,
       versions,
       archivePaths: { root: world.linkRoot, lost: world.linksLost },
       strange,

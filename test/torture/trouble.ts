@@ -10,6 +10,7 @@ import { endsInTime, type Kept } from './processes.js';
 import { pickWeighted, type Random } from './random.js';
 import { moveRemote } from './remote-moves.js';
 import { moveFiles } from './renewals.js';
+import { listCompletely, reinstateSome, withdrawSome } from './withdrawals.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 1800 };
@@ -74,6 +75,9 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [4, registerCopies],
   [10, moveFiles],
   [4, moveRemote],
+  [5, withdrawSome],
+  [6, reinstateSome],
+  [4, listCompletely],
   [4, takeFromDisk],
   [6, renewToken],
   [3, changeMember],

@@ -43,6 +43,8 @@ export interface Counts {
   hangs: number;
   /** Files that were moved to another volume, or replaced. */
   moves: number;
+  /** Times that files were withdrawn, by hand or by a list, or came back. */
+  withdrawals: number;
   /** Of another user of the host. */
   strangeDeeds: number;
   /** Tokens that were shown to see what becomes of their bearers. */
@@ -93,6 +95,7 @@ export interface World {
   asked: Map<string, { times: number; confirmed: number }>;
   watches: Watch[];
   miswritten: Set<string>;
+  withdrawn: Set<string>;
   versions: Map<string, Version[]>;
   /** Undefined where this process cannot be another user. */
   stranger: Stranger | undefined;
@@ -106,6 +109,7 @@ export const noCounts: Readonly<Counts> = {
   databaseRestarts: 0,
   hangs: 0,
   moves: 0,
+  withdrawals: 0,
   strangeDeeds: 0,
   tokensShown: 0,
   requests: 0,

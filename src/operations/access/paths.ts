@@ -3,6 +3,7 @@ import { type Caller, hasRole, ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { PathAction } from '../../generated/prisma/enums.js';
+import { isOffered } from '../conditions.js';
 
 /** Operators, viewers and the system see and do everything. */
 export function isRuled(caller: Caller): boolean {
@@ -37,7 +38,7 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
  * kept from the caller, it is found as soon.
  */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
-  const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) ORDER BY f.path USING ~<~ LIMIT 1)`;
+  const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;
   return sql`CASE WHEN ${isUnruled} THEN ${first} ELSE first_listed(${from}, ${before}, ${ownerOf(caller)}, ${caller.groups}::text[]) END`;
 }

@@ -50,6 +50,8 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'createRequest',
   'updateRequest',
   'importRows',
+  'withdrawFiles',
+  'reinstateFiles',
   'forgetUser',
   'createToken',
   'revokeToken',

@@ -6,6 +6,7 @@ import type { Prisma } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
 import { type Choice, canChoose, fileColumns } from '../chosen-columns.js';
+import { isOffered, isWithdrawn } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
@@ -19,6 +20,8 @@ export interface ListFilesInput {
   match?: string | null | undefined;
   /** Only files at one of these. */
   stages?: readonly Stage[] | null | undefined;
+  /** Those that are withdrawn, and no others; without it, they are left out. */
+  withdrawn?: boolean | null | undefined;
 }
 
 /** What a list in JSON can tell of a file `f`. */
@@ -48,11 +51,19 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
   const rows = sql`tape_file f WHERE ${filter} AND ${mayPath(ctx, 'LIST')}`;
+  // all that there are is counted by an index alone, and what is withdrawn by one of its own
+  const isAll = !input.match && !input.stages && !input.withdrawn;
+  const counted = isAll
+    ? {
+        rows: sql`tape_file f WHERE ${mayPath(ctx, 'LIST')}`,
+        less: sql`tape_file f WHERE ${isWithdrawn} AND ${mayPath(ctx, 'LIST')}`,
+      }
+    : { rows };
   const free = isRuled(ctx.caller)
     ? { rows: sql`tape_file f WHERE ${filter} AND ${isUnruled}`, isFree: isUnruled }
     : undefined;
   return {
-    count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { rows, reader })),
+    count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { ...counted, reader })),
     estimate: () =>
       atListServer(ctx, 'listFiles', (at) => estimateRows(at, { rows, reader, isSecret: () => mayMissFiles(at) })),
     page: (page: KeyPage<string>, query: FileQuery) =>
@@ -84,8 +95,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 }
 
 /** What is not asked for is left out rather than made optional, so that the planner sees what it may use an index for. */
-function filterOf({ match, stages }: ListFilesInput): Sql {
-  const conditions: Sql[] = [];
+function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
+  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn}` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
   return allOf(conditions);

@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { firstListed, mayPath } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
 import { checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
@@ -20,7 +21,7 @@ export interface Entry {
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<Entry>(
-    sql`SELECT f.path, false AS "isFolder", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${mayPath(ctx, 'LIST')}
+    sql`SELECT f.path, false AS "isFolder", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')}
         UNION ALL SELECT ${path}::text, true, NULL, NULL WHERE ${path}::text = '' OR ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} IS NOT NULL
         LIMIT 1`,
   );
@@ -44,7 +45,7 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
           UNION ALL SELECT ${firstBelow(ctx, { path, from: next })} FROM e WHERE e.path IS NOT NULL
         ), listed AS (SELECT e.path, ${child} AS child FROM e WHERE e.path IS NOT NULL LIMIT ${limit + 1})
         SELECT s.child AS path, s.path <> s.child AS "isFolder", f.size, f.mtime
-        FROM listed s LEFT JOIN tape_file f ON f.path = s.child ORDER BY s.child COLLATE "C"`,
+        FROM listed s LEFT JOIN tape_file f ON f.path = s.child AND ${isOffered} ORDER BY s.child COLLATE "C"`,
     ctx.reader,
   );
 }

@@ -3,44 +3,60 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
 import { join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { quote } from '../../errors.js';
 import { type Stage, stageLetters } from '../../stages.js';
-import { isChanged, isLive, isWaiting } from '../conditions.js';
+import { isChanged, isLive, isOffered } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
 import { refuseFolders } from './import-folders.js';
+import { followChanges } from './import-holds.js';
 import { type ImportResult, incomingColumns } from './import-incoming.js';
 import { addVolumes } from './import-libraries.js';
 import { type TellImport, tellAdding } from './import-progress.js';
 import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
 import { moveFiles } from './moves.js';
+import { type Complete, findUnlisted, reinstateListed, withdrawUnlisted } from './unlisted.js';
 import { forgetVerifications } from './verifications.js';
-import { isSameSource, isSameVersion, placeOfFile } from './versions.js';
+import { isSameVersion } from './versions.js';
+import { concernedBy } from './withdrawals.js';
 
 interface Told {
   tell: TellImport;
   count: number;
 }
 
+export interface Applying {
+  /** Who is told how far it is, and how many rows there are. */
+  told?: Told | undefined;
+  /** The rows are all that is below a folder: what they do not have of it is withdrawn. */
+  complete?: Complete | undefined;
+}
+
 /**
  * New files go in first: nobody else sees them yet. Then what the catalogue's lock keeps apart, in the order of all
  * locks: requests that wait for the new files or hold changed ones, their quotas, the changed files.
- * @param told who is told how far it is, and how many rows there are
+ * @throws ImportError; UnlistedError
  */
-export async function applyIncoming(ctx: Context, tx: Transaction, told?: Told): Promise<ImportResult> {
+export async function applyIncoming(
+  ctx: Context,
+  tx: Transaction,
+  { told, complete }: Applying,
+): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await addVolumes(ctx, tx);
   const added = await addFresh(ctx, tx, told);
   told?.tell({ step: 'settling' });
   await lockCatalogue(tx, 'alone');
   if (added > 0) await refuseFolders(tx);
+  await tx.query(sql`INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id WHERE f.is_unlisted`);
+  const unlisted = await findUnlisted(tx, complete);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
-  await lockConcerned(tx);
+  const requestIds = await lockConcerned(tx);
   await refuseIllegal(tx);
   await keepWhatIsLeftOut(tx);
   const updated = await updateKnown(tx);
+  const again = await reinstateListed(tx);
   await dropStale(tx);
   const changed = await followChanges(tx);
   if (changed.length > 0) await recountRequests(tx, changed, ctx.now()); // the limits of who grows are judged by its counts
@@ -51,7 +67,8 @@ export async function applyIncoming(ctx: Context, tx: Transaction, told?: Told):
     changed,
     sql`h.request_id = ANY(${changed}::int[]) AND h.file_id IN (SELECT id FROM known)`,
   );
-  return { added, updated, ...(await countWithoutStage(tx)) };
+  if (unlisted) await withdrawUnlisted(ctx, tx, requestIds);
+  return { added, updated, ...(await countWithoutStage(tx)), ...again, ...unlisted };
 }
 
 /** @returns how many files are new; their ids are in the temporary table `fresh`, and the rows of the others in `old` */
@@ -113,30 +130,35 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
 )})`;
 
 /**
- * Locks the requests that the import concerns, their quotas, and the files that it changes, which are in the temporary table
- * `known` then. Files of which it says nothing new are left alone.
+ * Locks the requests that the import concerns, their quotas, and the files that it changes or withdraws; the former are in the temporary table
+ * `known` then. Files of which it says nothing new are left alone, and so are those that somebody has withdrawn.
  */
-async function lockConcerned(tx: Transaction): Promise<void> {
+async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
     sql`CREATE TEMP TABLE differing ON COMMIT DROP AS
         SELECT o.id, o.line FROM old o JOIN incoming i ON i.line = o.line JOIN tape_file f ON f.id = o.id
-          LEFT JOIN volume v ON v.id = f.volume_id WHERE ${isDifferent}`,
+          LEFT JOIN volume v ON v.id = f.volume_id WHERE f.is_unlisted OR (${isOffered} AND ${isDifferent})`,
   );
   await tx.query(sql`ANALYZE differing`);
   const requestIds = await lockRequests(
     tx,
     sql`${isLive} AND r.id IN (
           SELECT request_id FROM joining
-          UNION SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id)`,
+          UNION SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id
+          UNION ${concernedBy})`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await tx.query(
+    sql`SELECT count(*) FROM (SELECT FROM tape_file f WHERE f.id IN (SELECT id FROM differing UNION ALL SELECT id FROM leaving)
+          ORDER BY f.id ${locking.file}) locked`,
+  );
+  await tx.query(
     sql`CREATE TEMP TABLE known ON COMMIT DROP AS
         SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, f.changed_disk_id, d.line
-        FROM tape_file f JOIN differing d ON d.id = f.id
-        ORDER BY f.id ${locking.file}`,
+        FROM tape_file f JOIN differing d ON d.id = f.id ORDER BY f.id`,
   );
   await tx.query(sql`ANALYZE known`);
+  return requestIds;
 }
 
 /** @returns how many files have changed */
@@ -240,55 +262,3 @@ async function dropStale(tx: Transaction): Promise<void> {
   await moveFiles(tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
   await forgetVerifications(tx, await moveFiles(tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
 }
-
-/**
- * Live requests follow what was changed of files that they hold: sizes are charged anew, new places reach the queue, and
- * what was given up is tried again where something else is to be read now.
- * @returns the ids of the requests that are to be settled
- * @throws ImportError
- */
-async function followChanges(tx: Transaction): Promise<number[]> {
-  await refuseUncountable(tx);
-  // what went wrong so far went wrong with other bytes, or elsewhere; a recall that runs follows when it ends
-  await tx.query(
-    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
-        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
-          AND NOT ${isSameSource('k', 'f')}`,
-  );
-  const waitsAgain = sql`((f.stage = 'ONTAPE' AND h.state = 'ON_DISK') OR (h.state = 'FAILED' AND NOT ${isSameSource('k', 'f')}))`;
-  const rows = await tx.query<{ id: number }>(
-    sql`WITH changed AS (
-          SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta, ${waitsAgain} AS waits
-          FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
-          WHERE f.size <> h.size OR ${waitsAgain}
-            OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED')
-        ), held AS (
-          UPDATE hold h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
-            error_class = CASE WHEN NOT c.waits THEN h.error_class END, error = CASE WHEN NOT c.waits THEN h.error END
-          FROM changed c WHERE h.request_id = c.request_id AND h.file_id = c.file_id
-        ), charged AS (
-          UPDATE quota q SET used = q.used + s.delta
-          FROM (SELECT quota_id, sum(delta) AS delta FROM changed GROUP BY quota_id) s WHERE q.id = s.quota_id
-        ) SELECT DISTINCT request_id AS id FROM changed ORDER BY id`,
-  );
-  return rows.map((row) => row.id);
-}
-
-/** Files that grow are charged beyond the quota of who holds them, but not beyond what can be counted. */
-async function refuseUncountable(tx: Transaction): Promise<void> {
-  const rows = await tx.query<{ user: string; used: bigint; grown: string }>(
-    sql`SELECT q."user", q.used, (q.used + sum(f.size - h.size))::text AS grown
-        FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
-        WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric
-        ORDER BY q."user" LIMIT ${MAX_FAULTS + 1}`,
-  );
-  if (rows.length === 0) return;
-  throw new ImportError(
-    rows.map(
-      ({ user, used, grown }) =>
-        `the files that user ${quote(user)} holds would be ${grown} bytes together, and are ${used} now: at most ${MAX_BYTES} can be charged`,
-    ),
-  );
-}
-
-const MAX_BYTES = 2n ** 63n - 1n;

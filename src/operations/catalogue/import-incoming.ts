@@ -17,6 +17,13 @@ export interface ImportResult {
   knownWithoutStage: number;
   /** New files whose rows say A or R: Tapegate has restored nothing of them, and they are ONTAPE. */
   addedWithoutCopy: number;
+  /** Files that are back, since an earlier complete list did not have them and this one does; left out where there are none. */
+  reinstated?: number;
+  /** Files of rows that were withdrawn by hand, and stay as they are; left out where there are none. */
+  staysWithdrawn?: number;
+  /** Of a complete list: files below its folder that it does not have, and how many there were. */
+  withdrawn?: number;
+  known?: number;
 }
 
 /** Columns that a row may leave out, in the order of the table: their names, and what is known (`f` and its volume `v`). */

@@ -15,12 +15,16 @@ import { applyIncoming } from './import-apply.js';
 import { ImportError, type RowSource } from './import-faults.js';
 import { type ImportResult, loadIncoming } from './import-incoming.js';
 import type { TellImport } from './import-progress.js';
+import type { Complete } from './unlisted.js';
 
 interface Importing {
   /** Aborts when nobody wants it any more: nothing is taken over then. */
   wanted?: AbortSignal | undefined;
   /** Is told how far it is. */
   tell?: TellImport | undefined;
+  complete?: Complete | undefined;
+  /** Only says what would be done: all of it is done, and taken back. */
+  isDryRun?: boolean | undefined;
 }
 
 /** @throws ImportError */
@@ -45,7 +49,7 @@ export async function registerRows(ctx: Context, rows: RowSource): Promise<Impor
 async function takeIn(
   ctx: Context,
   rows: RowSource,
-  { note, wanted, tell }: Importing & { note?: Note },
+  { note, wanted, tell, complete, isDryRun }: Importing & { note?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.pool.connect();
   try {
@@ -53,10 +57,14 @@ async function takeIn(
     const count = await loadIncoming(client, rows, tell);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const result = await applyIncoming(ctx, tx, tell && { tell, count });
-        if (note) await tx.query(note({ given: result }));
+        const result = await applyIncoming(ctx, tx, { told: tell && { tell, count }, complete });
+        if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
         wanted?.throwIfAborted();
+        if (isDryRun) throw new TakenBack(result);
         return result;
+      }).catch((error: unknown) => {
+        if (error instanceof TakenBack) return error.result;
+        throw error;
       }),
     );
   } finally {
@@ -65,6 +73,16 @@ async function takeIn(
       () => false,
     );
     client.release(!isWhole);
+  }
+}
+
+/** Ends a dry run, once all of it was found possible. */
+class TakenBack extends Error {
+  readonly result: ImportResult;
+
+  constructor(result: ImportResult) {
+    super('a dry run changes nothing');
+    this.result = result;
   }
 }
 

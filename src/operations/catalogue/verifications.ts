@@ -11,7 +11,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
-import { hasPlace, isLeftAlone, isOfStaging } from '../conditions.js';
+import { hasPlace, isLeftAlone, isOffered, isOfStaging } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { holdsText } from '../match.js';
@@ -24,7 +24,7 @@ import { moveFiles } from './moves.js';
  * since: reading its tape copy proves nothing.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
-  AND f.changed_disk_id IS NULL`;
+  AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /** The copy of `f` is to be read back by the entry `w`: that of a staging library, where each read costs a mount or money, only when somebody has asked. */
 export function isReadBackDue(now: string): Sql {

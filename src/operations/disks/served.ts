@@ -4,6 +4,7 @@ import { prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
 import { mayPath } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
 import { allow } from '../policy.js';
 import { isFolder } from '../requests/bulk-files.js';
 import { copyColumns, type NotedCopy } from './copies.js';
@@ -32,7 +33,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
             WHEN f.stage IN ('ONTAPE', 'RESTORING') THEN 'ON_TAPE'
             WHEN f.stage <> 'RESTORED' THEN 'ELSEWHERE'
             WHEN k.id IS NULL OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) THEN 'DISK_FAILS' END AS problem, ${copyColumns}
-          FROM (SELECT ${path}::text AS path) l LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'LIST')}
+          FROM (SELECT ${path}::text AS path) l LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}
             LEFT JOIN restore_disk k ON k.id = f.disk_id`,
     ),
   );

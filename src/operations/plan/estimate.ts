@@ -8,7 +8,7 @@ import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
 import { mayPath } from '../access/paths.js';
-import { hasPlace, isAtPrimaryPlace } from '../conditions.js';
+import { hasPlace, isAtPrimaryPlace, isOffered } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { readLibraries } from '../libraries/libraries.js';
 import { holdsText } from '../match.js';
@@ -154,7 +154,7 @@ async function readGroups(
   now: string,
 ): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
   const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
-  const isWished = sql`${isNamed} AND ${isAllowed}`;
+  const isWished = sql`${isNamed} AND ${isOffered} AND ${isAllowed}`;
   const isThere = sql`g.state <> 'RELEASING' AND (g.state NOT IN ('READY', 'KEPT') OR g.ready_until IS NULL OR g.ready_until > ${now})`;
   const groups = await snapshot.query<Group>(
     sql`SELECT w.*, v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium,
@@ -174,7 +174,7 @@ async function readGroups(
   );
   const unknown = await snapshot.query<{ path: string }>(
     sql`SELECT l.path FROM unnest(${wish.files ?? []}::text[]) WITH ORDINALITY AS l (path, n)
-        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path AND ${isAllowed}) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
+        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path AND ${isOffered} AND ${isAllowed}) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
   );
   const known = groups.reduce((total, group) => total + group.files, 0);
   return { groups, known, unknownPaths: unknown.map((row) => row.path) };

@@ -11,7 +11,7 @@ import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
 import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
-import { isLive, isUnheld, isWaiting } from '../conditions.js';
+import { isLive, isUnheld, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { NOT_OURS } from '../disks/copies.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { keepUnverified } from '../disks/removals.js';
@@ -88,7 +88,7 @@ function isRunUnder({ driveId, epoch, engineId }: Lease): Sql {
     AND EXISTS (SELECT FROM drive held WHERE held.id = c.drive_id AND held.engine_id = ${engineId}::uuid))`;
 }
 
-/** Compares what was read with what the files say now; the files are locked. */
+/** Compares what was read with what the files say now; the files are locked. What was withdrawn meanwhile is not tried again. */
 async function judgeOutcomes(
   ctx: Context,
   tx: Transaction,
@@ -96,17 +96,25 @@ async function judgeOutcomes(
   outcomes: readonly RecallOutcome[],
 ): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
-  const rows = await tx.query<{ fileId: bigint; isSame: boolean }>(
-    sql`SELECT c.file_id AS "fileId", ${isSameVersion('c', 'f')} AS "isSame" FROM recall c JOIN tape_file f ON f.id = c.file_id
-        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)} AND NOT ${isSameSource('c', 'f')}`,
+  const rows = await tx.query<{ fileId: bigint; isOther: boolean; isSame: boolean; withdrawn: string | null }>(
+    sql`SELECT c.file_id AS "fileId", NOT ${isSameSource('c', 'f')} AS "isOther", ${isSameVersion('c', 'f')} AS "isSame",
+          CASE WHEN ${isWithdrawn} THEN ${whyWithdrawn} END AS withdrawn FROM recall c JOIN tape_file f ON f.id = c.file_id
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}
+          AND (${isWithdrawn} OR NOT ${isSameSource('c', 'f')})`,
   );
   const changed = new Map(rows.map((row) => [row.fileId, row]));
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
   return outcomes.map((outcome) => {
     const { fileId, kind } = outcome;
     const change = changed.get(fileId);
+    const isTriedAgain = kind === 'retry' || kind === 'postponed' || kind === 'returned';
+    if (isTriedAgain && typeof change?.withdrawn === 'string') {
+      const isUnseen = outcome.isUnseen ?? false;
+      return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
+    }
+    if (!change?.isOther) return outcome;
     // the same bytes at another place are as good, and what went wrong at the old place says nothing of the new one
-    if (!change || (change.isSame && (kind === 'restored' || kind === 'standing'))) return outcome;
+    if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
 }

@@ -7,6 +7,7 @@ import { lockCatalogue } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { isBefore } from '../../time.js';
+import { isOffered } from '../conditions.js';
 import { holdsText } from '../match.js';
 import { findQuota } from '../quotas/charges.js';
 import { settleRequests } from './holds.js';
@@ -49,7 +50,7 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
               standing_patterns = q.standing_patterns + ${request.pattern === '' ? 0 : 1} WHERE q.id = ${quota.id}`,
       );
       await noteTold(tx, request);
-      await settleRequests(ctx, tx, [id], { files });
+      await settleRequests(ctx, tx, [id], { files, isNew: true });
     } else await recountRequests(tx, [id], ctx.now());
     await tx.query(note);
     return true;
@@ -70,8 +71,8 @@ async function holdFiles(
   { id, pattern, files }: AdoptedRequest,
 ): Promise<{ files: number; unknown: number; bytes: string }> {
   const listed = files
-    ? sql`SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n) LEFT JOIN tape_file f ON f.path = l.path`
-    : sql`SELECT f.path, row_number() OVER (ORDER BY f.path) AS n, f.id, f.size FROM tape_file f WHERE ${holdsText(pattern)}`;
+    ? sql`SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n) LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered}`
+    : sql`SELECT f.path, row_number() OVER (ORDER BY f.path) AS n, f.id, f.size FROM tape_file f WHERE ${holdsText(pattern)} AND ${isOffered}`;
   const [row] = await tx.query<{ files: number; unknown: number; bytes: string }>(
     sql`WITH listed AS MATERIALIZED (${listed}), held AS (
           INSERT INTO hold (request_id, file_id, ordinal, size) SELECT ${id}, l.id, l.n, l.size FROM listed l WHERE l.id IS NOT NULL

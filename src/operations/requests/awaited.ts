@@ -5,7 +5,7 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, lockRequests } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { isLive } from '../conditions.js';
+import { isLive, isOffered } from '../conditions.js';
 import { joinFiles } from './joins.js';
 import { smallestUnnoted, unnotedFiles } from './left-out.js';
 import { mostFiles } from './limits.js';
@@ -73,7 +73,7 @@ async function joinNoted(ctx: Context): Promise<void> {
   const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
   await transaction(ctx.db.pool, 'joinAwaited', async (tx) => {
     await lockCatalogue(tx, 'shared');
-    const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path JOIN request r ON r.id = w.request_id
+    const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path AND ${isOffered} JOIN request r ON r.id = w.request_id
       WHERE ${isLive} AND ${which}`;
     await joinFiles(ctx, tx, awaited, { isNew: false, which });
   });

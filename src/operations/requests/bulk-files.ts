@@ -8,6 +8,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { UnknownUserError } from '../../errors.js';
 import { firstListed, mayPath } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
 import { type Counts, checkCounts, countColumns, countsOf } from '../quotas/counts.js';
 import { insertRequest, type NewRequest } from './first-files.js';
 import { checkWithin } from './limits.js';
@@ -50,7 +51,7 @@ export async function storeFitting(
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
        SELECT l.path, l.given, l.n, f.id, f.size, ${problemOf(ctx)} AS problem
-       FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}
+       FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
      ), summed AS MATERIALIZED (
        SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
      ), judged AS MATERIALIZED (

@@ -108,7 +108,11 @@ async function store(
     if (checked.wish.files) tx.send(plannedByKeys()); // a pattern is searched for by a plan of its own
     const { id, files } = await storeFiles(ctx, tx, request, checked.bulk);
     if (id === undefined) return { id };
-    await settleRequests(ctx, tx, [id], { files, isTold: addresses.first !== null || addresses.last !== null });
+    await settleRequests(ctx, tx, [id], {
+      files,
+      isNew: true,
+      isTold: addresses.first !== null || addresses.last !== null,
+    });
     tx.send(prepared(note({ object: id })));
     noteStep(ctx, tx, 'made', [id], { files });
     return { id };

@@ -8,6 +8,7 @@ import { prepared } from '../../database/prepared.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { mayPath, rulesFor } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
 import { holdsText } from '../match.js';
 import { charge, checkRoom, type QuotaRow } from '../quotas/charges.js';
 import { addCounts, type Counts, checkCounts, countColumns, countIn, countsOf } from '../quotas/counts.js';
@@ -77,7 +78,7 @@ export async function storeListed(
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
          SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
-           LEFT JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}
+           LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
        ), held AS (
          INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
        ), noted AS (
@@ -129,7 +130,7 @@ async function checkUnknown(
   const all = countsOf({ pattern: '' }, files.length);
   if (addCounts(quota, all).awaitedPaths <= ctx.config.limits.awaitedPaths) return;
   const [row] = await tx.query<{ known: number }>(
-    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${mayPath(ctx, 'REQUEST')}`,
+    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`,
   );
   const added = countsOf({ pattern: '' }, files.length - (row?.known ?? 0));
   checkCounts(ctx, quota.user, addCounts(quota, added), added);
@@ -146,7 +147,7 @@ export async function storeMatching(
   request: NewRequest,
   pattern: string,
 ): Promise<Stored> {
-  const which = sql`${holdsText(pattern)} AND ${mayPath(ctx, 'REQUEST')}`;
+  const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
   const [sum] = await tx.query<{ files: number; bytes: string }>(

@@ -12,20 +12,21 @@ import { prepared } from '../../database/prepared.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
-import { isChanged, isLive } from '../conditions.js';
+import { isChanged, isLive, isRecalledNoMore, whyWithdrawn } from '../conditions.js';
 import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
  * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
  * where it is on tape. What stands only as a changed copy is waited for without one, until an engine has looked whether
  * that is there (disks/changed.ts). Counts, states and mail follow. The requests are live and locked. Calling twice is safe.
- * @param options.files about how many they hold, where it is known; `isTold` is false where nobody wants mail of them
+ * @param options.files about how many they hold, where it is known; `isTold` is false where nobody wants mail of them; `isNew`: of
+ *   what they hold nothing can have been withdrawn
  */
 export async function settleRequests(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { files = 0, isTold = true }: { files?: number; isTold?: boolean } = {},
+  { files = 0, isTold = true, isNew = false }: { files?: number; isTold?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now(); // once: what came with this comes at one time
@@ -35,6 +36,7 @@ export async function settleRequests(
   const waited = isTogether ? waitedTogether(which) : waitedByKeys(which);
   send(lockServed(waited));
   send(isTogether ? satisfyTogether(which) : satisfyByKeys(which));
+  if (!isNew) send(failWithdrawn(which));
   send(queueRecalls(waited, now));
   await recountAndAdvance(ctx, tx, requestIds, { now, isTogether, isTold });
 }
@@ -98,6 +100,11 @@ const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' 
 
 const satisfyByKeys = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
+
+/** File by file, whatever PostgreSQL believes of the tables: nearly all of them have none. */
+const failWithdrawn = (which: Sql) => sql`
+  UPDATE hold h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
+  WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
 /** An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds. */
 const queueRecalls = (waited: Waited, now: string) => sql`

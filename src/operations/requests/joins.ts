@@ -8,7 +8,7 @@ import { lockQuotas, lockRequests } from '../../database/locks.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { isAllowedIn } from '../access/paths.js';
-import { isLive } from '../conditions.js';
+import { isLive, isOffered } from '../conditions.js';
 import { holdsText } from '../match.js';
 import { settleHolds } from './holds.js';
 import { leaveUnnoted, markPassedOver } from './left-out.js';
@@ -200,7 +200,7 @@ export async function joinAwaitedOf(
   requestId: number,
   options: { isSettled?: boolean } = {},
 ): Promise<boolean> {
-  const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path WHERE w.request_id = ${requestId}`;
+  const awaited = sql`SELECT f.id FROM awaited_path w JOIN tape_file f ON f.path = w.path AND ${isOffered} WHERE w.request_id = ${requestId}`;
   return await joinFiles(ctx, tx, awaited, { ...options, isNew: false, which: sql`r.id = ${requestId}` });
 }
 
@@ -217,7 +217,7 @@ export async function joinRequest(
   if (request.pattern === '') return;
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
-        SELECT f.id FROM tape_file f WHERE ${holdsText(request.pattern)}`,
+        SELECT f.id FROM tape_file f WHERE ${holdsText(request.pattern)} AND ${isOffered}`,
   );
   await joinFiles(ctx, tx, sql`SELECT id FROM matching`, {
     isNew: true,

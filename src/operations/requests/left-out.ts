@@ -12,7 +12,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { isAllowedIn } from '../access/paths.js';
-import { isLive } from '../conditions.js';
+import { isLive, isOffered } from '../conditions.js';
 import { holdsText } from '../match.js';
 import type { Pattern } from './pattern-set.js';
 
@@ -119,7 +119,7 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
 /** What the request `r` of a pattern, with its quota `q`, neither has, nor has let go, nor has noted as left out: the files `f`. */
 export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
-  WHERE ${holdsText(pattern)} AND ${isAllowedIn('REQUEST')}
+  WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
     AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
     AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
 

@@ -18,6 +18,7 @@ import type { RequestState } from '../../generated/prisma/enums.js';
 import type { Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
 import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow, isVisibleQuota } from '../policy.js';
@@ -269,7 +270,7 @@ function presentStages(
   const columns = sql`f.id, f.path, f.stage, ${ctx.events.present}`;
   if (requestId === undefined) {
     const isListed = mayPath(ctx, 'LIST');
-    return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
+    return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isOffered} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
   return sql`SELECT ${columns} FROM any_hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} ${isMatch}

@@ -19,6 +19,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'TapeFile.checksum': 'nobody',
   'TapeFile.spotName': 'nobody',
   'TapeFile.diskChecksum': 'nobody',
+  'TapeFile.withdrawnWhy': 'nobody',
   'Volume.name': 'nobody',
   'Volume.medium': 'nobody',
   'Volume.problem': 'nobody',

@@ -1,0 +1,165 @@
+/** Files that are withdrawn while engines work, by the commands that operators type, and against requests that are made at the same time. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import type { TestApp } from '../support/app.js';
+import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { findIllegalMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { addFiles, addTaped } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
+
+let app: TestApp;
+const backend = createMemoryBackend();
+const { onRead } = backend;
+
+beforeAll(async () => {
+  app = await startIdleApp();
+});
+afterEach(() => {
+  backend.onRead = onRead;
+  backend.log.length = 0;
+});
+afterAll(async () => {
+  await cleanUp();
+  expect(await findIllegalMoves(app)).toEqual([]);
+  await app.close();
+});
+
+/** The app has two drives. */
+const countReads = () => backend.log.filter(({ what }) => what === 'read').length;
+const POLICY = { state: 'FAILED', errorClass: 'POLICY' };
+
+test('a file that is withdrawn while a drive reads it is restored, and what waits for a drive is not read', async () => {
+  await addTaped(app.ctx, backend, [
+    { path: '/read/1', volume: 'W1', position: 1n },
+    { path: '/read/2', volume: 'W2', position: 1n },
+    { path: '/read/3', volume: 'W3', position: 1n },
+  ]);
+  const gate = createGate();
+  backend.onRead = async (_volume, _position, bytes) => {
+    await gate.opened;
+    return bytes;
+  };
+  const id = await makeRequest(app, { quota: 'alice', files: ['/read/1', '/read/2', '/read/3'] });
+  await withEngine(app, backend, async () => {
+    await waitFor('both drives to read', async () => countReads() === 2);
+    await withdrawFiles(app.ctx, { path: '/read/', why: 'replaced' });
+    gate.open();
+    const { holds } = await waitForState(app, id, 'PARTIAL');
+    expect(holds.map(({ state, error }) => [state, error]).sort()).toEqual([
+      ['FAILED', 'withdrawn from the archive: replaced'],
+      ['ON_DISK', null],
+      ['ON_DISK', null],
+    ]);
+    const there = holds.find(({ state }) => state === 'ON_DISK')?.path ?? '';
+    expect(readRestored(app, there)?.length).toBeGreaterThan(0);
+    expect(countReads()).toBe(2);
+    // it leaves when nobody has it any more, as any does
+    await cancel(app, id);
+    await waitFor('its leaving', async () => readRestored(app, there) === undefined);
+    expect(await readStage(app, there)).toBe('T');
+  });
+});
+
+test('a file that is withdrawn while a drive fails to read it is not tried again', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/fail/1', volume: 'W4', position: 1n }]);
+  const gate = createGate();
+  backend.onRead = async () => {
+    await gate.opened;
+    throw new TapeError('TRANSIENT', 'the drive has lost its place');
+  };
+  const id = await makeRequest(app, { quota: 'alice', files: ['/fail/1'] });
+  await withEngine(app, backend, async () => {
+    await waitFor('a read', async () => countReads() === 1);
+    await withdrawFiles(app.ctx, { path: '/fail/1' });
+    gate.open();
+    const { holds } = await waitForState(app, id, 'PARTIAL');
+    expect(holds[0]).toMatchObject({ ...POLICY, error: 'withdrawn from the archive' });
+  });
+  expect(await readStage(app, '/fail/1')).toBe('T');
+});
+
+test('requests that are made while a folder is withdrawn hold none of it that waits', async () => {
+  const paths = Array.from({ length: 200 }, (_, n) => `/race/${100 + n}`);
+  await addFiles(
+    app.ctx,
+    paths.map((each) => ({ path: each, size: 1n })),
+  );
+  const asked = Array.from({ length: 12 }, async (_, n) => {
+    return await makeRequest(
+      app,
+      n % 2 === 0 ? { quota: 'alice', patterns: '/race/' } : { quota: 'alice', files: paths },
+    );
+  });
+  const [ids] = await Promise.all([Promise.all(asked), withdrawFiles(app.ctx, { path: '/race/' })]);
+  for (const id of ids) {
+    const { holds, filesTotal, filesFailed, filesUnknown } = await viewRequest(app, id);
+    expect(holds.filter(({ state }) => state !== 'FAILED')).toEqual([]);
+    expect(filesFailed).toBe(filesTotal);
+    expect([0, 200]).toContain(filesTotal + filesUnknown);
+  }
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT count(*)::int AS recalls FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path LIKE '/race/%'`,
+  );
+  expect(rows).toEqual([{ recalls: 0 }]);
+});
+
+test('an operator withdraws, lists, and brings back from the command line, and is told what a list would withdraw', async () => {
+  const dir = makeDataDir();
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir };
+  const list = path.join(dir, 'list.csv');
+  const write = (names: readonly string[]) => {
+    const rows = names.map((name) => `/cli/${name},1000,T,V1,${name.charCodeAt(0)}\n`).join('');
+    writeFileSync(list, `path,size,stage,volume,position\n${rows}`);
+  };
+  const run = async (...words: string[]) => {
+    const { code, stdout, stderr } = await runCli(words, { env });
+    return [code, stdout + stderr];
+  };
+  write(['a', 'b', 'c']);
+  expect(await run('import', list)).toEqual([0, '3 files added, 0 updated\n']);
+  expect(await run('withdraw', '/cli/a', '--why', 'wrong', '--dry-run')).toEqual([
+    0,
+    '1 file, 1.00 kB, would be withdrawn\n',
+  ]);
+  expect(await run('withdraw', '/cli/a', '--why', 'wrong')).toEqual([0, '1 file, 1.00 kB, withdrawn\n']);
+  expect(await run('ls', '/cli/', '--withdrawn')).toEqual([0, 'T    1.00 kB  /cli/a  (wrong)\n']);
+  expect(await run('withdraw', '/cli')).toEqual([
+    1,
+    'tapegate: there is no file "/cli"; it is a folder, and "/cli/" are the files below it\n',
+  ]);
+  expect(await run('withdraw', '/cli/b', '--why', 'a@b')).toEqual([
+    2,
+    'tapegate: --why must not hold an address of mail: "a@b"\n',
+  ]);
+  write(['b']);
+  expect(await run('import', list, '--complete', '/cli')).toEqual([
+    1,
+    'tapegate: the list does not have 1 of 2 files below "/cli/", and at most 5 % of them are withdrawn: nothing was imported\n',
+  ]);
+  const told = '0 files added, 0 updated\n1 of 2 withdrawn, since the list does not have them\n';
+  expect(await run('import', list, '--complete', '/cli', '--force', '--dry-run')).toEqual([
+    0,
+    `nothing was imported; it would be:\n${told}`,
+  ]);
+  expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '50')).toEqual([0, told]);
+  write(['a', 'b', 'c']);
+  expect(await run('import', list)).toEqual([
+    0,
+    '0 files added, 0 updated\n1 back, which an earlier list did not have\n' +
+      '1 withdrawn by hand, and left as they are: `tapegate reinstate` brings them back\n',
+  ]);
+  expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, back\n']);
+  expect(await run('import', list, '--force')).toEqual([2, expect.stringContaining('--force is for --complete')]);
+  expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '101')).toEqual([
+    2,
+    expect.stringContaining('--max-withdrawn must be a whole number of percent, not "101"'),
+  ]);
+});
