@@ -22,6 +22,7 @@ import './site.js';
 import './curves.js';
 import './estimates.js';
 import './verifications.js';
+import './second-copies.js';
 import './withdrawals.js';
 import './audit.js';
 import './suspensions.js';

@@ -32,7 +32,7 @@ __all__ = ["Tapegate", "Refused"]
 #: Fields of the schema that are BigInt: sent as texts, since numbers of JSON are not exact everywhere.
 INTEGERS = {
     "available", "bytes", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
-    "bytesToRecall", "bytesTotal", "bytesWaiting", "depthBytes", "eventId", "free", "leftBytes", "maxBytes",
+    "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "leftBytes", "maxBytes",
     "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "refused", "requested", "reserved", "sent",
     "size", "used", "uses",
 }

@@ -11,6 +11,7 @@ export const integerFields: ReadonlySet<string> = new Set([
   'bytesToRecall',
   'bytesTotal',
   'bytesWaiting',
+  'copyPosition',
   'depthBytes',
   'eventId',
   'free',

@@ -67,6 +67,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   finishRecalls: ['request', 'file', 'recall', 'disk'],
   dropIdle: ['request', 'file', 'recall'],
   failUnplaced: ['request', 'file', 'recall'],
+  leaveUnreadable: ['file', 'recall'],
   returnOrphans: ['request', 'file', 'recall'],
   chargeDriveTime: ['quota'],
   // what staging libraries are asked for

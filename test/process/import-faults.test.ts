@@ -115,7 +115,8 @@ test.each([
   expect(await refuse(text)).toBe(`nothing was imported:\n  line ${line}: ${problem}`);
 });
 
-const names = 'the columns are path,size,stage,verified,spot_name,volume,library,position,checksum,mode,mtime,uid,gid';
+const names =
+  'the columns are path,size,stage,verified,spot_name,volume,library,position,checksum,copy_volume,copy_position,mode,mtime,uid,gid';
 
 test.each([
   ['{"path":"/a","size":1', /not JSON: .+/],
@@ -216,7 +217,7 @@ test('a file without line ends does not fill the memory', async () => {
   expect(await countAll()).toEqual(before);
 });
 
-const empty = `line 1: the file is empty; the first line names the columns: ${HEADER.replace('volume', 'volume,library')},mode,mtime,uid,gid`;
+const empty = `line 1: the file is empty; the first line names the columns: ${HEADER.replace('volume', 'volume,library')},copy_volume,copy_position,mode,mtime,uid,gid`;
 
 test.each([
   ['', empty],

@@ -37,6 +37,9 @@ function checkHold(hold: HoldFact, file: FileFact | undefined, report: Report): 
     if (!isOnDisk) report('hold-without-copy', `${name} is ON_DISK, and the file is ${file.stage}`);
   } else if (hold.state === 'FAILED') {
     if (!hold.errorClass || !hold.error) report('hold-unexplained', `${name} is FAILED without a reason`);
+    if (file.hasOther && !file.isWithdrawn && ['MEDIA', 'PERMANENT', 'TRANSIENT'].includes(hold.errorClass ?? '')) {
+      report('copy-untried', `${name} is FAILED (${hold.error}), and the other copy was not tried`);
+    }
     if (isOnDisk) report('hold-not-satisfied', `${name} is FAILED (${hold.error}), and the file is ${file.stage}`);
   } else report('hold-open', `${name} is ${hold.state}, the file is ${file.stage}`);
 }

@@ -317,6 +317,11 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     },
   ],
   [
+    'copy-untried',
+    'a file that has failed is on tape once more',
+    ({ run }) => run(`UPDATE tape_file SET copy_volume_id = volume_id, copy_position = 99 WHERE path = '/s/bad'`),
+  ],
+  [
     'withdrawn-never',
     'a hold says that a file was withdrawn',
     ({ run }) =>

@@ -86,6 +86,8 @@ export interface FileFact {
   position: bigint | null;
   /** Nobody can ask for it. */
   isWithdrawn: boolean;
+  /** It is on tape once more, and nobody has tried that copy in vain. */
+  hasOther: boolean;
 }
 
 export interface DiskFact {
@@ -258,7 +260,7 @@ async function readStored(query: Query): Promise<Stored> {
          volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable",
          checksum, checksum_taken AS "isChecksumTaken", disk_checksum AS "copyChecksum",
          (SELECT v.name FROM volume v WHERE v.id = f.volume_id) AS volume, position,
-         withdrawn_at IS NOT NULL AS "isWithdrawn"
+         withdrawn_at IS NOT NULL AS "isWithdrawn", copy_volume_id IS NOT NULL AND copy_error IS NULL AS "hasOther"
        FROM tape_file f ORDER BY id`,
     ),
     verifications: await query(

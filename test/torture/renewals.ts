@@ -15,6 +15,8 @@ const VERSION_BYTES = { low: 1000, high: 200_000 };
 const WRITTEN_AGAIN = 0.5;
 const WITHOUT_CHECKSUM = 0.2;
 const RENEWED = 0.4;
+const TWICE = 0.4;
+const SPOILED = 0.5;
 
 interface Placed {
   path: string;
@@ -45,23 +47,31 @@ async function moveSome(world: World, random: Random): Promise<void> {
     random.integer(1, 3),
   );
   const volume = `MV${String(random.integer(0, 999_999)).padStart(6, '0')}`;
-  const moves: { from: Placed; to: Version; hasChecksum: boolean }[] = [];
+  const moves: { from: Placed; to: Version; copy: Version | undefined; hasChecksum: boolean }[] = [];
   for (const from of files) {
     const to = await writeVersion(world, random, { from, volume, position: BigInt(moves.length + 1) });
-    moves.push({ from, to, hasChecksum: !random.chance(WITHOUT_CHECKSUM) });
+    const copy = random.chance(TWICE) ? await writeCopy(world, { path: from.path, ...to }) : undefined;
+    moves.push({ from, to, copy, hasChecksum: !random.chance(WITHOUT_CHECKSUM) });
   }
   // before it is sent: the answer may be lost, and the change not
-  for (const { from, to } of moves) world.versions.set(from.path, [...(world.versions.get(from.path) ?? []), to]);
+  for (const { from, to, copy } of moves) {
+    world.versions.set(from.path, [...(world.versions.get(from.path) ?? []), to, ...(copy ? [copy] : [])]);
+  }
   const { staysWithdrawn } = await importRows(
     world.ctx,
-    moves.map(({ from, to: { size, position, sha256 }, hasChecksum }, index) => {
+    moves.map(({ from, to: { size, position, sha256 }, copy, hasChecksum }, index) => {
       const checksum = hasChecksum ? `sha256:${sha256}` : null;
-      return { ...kept, line: index + 1, path: from.path, size, stage: null, volume, position, checksum };
+      const second = copy && { copyVolume: copy.volume, copyPosition: copy.position };
+      return { ...kept, ...second, line: index + 1, path: from.path, size, stage: null, volume, position, checksum };
     }),
   );
   world.counts.moves += moves.length;
   if (staysWithdrawn !== undefined) return; // some are where they were
-  for (const { from } of moves) if (random.chance(WRITTEN_AGAIN)) await writeAgain(world, from);
+  for (const { from, to, copy, hasChecksum } of moves) {
+    if (random.chance(WRITTEN_AGAIN)) await writeAgain(world, from);
+    // what is there once more, and told from anything else, may be lost
+    if (copy && hasChecksum && random.chance(SPOILED)) await writeAgain(world, to);
+  }
 }
 
 /** The bytes of the file as it is now, or new ones, at a place of their own. */
@@ -81,6 +91,16 @@ async function writeVersion(
   return { volume, position, size: BigInt(bytes.length), sha256 };
 }
 
+/** The same bytes on a volume of their own. */
+async function writeCopy(world: World, { path: file, ...version }: Version & { path: string }): Promise<Version> {
+  const backend = createBackend('directory', { dataDir: world.dataDir });
+  const signal = new AbortController().signal;
+  const volume = `CP${version.volume.slice(2)}`;
+  await backend.write(volume, version.position, one(await readWhole(world, { path: file, ...version })), signal);
+  await backend.sync?.(volume, signal);
+  return { ...version, volume };
+}
+
 async function readWhole(world: World, { volume, ...file }: Placed): Promise<Buffer> {
   const backend = createBackend('directory', { dataDir: world.dataDir });
   const signal = new AbortController().signal;
@@ -96,7 +116,7 @@ async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 }
 
 /** As many bytes, and none of them right. */
-async function writeAgain(world: World, { volume, position, size }: Placed): Promise<void> {
+async function writeAgain(world: World, { volume, position, size }: Omit<Placed, 'path'>): Promise<void> {
   await writeFile(
     path.join(world.dataDir, 'library', volume, String(position).padStart(8, '0')),
     randomBytes(Number(size)),

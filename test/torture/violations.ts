@@ -10,6 +10,7 @@ export const violationKinds = {
   'hold-size': 'a hold is charged another size than its file has',
   'hold-lost': 'a request does not have a file that moved for it, in rows or in bundles, or has it twice',
   'join-missed': 'a live request neither holds nor awaits a file that it asked for, or awaits one that could join',
+  'copy-untried': 'a file has failed that is on tape once more, and nobody has tried that copy',
   'withdrawn-wanted': 'a file that is withdrawn is waited for as one that could join, or recalled',
   'withdrawn-never': 'a hold says that its file was withdrawn, and nobody has',
   'request-lost': 'a request that was answered with its id is not there',

@@ -8,6 +8,7 @@ import { isChanged, isLive, isOffered } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
+import { alignCopies, dropSecondCopies } from './import-copies.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
 import { refuseFolders } from './import-folders.js';
 import { followChanges } from './import-holds.js';
@@ -51,11 +52,13 @@ export async function applyIncoming(
   if (added > 0) await refuseFolders(tx);
   await tx.query(sql`INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id WHERE f.is_unlisted`);
   const unlisted = await findUnlisted(tx, complete);
+  await alignCopies(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
   const requestIds = await lockConcerned(tx);
   await refuseIllegal(tx);
   await keepWhatIsLeftOut(tx);
   const updated = await updateKnown(tx);
+  await dropSecondCopies(tx);
   const again = await reinstateListed(tx);
   await dropStale(tx);
   const changed = await followChanges(tx);
@@ -88,11 +91,11 @@ async function insertFresh(tx: Transaction): Promise<number> {
   // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
-          INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum,
+          INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
             mode, mtime, uid, gid)
-          SELECT i.path, i.size, CASE WHEN ${isElsewhere} THEN 'ONTAPE' ELSE coalesce(i.stage, 'UNVERIFIED') END, i.verified, i.spot_name, v.id, i.position, i.checksum,
+          SELECT i.path, i.size, CASE WHEN ${isElsewhere} THEN 'ONTAPE' ELSE coalesce(i.stage, 'UNVERIFIED') END, i.verified, i.spot_name, v.id, i.position, i.checksum, cv.id, i.copy_position,
             i.mode, i.mtime, i.uid, i.gid
-          FROM incoming i LEFT JOIN volume v ON v.name = i.volume
+          FROM incoming i LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
           WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
           RETURNING id
         ), noted AS (INSERT INTO fresh SELECT id FROM added)
@@ -154,12 +157,15 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   );
   await tx.query(
     sql`CREATE TEMP TABLE known ON COMMIT DROP AS
-        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.disk_id, f.changed_disk_id, d.line
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.copy_volume_id, f.copy_position, f.disk_id, f.changed_disk_id, d.line
         FROM tape_file f JOIN differing d ON d.id = f.id ORDER BY f.id`,
   );
   await tx.query(sql`ANALYZE known`);
   return requestIds;
 }
+
+/** What went wrong there may go wrong again: the bytes are said to be where they were. */
+const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /** @returns how many files have changed */
 async function updateKnown(tx: Transaction): Promise<number> {
@@ -167,10 +173,11 @@ async function updateKnown(tx: Transaction): Promise<number> {
   const [updated] = await tx.query<{ count: bigint }>(
     sql`WITH updated AS (
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
-            "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
-          FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume
-          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.checksum_taken, f.mode, f.mtime, f.uid, f.gid)
-            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.checksum_taken, i.mode, i.mtime, i.uid, i.gid)
+            "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken,
+            copy_volume_id = cv.id, copy_position = i.copy_position, copy_error = CASE WHEN ${isSameCopy} THEN f.copy_error END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
+          FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
+          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.checksum_taken, f.copy_volume_id, f.copy_position, f.mode, f.mtime, f.uid, f.gid)
+            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.checksum_taken, cv.id, i.copy_position, i.mode, i.mtime, i.uid, i.gid)
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );

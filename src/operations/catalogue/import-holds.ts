@@ -3,6 +3,7 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
 import { isWaiting } from '../conditions.js';
+import { hasNewCopy } from './import-copies.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
 import { isSameSource, placeOfFile } from './versions.js';
 
@@ -20,7 +21,7 @@ export async function followChanges(tx: Transaction): Promise<number[]> {
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
           AND NOT ${isSameSource('k', 'f')}`,
   );
-  const waitsAgain = sql`((f.stage = 'ONTAPE' AND h.state = 'ON_DISK') OR (h.state = 'FAILED' AND NOT ${isSameSource('k', 'f')}))`;
+  const waitsAgain = sql`((f.stage = 'ONTAPE' AND h.state = 'ON_DISK') OR (h.state = 'FAILED' AND (${hasNewCopy} OR NOT ${isSameSource('k', 'f')})))`;
   const rows = await tx.query<{ id: number }>(
     sql`WITH changed AS (
           SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta, ${waitsAgain} AS waits

@@ -33,6 +33,8 @@ export const incomingColumns = [
   { name: 'volume', column: 'volume', known: 'v.name' },
   { name: 'position', column: '"position"', known: 'f."position"' },
   { name: 'checksum', column: 'checksum', known: 'f.checksum' },
+  { name: 'copyVolume', column: 'copy_volume', known: '(SELECT o.name FROM volume o WHERE o.id = f.copy_volume_id)' },
+  { name: 'copyPosition', column: 'copy_position', known: 'f.copy_position' },
   { name: 'mode', column: 'mode', known: 'f.mode' },
   { name: 'mtime', column: 'mtime', known: 'f.mtime' },
   { name: 'uid', column: 'uid', known: 'f.uid' },
@@ -45,7 +47,7 @@ const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column })
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
-          spot_name text, volume text, "position" bigint, checksum text, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
+          spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
           checksum_taken boolean NOT NULL DEFAULT false)`,
   );
   const ofSource = new Set<unknown>();

@@ -27,8 +27,9 @@ export async function addVolumes(ctx: Context, tx: Transaction): Promise<void> {
   }
   await tx.query(
     sql`INSERT INTO volume (name, library_id)
-        SELECT i.volume, coalesce(max(b.id), ${FIRST_LIBRARY}) FROM incoming i LEFT JOIN library b ON ${isOf}
-        WHERE i.volume IS NOT NULL GROUP BY i.volume ORDER BY i.volume
+        SELECT o.volume, coalesce(max(b.id), ${FIRST_LIBRARY}) FROM incoming i LEFT JOIN library b ON ${isOf}
+          CROSS JOIN LATERAL (VALUES (i.volume), (i.copy_volume)) AS o (volume)
+        WHERE o.volume IS NOT NULL GROUP BY o.volume ORDER BY o.volume
         ON CONFLICT (name) DO NOTHING`,
   );
   await refuseElsewhere(ctx, tx);

@@ -24,6 +24,9 @@ export interface CatalogueRow {
   library?: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
+  /** Where else the same bytes are: on another volume. */
+  copyVolume?: string | null | undefined;
+  copyPosition?: bigint | null | undefined;
   /** Of the file that was archived, see attributes.ts. */
   mode?: number | null | undefined;
   mtime?: string | null | undefined;
@@ -41,6 +44,8 @@ const columns = [
   'library',
   'position',
   'checksum',
+  'copy_volume',
+  'copy_position',
   'mode',
   'mtime',
   'uid',
@@ -187,10 +192,12 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
     row.position = fields.position === null ? null : integer(fields.position);
     if (row.position === undefined) return fault('position', 'a whole number');
   }
+  const wrongCopy = readSecondCopy(row, fields);
+  if (wrongCopy) return fault(...wrongCopy);
   if (row.checksum && !CHECKSUM.test(row.checksum)) return fault('checksum', 'sha256:…, adler32:… or md5:… in hex');
   if (row.library && !row.volume)
     return new RowError(line, `library ${quote(row.library)} is that of a volume, and none is given`);
-  for (const name of ['spot_name', 'volume', 'library'] as const) {
+  for (const name of ['spot_name', 'volume', 'library', 'copy_volume'] as const) {
     const value = fields[name];
     // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
     if (value && (/[\u0000-\u001f\u007f]/.test(value) || !value.isWellFormed() || value.length > 255)) {
@@ -199,6 +206,18 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
   }
   const wrong = readAttributes(row, fields);
   return wrong ? fault(...wrong) : row;
+}
+
+/** @returns the column that is wrong, and what it should be */
+function readSecondCopy(row: CatalogueRow, fields: Fields): [Column, string] | undefined {
+  const { copy_volume: volume, copy_position: position } = fields;
+  if (volume !== undefined) row.copyVolume = volume;
+  if (volume && volume === row.volume) return ['copy_volume', 'another volume than that of the file'];
+  if (position === undefined) return undefined;
+  row.copyPosition = position === null ? null : integer(position);
+  if (row.copyPosition === undefined) return ['copy_position', 'a whole number'];
+  if (position !== null && !volume) return ['copy_position', 'left out where no copy_volume is given'];
+  return undefined;
 }
 
 const MODE = 'up to four octal digits such as 0640';

@@ -88,7 +88,7 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   const [use] = await tx.query<{ volumes: number; files: number; bytes: bigint; recalls: number }>(
     sql`SELECT count(DISTINCT v.id)::int AS volumes, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
           (SELECT count(*)::int FROM recall c JOIN volume w ON w.id = c.volume_id WHERE w.library_id = ${id}) AS recalls
-        FROM volume v JOIN tape_file f ON f.volume_id = v.id WHERE v.library_id = ${id}`,
+        FROM volume v JOIN tape_file f ON f.volume_id = v.id OR f.copy_volume_id = v.id WHERE v.library_id = ${id}`,
   );
   if (!use || (use.files === 0 && use.recalls === 0)) return;
   throw new InUseError(

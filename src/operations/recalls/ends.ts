@@ -10,6 +10,7 @@ import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
+import { turnToCopies } from '../catalogue/second-copies.js';
 import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
 import { isLive, isUnheld, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { NOT_OURS } from '../disks/copies.js';
@@ -68,7 +69,7 @@ export async function finishRecalls(
     // and they would stay for ever
     await lockHolders(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
-    const judged = await judgeOutcomes(ctx, tx, lease, outcomes);
+    const judged = await turnFailed(ctx, tx, await judgeOutcomes(ctx, tx, lease, outcomes));
     await noteUnseen(tx, lease, outcomes);
     const reservations = await endRecalls(tx, lease, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
@@ -116,6 +117,19 @@ async function judgeOutcomes(
     // the same bytes at another place are as good, and what went wrong at the old place says nothing of the new one
     if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
+  });
+}
+
+/** What has failed at one place is read at the other, if the file has two. */
+async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judged[]): Promise<Judged[]> {
+  const failed = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
+  const { turned, told } = await turnToCopies(tx, failed);
+  const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
+  return outcomes.map((outcome) => {
+    const { fileId, kind } = outcome;
+    if (kind !== 'failed') return outcome;
+    if (turned.has(fileId)) return { fileId, kind: 'superseded', copy: undefined, notBefore };
+    return { ...outcome, error: told.get(fileId) ?? outcome.error };
   });
 }
 

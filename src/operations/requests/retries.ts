@@ -1,8 +1,9 @@
 /** Files that were given up are tried again, for their owner or an operator. */
 
 import type { Context } from '../../context.js';
+import { lockFiles } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
@@ -46,6 +47,10 @@ async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promis
     );
     if (failed.length === 0) return;
     await tx.query(note());
+    await giveCopiesAnotherTry(
+      tx,
+      failed.map(({ fileId }) => fileId),
+    );
     await settleRequests(ctx, tx, [request.id]);
     const fileIds = failed.map(({ fileId }) => fileId);
     await tx.query(
@@ -53,4 +58,16 @@ async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promis
           WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
     );
   });
+}
+
+/** Of files with two copies both are tried again. */
+async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
+  const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${which}`);
+  if (rows.length === 0) return;
+  await lockFiles(
+    tx,
+    rows.map(({ id }) => id),
+  );
+  await tx.query(sql`UPDATE tape_file f SET copy_error = NULL WHERE ${which}`);
 }

@@ -1,8 +1,9 @@
 /** Files that do not come: a staging library has said so of them, and their recalls end, or are tried again, as any. */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
+import { triedNowhere, turnToCopies } from '../catalogue/second-copies.js';
 import { isWaiting } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Answered } from './answers.js';
@@ -54,16 +55,39 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
           WHERE c.file_id = n.file_id AND ${isHere}`,
     );
     await tx.query(failReadBacks(told, now));
+    const { turned, told: ofBoth } = await turnToCopies(
+      tx,
+      await stillHere(
+        tx,
+        told.filter(({ notBefore }) => notBefore === null),
+        isHere,
+      ),
+    );
+    await tx.query(
+      sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
+    );
     const over = new Map(told.filter(({ notBefore }) => notBefore === null).map((file) => [file.fileId, file]));
     const gone = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
     );
     const outcomes = gone.flatMap(({ fileId }) => {
       const failure = over.get(fileId);
-      return failure ? [{ fileId, failure: { errorClass: failure.errorClass, error: failure.error } }] : [];
+      return failure
+        ? [{ fileId, failure: { errorClass: failure.errorClass, error: ofBoth.get(fileId) ?? failure.error } }]
+        : [];
     });
     await markHolds(ctx, tx, outcomes);
   });
+}
+
+/** Those whose recalls wait for the library as before. */
+async function stillHere(tx: Transaction, failed: readonly FailedStaging[], isHere: Sql): Promise<FailedStaging[]> {
+  if (failed.length === 0) return [];
+  const rows = await tx.query<{ fileId: bigint }>(
+    sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${failed.map(({ fileId }) => fileId)}::bigint[]) AND ${isHere}`,
+  );
+  const here = new Set(rows.map(({ fileId }) => fileId));
+  return failed.filter(({ fileId }) => here.has(fileId));
 }
 
 /** Of copies that are to be read back, and for which no recall waits. */

@@ -20,6 +20,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'TapeFile.spotName': 'nobody',
   'TapeFile.diskChecksum': 'nobody',
   'TapeFile.withdrawnWhy': 'nobody',
+  'TapeFile.copyError': 'nobody',
   'Volume.name': 'nobody',
   'Volume.medium': 'nobody',
   'Volume.problem': 'nobody',

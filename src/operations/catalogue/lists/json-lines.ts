@@ -29,10 +29,24 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
 }
 
 /** What is undefined is left out, as in the row. Numbers are written as text, since JSON has none so large. */
-function toJson({ line, spotName, stage, mode, size, position, uid, gid, ...row }: CatalogueRow): string {
+function toJson({
+  line,
+  spotName,
+  stage,
+  mode,
+  size,
+  position,
+  uid,
+  gid,
+  copyVolume,
+  copyPosition,
+  ...row
+}: CatalogueRow): string {
   const octal = typeof mode === 'number' ? mode.toString(8).padStart(4, '0') : mode;
   const numbers = { size: textOf(size), position: textOf(position), uid: textOf(uid), gid: textOf(gid) };
-  return JSON.stringify({ ...row, ...numbers, stage: stage && stageLetters[stage], spot_name: spotName, mode: octal });
+  const copy = { copy_volume: copyVolume, copy_position: textOf(copyPosition) };
+  const said = { stage: stage && stageLetters[stage], spot_name: spotName, mode: octal };
+  return JSON.stringify({ ...row, ...numbers, ...copy, ...said });
 }
 
 function textOf(value: bigint | null | undefined): string | null | undefined {
