@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { leaveUnreadable } from '../../src/operations/recalls/unreadable.js';
-import { resume, suspend } from '../../src/operations/suspensions.js';
+import { listSuspensions, resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
@@ -137,6 +137,28 @@ test('files that wait for a volume out of service are read from their other copi
   for (const { path, bytes } of [one, other]) expect(readRestored(app, path)).toEqual(Buffer.from(bytes));
 });
 
+test('a volume of which nothing can be read is taken out of service, also where all of it is there once more', async () => {
+  const files = [];
+  for (let n = 1; n <= 8; n++) {
+    const bytes = randomBytes(100);
+    putOnTape(backend, { volume: 'C7', position: BigInt(n), bytes: randomBytes(100) });
+    putOnTape(backend, { volume: 'C7B', position: BigInt(n), bytes });
+    files.push({ path: `/twice/worn/${n}`, position: BigInt(n), bytes });
+  }
+  await importRows(
+    app.ctx,
+    files.map(({ path, position, bytes }, index) => ({
+      ...rowOf({ path, volume: 'C7', copyVolume: 'C7B', bytes }),
+      ...{ line: index + 1, position, copyPosition: position },
+    })),
+  );
+  const id = await makeRequest(app, { quota: 'alice', files: files.map(({ path }) => path) });
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  for (const { path, bytes } of files) expect(readRestored(app, path)).toEqual(Buffer.from(bytes));
+  const held = (await listSuspensions(app.ctx)).map(({ kind, name, mode }) => [kind, name, mode]);
+  expect(held).toContainEqual(['VOLUME', 'C7', 'HELD']);
+});
+
 test('what has gone wrong is forgotten when the archive names another second place', async () => {
   const twice = await addTwice('/twice/renewed', 'C5');
   backend.onRead = async (volume, _position, bytes) => {
@@ -163,6 +185,7 @@ test('a second place that is none is a fault of its row', async () => {
     '/twice/bad/2,1,V1,1,V2,x',
     '/twice/bad/3,1,V1,1,,2',
     '/twice/bad/4,1,V1,1,V\u00072,2',
+    '/twice/bad/5,1,,,V2,2',
   ];
   const { status, body } = await send(app, '/import', {
     method: 'PUT',
@@ -176,6 +199,7 @@ test('a second place that is none is a fault of its row', async () => {
       'line 3: copy_position must be a whole number, not "x"',
       'line 4: copy_position must be left out where no copy_volume is given, not "2"',
       'line 5: copy_volume must be a name of at most 255 characters, not "V\\u00072"',
+      'line 6: copy_volume must be left out where no volume is given, not "V2"',
     ],
   ]);
 });

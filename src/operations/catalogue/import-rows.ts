@@ -212,6 +212,7 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
 function readSecondCopy(row: CatalogueRow, fields: Fields): [Column, string] | undefined {
   const { copy_volume: volume, copy_position: position } = fields;
   if (volume !== undefined) row.copyVolume = volume;
+  if (volume && row.volume === null) return ['copy_volume', 'left out where no volume is given'];
   if (volume && volume === row.volume) return ['copy_volume', 'another volume than that of the file'];
   if (position === undefined) return undefined;
   row.copyPosition = position === null ? null : integer(position);

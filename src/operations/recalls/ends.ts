@@ -41,9 +41,16 @@ type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
  * An import has said something else of the file meanwhile, so that what came of reading it counts for nothing: it is read
- * again as it is now. A copy that was put in place is removed first, as any is that is to go.
+ * again as it is now. A copy that was put in place is removed first, as any is that is to go. `isTurned`: nobody has said anything else, and
+ * what could not be read is read at its second place.
  */
-type Superseded = { fileId: bigint; kind: 'superseded'; copy: Restored | undefined; notBefore: string };
+type Superseded = {
+  fileId: bigint;
+  kind: 'superseded';
+  copy: Restored | undefined;
+  notBefore: string;
+  isTurned?: boolean;
+};
 
 /** How an outcome is written down. */
 type Judged = RecallOutcome | Superseded;
@@ -79,7 +86,8 @@ export async function finishRecalls(
     await markHolds(ctx, tx, written.flatMap(toHoldOutcome));
     // last, since recalls that start wait for the disks
     await freeReserved(tx, reservations, new Set(placedIds));
-    return new Set(written.filter(({ kind }) => kind === 'superseded').map(({ fileId }) => fileId));
+    const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
+    return new Set(written.filter(isOther).map(({ fileId }) => fileId));
   });
 }
 
@@ -128,7 +136,7 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
   return outcomes.map((outcome) => {
     const { fileId, kind } = outcome;
     if (kind !== 'failed') return outcome;
-    if (turned.has(fileId)) return { fileId, kind: 'superseded', copy: undefined, notBefore };
+    if (turned.has(fileId)) return { fileId, kind: 'superseded', copy: undefined, notBefore, isTurned: true };
     return { ...outcome, error: told.get(fileId) ?? outcome.error };
   });
 }
