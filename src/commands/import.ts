@@ -100,6 +100,7 @@ async function send(
     },
     afar: async (url) => {
       view = createImportView({ size, isAsked: progress });
+      if (isDryRun || options.complete !== undefined) await refuseOldGateway(url);
       const { sendFile } = await import('./send-file.js');
       return await sendFile<ImportResult>(`${url}/import${queryOf(options, most)}`, {
         url,
@@ -109,6 +110,16 @@ async function send(
       });
     },
   }).finally(() => view?.end());
+}
+
+/** One of before would pass over what it is asked for, and import all the same. @throws CommandError */
+async function refuseOldGateway(url: string): Promise<void> {
+  const { ask } = await import('./client.js');
+  const { known } = await ask<{ known: object | null }>(url, '{ known: __type(name: "ChosenFiles") { name } }');
+  if (known === null)
+    throw new CommandError(
+      `the gateway at ${url} is older than this command: it knows neither --dry-run nor --complete`,
+    );
 }
 
 /** @returns in percent @throws UsageError */
@@ -156,7 +167,7 @@ function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportR
   if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn, since the list does not have them`);
   if (reinstated !== undefined) lines.push(`${reinstated} back, which an earlier list did not have`);
   if (staysWithdrawn !== undefined) {
-    lines.push(`${staysWithdrawn} withdrawn by hand, and left as they are: \`tapegate reinstate\` brings them back`);
+    lines.push(`${staysWithdrawn} withdrawn by hand, and still so: \`tapegate reinstate\` brings them back`);
   }
   return lines;
 }

@@ -67,10 +67,10 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   finishRecalls: ['request', 'file', 'recall', 'disk'],
   dropIdle: ['request', 'file', 'recall'],
   failUnplaced: ['request', 'file', 'recall'],
+  failWithdrawnRecalls: ['request', 'file', 'recall'],
   leaveUnreadable: ['file', 'recall'],
   returnOrphans: ['request', 'file', 'recall'],
   chargeDriveTime: ['quota'],
-  // what staging libraries are asked for
   intendStaging: ['recall', 'stager', 'staging'],
   failStaged: ['request', 'file', 'recall', 'staging'],
   // quotas

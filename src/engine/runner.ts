@@ -21,7 +21,7 @@ import { markUnlinked } from '../operations/links/links.js';
 import { queueExpiring } from '../operations/mail/expiring.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
-import { failUnplaced } from '../operations/recalls/repair.js';
+import { failUnplaced, failWithdrawnRecalls } from '../operations/recalls/repair.js';
 import { leaveUnreadable } from '../operations/recalls/unreadable.js';
 import { joinAwaited } from '../operations/requests/awaited.js';
 import { compactRequests } from '../operations/requests/compaction.js';
@@ -254,6 +254,7 @@ function listPasses(
     { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unnoted copies', everyMs: UNNOTED_MS, run: () => lookForUnnoted(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
+    { name: 'withdrawn', everyMs: REPAIR_MS, run: () => failWithdrawnRecalls(ctx) },
     { name: 'second copies', everyMs: REPAIR_MS, run: () => leaveUnreadable(ctx) },
     { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },

@@ -85,10 +85,10 @@ test('the catalogue is clicked through, folder by folder, and back', async () =>
     .getByRole('navigation', { name: 'Folders in /', exact: true })
     .getByRole('button', { name: 'archive/' })
     .click();
-  expect(await page.getByRole('searchbox').inputValue()).toBe('/archive/');
+  await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('/archive/');
   await page.getByText(/^\d+ files?$/).waitFor();
   await page.getByRole('button', { name: 'All files' }).click();
-  expect(await page.getByRole('searchbox').inputValue()).toBe('');
+  await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('');
 });
 
 test('files are asked for by keys alone, and each step is told', async () => {

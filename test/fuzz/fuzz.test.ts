@@ -5,7 +5,7 @@ import { createDatabase, type TestDatabase } from '../support/database.js';
 import { runFuzz } from './run.js';
 
 const SEED = 20261122;
-const INPUTS = 2000;
+const INPUTS = 3000;
 const LIMIT_MS = 6 * 60_000;
 let database: TestDatabase;
 

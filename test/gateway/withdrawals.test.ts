@@ -5,7 +5,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';
-import { update } from '../support/mutations.js';
+import { cancel, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
 
@@ -121,7 +121,7 @@ test('a folder of more files than one step withdraws is withdrawn whole, and com
   expect((await list('/many/')).totalCount).toBe(0);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 10_002 });
   const { rows } = await app.ctx.db.pool.query(`SELECT count(*)::int AS rows FROM audit WHERE object = '/many/'`);
-  expect(rows).toEqual([{ rows: 1 }]);
+  expect(rows).toEqual([{ rows: 2 }]); // one a step
   expect(await reinstate('/many/')).toMatchObject({ files: 10_002 });
   expect((await list('/many/')).totalCount).toBe(10_002);
 });
@@ -272,4 +272,44 @@ test('what an import takes beside its rows is checked before anything is read', 
     expect(await importList(['/eight/a'], query)).toMatchObject({ status: 400, body: { error } });
   }
   expect((await list('/eight/')).totalCount).toBe(0);
+});
+
+test('what an import says of a file that is withdrawn is taken over, and it stays withdrawn', async () => {
+  await addQuota(app.ctx, 'fay', 10_000n);
+  await addFiles(app.ctx, [{ path: '/nine/tape' }, { path: '/nine/disk', stage: 'ONDISK' }]);
+  const id = await makeRequest(app, { quota: 'fay', files: ['/nine/disk'] });
+  await withdraw('/nine/');
+  await addFiles(app.ctx, [{ path: '/nine/tape', volume: 'V77', position: 9n }, { path: '/nine/disk' }]);
+  expect((await viewRequest(app, id)).holds[0]).toMatchObject({ stage: 'ONTAPE', ...told('') });
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 1, filesOnDisk: 0 });
+  expect((await list('/nine/')).totalCount).toBe(0);
+  await reinstate('/nine/');
+  const query = '{ tapeFile(path: "/nine/tape") { volume { name } position } }';
+  expect(await askData(app, query)).toEqual({ tapeFile: { volume: { name: 'V77' }, position: '9' } });
+});
+
+test('what a list has withdrawn is withdrawn by hand as well, and then no list brings it back', async () => {
+  await importList(['/ten/a', '/ten/b']);
+  await importList(['/ten/a'], '?complete=/ten/&maxWithdrawn=100');
+  expect(await withdraw('/ten/b', { why: 'embargo' })).toMatchObject({ files: 1 });
+  expect((await importList(['/ten/a', '/ten/b'])).body).toMatchObject({ staysWithdrawn: 1 });
+  expect((await list('/ten/')).paths).toEqual(['/ten/a']);
+});
+
+test('a request that is revived waits for no room for what was withdrawn meanwhile', async () => {
+  await addQuota(app.ctx, 'gus', 1500n);
+  await addFiles(app.ctx, [
+    { path: '/eleven/a', size: 1000n },
+    { path: '/eleven/big', size: 1400n },
+  ]);
+  const id = await makeRequest(app, { quota: 'gus', files: ['/eleven/a'] });
+  const other = await makeRequest(app, { quota: 'gus', files: ['/eleven/late'] });
+  await addFiles(app.ctx, [{ path: '/eleven/late', size: 1400n }]);
+  expect((await viewRequest(app, other)).awaited).toEqual([{ path: '/eleven/late', reason: 'QUOTA_FULL' }]);
+  await cancel(app, other);
+  await withdraw('/eleven/late');
+  const later = new Date(Date.now() + 86_400_000).toISOString();
+  await update(app, { id: other, retention: later });
+  expect((await viewRequest(app, other)).awaited).toEqual([{ path: '/eleven/late', reason: 'UNKNOWN' }]);
+  expect((await viewRequest(app, id)).filesTotal).toBe(1);
 });

@@ -154,7 +154,7 @@ test('an operator withdraws, lists, and brings back from the command line, and i
   expect(await run('import', list)).toEqual([
     0,
     '0 files added, 0 updated\n1 back, which an earlier list did not have\n' +
-      '1 withdrawn by hand, and left as they are: `tapegate reinstate` brings them back\n',
+      '1 withdrawn by hand, and still so: `tapegate reinstate` brings them back\n',
   ]);
   expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, back\n']);
   expect(await run('import', list, '--force')).toEqual([2, expect.stringContaining('--force is for --complete')]);

@@ -4,7 +4,7 @@ import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database
 import { join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { type Stage, stageLetters } from '../../stages.js';
-import { isChanged, isLive, isOffered } from '../conditions.js';
+import { isChanged, isLive } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
@@ -134,13 +134,13 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
 
 /**
  * Locks the requests that the import concerns, their quotas, and the files that it changes or withdraws; the former are in the temporary table
- * `known` then. Files of which it says nothing new are left alone, and so are those that somebody has withdrawn.
+ * `known` then. Files of which it says nothing new are left alone.
  */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
     sql`CREATE TEMP TABLE differing ON COMMIT DROP AS
         SELECT o.id, o.line FROM old o JOIN incoming i ON i.line = o.line JOIN tape_file f ON f.id = o.id
-          LEFT JOIN volume v ON v.id = f.volume_id WHERE f.is_unlisted OR (${isOffered} AND ${isDifferent})`,
+          LEFT JOIN volume v ON v.id = f.volume_id WHERE f.is_unlisted OR ${isDifferent}`,
   );
   await tx.query(sql`ANALYZE differing`);
   const requestIds = await lockRequests(

@@ -15,6 +15,7 @@ import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { checkPath, checkText } from '../input.js';
 import { allow } from '../policy.js';
+import { leaveWithdrawn } from '../requests/awaited.js';
 import { markHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { takeTurn } from '../turn.js';
@@ -53,16 +54,18 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
       allow(ctx, 'withdrawFiles');
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
-      const chosen = await countChosen(ctx, sql`${which} AND ${isOffered}`);
+      // what a list has withdrawn comes back with a list, and what somebody withdraws does not
+      const leaves = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
+      const chosen = await countChosen(ctx, leaves);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'withdrawn already' });
       if (isDryRun) return chosen;
-      await inSteps(
+      const done = await inSteps(
         ctx,
-        { which: sql`${which} AND ${isOffered}`, note: () => note({ given: { ...chosen, why } }) },
+        { which: leaves, note: (step) => note({ given: { ...step, why } }) },
         (tx) => withdrawStep(ctx, tx, reason),
         (work) => transaction(ctx.db.pool, 'withdrawFiles', work),
       );
-      return chosen;
+      return { ...done, requests: chosen.requests };
     },
   );
 }
@@ -83,13 +86,13 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
       if (isDryRun) return chosen;
-      await inSteps(
+      const done = await inSteps(
         ctx,
-        { which: sql`${which} AND ${isWithdrawn}`, note: () => note({ given: { ...chosen } }) },
+        { which: sql`${which} AND ${isWithdrawn}`, note: (step) => note({ given: { ...step } }) },
         (tx) => reinstateStep(ctx, tx),
         (work) => transaction(ctx.db.pool, 'reinstateFiles', work),
       );
-      return chosen;
+      return { ...done, requests: chosen.requests };
     },
   );
 }
@@ -141,8 +144,8 @@ async function whyNone(
 interface Steps {
   /** A condition on the file `f`, which is true of it no more afterwards. */
   which: Sql;
-  /** Is written with the first of them. */
-  note: () => Sql;
+  /** Says of each what it has done. */
+  note: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
 
 /**
@@ -153,27 +156,38 @@ async function inSteps(
   ctx: Context,
   { which, note }: Steps,
   step: (tx: Transaction) => Promise<void>,
-  run: (work: (tx: Transaction) => Promise<string | null>) => Promise<string | null>,
-): Promise<void> {
-  for (let [after, isFirst] = ['', true]; ; isFirst = false) {
+  run: (work: (tx: Transaction) => Promise<Step>) => Promise<Step>,
+): Promise<Pick<ChosenFiles, 'files' | 'bytes'>> {
+  const done = { files: 0, bytes: 0n };
+  for (let after = ''; ; ) {
     const work = async (tx: Transaction) => {
       await lockCatalogue(tx, 'alone');
       await tx.query(
         sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS
-            SELECT f.id, f.path FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${STEP}`,
+            SELECT f.id, f.path, f.size FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${STEP}`,
       );
       await tx.query(sql`ANALYZE leaving`);
       await step(tx);
-      if (isFirst) await tx.query(note());
-      const [row] = await tx.query<{ files: number; last: string | null }>(
-        sql`SELECT count(*)::int AS files, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
+      const [row] = await tx.query<{ files: number; bytes: string; last: string | null }>(
+        sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
       );
-      return row?.files === STEP ? row.last : null;
+      const { files = 0, bytes = '0', last = null } = row ?? {};
+      if (files > 0) await tx.query(note({ files, bytes: BigInt(bytes) }));
+      return { files, bytes: BigInt(bytes), last };
     };
-    const last = await takeTurn(ctx, 'catalogue', () => run(work));
-    if (last === null) return;
+    const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
+    done.files += files;
+    done.bytes += bytes;
+    if (files < STEP || last === null) return done;
     after = last;
   }
+}
+
+interface Step {
+  files: number;
+  bytes: bigint;
+  /** The last of their paths. */
+  last: string | null;
 }
 
 async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): Promise<void> {
@@ -221,15 +235,11 @@ export async function withdrawLeaving(
   await leaveAwaited(tx, requestIds);
 }
 
-/** What waits for room waits for a file that nobody has any more: a list of paths as it does for one that is not known, a pattern no longer. */
 async function leaveAwaited(tx: Transaction, requestIds: readonly number[]): Promise<void> {
-  const isLeftOut = sql`a.path = l.path AND a.request_id = r.id AND r.id = ANY(${requestIds}::int[]) AND a.reason <> 'UNKNOWN'`;
-  await tx.query(sql`DELETE FROM awaited_path a USING leaving l, request r WHERE ${isLeftOut} AND r.pattern <> ''`);
+  const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
   await tx.query(
-    sql`WITH unknown AS (
-          UPDATE awaited_path a SET reason = 'UNKNOWN' FROM leaving l, request r WHERE ${isLeftOut} RETURNING r.quota_id
-        ) UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths FROM (SELECT quota_id, count(*) AS paths FROM unknown GROUP BY 1) u
-          WHERE q.id = u.quota_id`,
+    sql`UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths
+        FROM unnest(${unknown.map(({ quotaId }) => quotaId)}::int[], ${unknown.map(({ paths }) => paths)}::int[]) AS u (id, paths) WHERE q.id = u.id`,
   );
   recordProgress(tx, requestIds);
 }

@@ -3,7 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { isUnplaced, isWaiting } from '../conditions.js';
+import { isRecalledNoMore, isUnplaced, isWaiting, whyWithdrawn } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Lease } from './drives.js';
 import { finishRecalls, type RecallOutcome } from './ends.js';
@@ -70,6 +70,31 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     const failure = { errorClass: 'PERMANENT', error: 'the catalogue has no volume and position for this file' };
     const outcomes = failed.map(({ fileId }) => ({ fileId, failure }));
     await markHolds(ctx, tx, outcomes);
+    return failed.length;
+  });
+}
+
+/**
+ * Fails the recalls of files that were withdrawn: a program of before may have made them, or put them back into the queue.
+ * @returns how many
+ */
+export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
+  const which = sql`c.state = 'WAITING' AND f.id = c.file_id AND ${isRecalledNoMore}`;
+  return await transaction(ctx.db.pool, 'failWithdrawnRecalls', async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON ${which} ORDER BY c.file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockHolders(tx, fileIds);
+    const failed = await tx.query<{ fileId: bigint; error: string }>(
+      sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which} RETURNING c.file_id AS "fileId", ${whyWithdrawn} AS error`,
+    );
+    await markHolds(
+      ctx,
+      tx,
+      failed.map(({ fileId, error }) => ({ fileId, failure: { errorClass: 'POLICY', error } })),
+    );
     return failed.length;
   });
 }

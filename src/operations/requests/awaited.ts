@@ -3,9 +3,9 @@
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockRequests } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { isLive, isOffered } from '../conditions.js';
+import { isLive, isOffered, isWithdrawn } from '../conditions.js';
 import { joinFiles } from './joins.js';
 import { smallestUnnoted, unnotedFiles } from './left-out.js';
 import { mostFiles } from './limits.js';
@@ -20,7 +20,7 @@ const movable = (ctx: Context) => sql`
     SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= ${mostFiles(ctx)} OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
     FROM request r CROSS JOIN (VALUES ('LIMIT'::"AwaitedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
       SELECT a.path, a.reason FROM awaited_path a WHERE a.request_id = r.id AND a.reason = k.reason ORDER BY a.path LIMIT 1
-    ) a JOIN tape_file f ON f.path = a.path
+    ) a JOIN tape_file f ON f.path = a.path AND ${isOffered}
     WHERE ${isLive}
   ), next AS (
     SELECT DISTINCT ON (quota_id) quota_id, size FROM first
@@ -77,4 +77,18 @@ async function joinNoted(ctx: Context): Promise<void> {
       WHERE ${isLive} AND ${which}`;
     await joinFiles(ctx, tx, awaited, { isNew: false, which });
   });
+}
+
+/**
+ * What waits for room waits for files that nobody has any more: a list of paths does so as for one that is not known, a pattern no longer. Who
+ * calls it counts what is unknown then.
+ * @param which requests `r`, which are locked @returns how many paths have become unknown, by the quota
+ */
+export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quotaId: number; paths: number }[]> {
+  const isLeftOut = sql`a.request_id = r.id AND ${which} AND a.reason <> 'UNKNOWN' AND f.path = a.path AND ${isWithdrawn}`;
+  await tx.query(sql`DELETE FROM awaited_path a USING tape_file f, request r WHERE ${isLeftOut} AND r.pattern <> ''`);
+  return await tx.query(
+    sql`WITH unknown AS (UPDATE awaited_path a SET reason = 'UNKNOWN' FROM tape_file f, request r WHERE ${isLeftOut} RETURNING r.quota_id)
+        SELECT quota_id AS "quotaId", count(*)::int AS paths FROM unknown GROUP BY 1`,
+  );
 }

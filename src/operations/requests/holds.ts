@@ -60,6 +60,11 @@ export async function settleHolds(
     sql`WITH satisfied AS (${satisfyTogether(which)} RETURNING h.request_id, h.size)
         SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
   );
+  tx.send(
+    sql`WITH failed AS (${failWithdrawn(which)} RETURNING h.request_id)
+        UPDATE request r SET files_failed = r.files_failed + f.files FROM (SELECT request_id, count(*)::int AS files FROM failed GROUP BY 1) f
+        WHERE r.id = f.request_id`,
+  );
   tx.send(queueRecalls(waited, now));
   tx.send(
     sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
