@@ -112,13 +112,13 @@ const TapeFileType = builder.prismaNode('TapeFile', {
       select: {
         id: true,
         path: true,
+        diskPath: true,
         stage: true,
-        disk: { select: { mountpoint: true } },
-        changedDisk: { select: { mountpoint: true } },
+        ...{ disk: { select: { mountpoint: true } }, changedDisk: { select: { mountpoint: true } } },
       },
       resolve: async (file, _args, ctx) => {
         const place = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
-        return place ? `${place.mountpoint}${file.path}` : null;
+        return place ? `${place.mountpoint}${file.diskPath ?? file.path}` : null;
       },
     }),
     isAtPrimaryPlace: t.boolean({

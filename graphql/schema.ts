@@ -23,6 +23,7 @@ import './curves.js';
 import './estimates.js';
 import './verifications.js';
 import './second-copies.js';
+import './renames.js';
 import './withdrawals.js';
 import './audit.js';
 import './suspensions.js';

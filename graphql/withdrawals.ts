@@ -1,6 +1,7 @@
 /** Files that are withdrawn, and come back. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { type ChosenFiles, reinstateFiles, withdrawFiles } from '../src/operations/catalogue/withdrawals.js';
+import type { ChosenFiles } from '../src/operations/catalogue/chosen-files.js';
+import { reinstateFiles, withdrawFiles } from '../src/operations/catalogue/withdrawals.js';
 import { builder } from './builder.js';
 
 builder.prismaObjectField('TapeFile', 'withdrawnAt', (t) =>
@@ -15,8 +16,8 @@ builder.prismaObjectField('TapeFile', 'withdrawnWhy', (t) =>
   t.exposeString('withdrawnWhy', { nullable: true, description: 'Why it is withdrawn; null where nobody has said.' }),
 );
 
-const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
-  description: 'The files that `withdrawFiles` or `reinstateFiles` was about.',
+export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
+  description: 'The files that `withdrawFiles`, `reinstateFiles` or `renameFiles` was about.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'How many there are.' }),
     bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
@@ -24,8 +25,8 @@ const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement(
   }),
 });
 
-const PATH = 'Of a file; or of a folder, with a slash at its end, for all files below it.';
-const DRY_RUN = 'Only say what would be done.';
+export const PATH = 'Of a file; or of a folder, with a slash at its end, for all files below it.';
+export const DRY_RUN = 'Only say what would be done.';
 const errors = [InvalidInputError, NotFoundError, ForbiddenError];
 
 const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {

@@ -20,6 +20,7 @@ import { registerProcesses } from './commands/processes.js';
 import { runProgram } from './commands/program.js';
 import { registerQuota } from './commands/quota.js';
 import { registerRelease } from './commands/release.js';
+import { registerRename } from './commands/rename.js';
 import { registerRequest } from './commands/request.js';
 import { registerRequests } from './commands/requests.js';
 import { registerRetry } from './commands/retry.js';
@@ -61,6 +62,7 @@ const commands = [
   registerPlan,
   registerVerify,
   registerWithdraw,
+  registerRename,
   registerAudit,
   registerUpdate,
   registerCancel,

@@ -15,6 +15,7 @@ import { registerPriority } from '../../src/commands/priority.js';
 import { runProgram } from '../../src/commands/program.js';
 import { registerQuota } from '../../src/commands/quota.js';
 import { registerRelease } from '../../src/commands/release.js';
+import { registerRename } from '../../src/commands/rename.js';
 import { registerRequest } from '../../src/commands/request.js';
 import { registerRequests } from '../../src/commands/requests.js';
 import { registerRetry } from '../../src/commands/retry.js';
@@ -47,6 +48,7 @@ const commands = [
   registerPlan,
   registerVerify,
   registerWithdraw,
+  registerRename,
   registerAudit,
   registerUpdate,
   registerCancel,

@@ -46,6 +46,8 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   plan: ['tapegate plan', 'tapegate plan 12'],
   withdraw: ['tapegate withdraw /ocean/2019/ --why "replaced by version 2" --dry-run', 'tapegate withdraw /ocean/a.nc'],
   reinstate: ['tapegate reinstate /ocean/2019/'],
+  rename: ['tapegate rename /ocean/2019/ /ocean/v1/2019/ --dry-run', 'tapegate rename /ocean/a.nc /ocean/b.nc'],
+  forget: ['tapegate forget /ocean/2019/ --dry-run'],
   verify: ['tapegate verify', 'tapegate verify /ocean/ --again'],
   audit: ['tapegate audit --since 3d --who ada', 'tapegate audit --csv'],
   update: ['tapegate update 12 --retention 14d'],

@@ -65,6 +65,8 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'joinAwaited',
   'compactRequest',
   'adoptRequest',
+  'checkRenames',
+  'readTold',
 ]);
 
 const COMMIT = raw('COMMIT');

@@ -22,6 +22,8 @@ export const fileColumns = {
   changedDiskId: sql`f.changed_disk_id`,
   withdrawnAt: sql`f.withdrawn_at`,
   withdrawnWhy: sql`f.withdrawn_why`,
+  diskPath: sql`f.disk_path`,
+  tapePath: sql`f.tape_path`,
 } satisfies Columns<TapeFile>;
 
 export const holdColumns = {

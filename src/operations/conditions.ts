@@ -20,6 +20,12 @@ export const isOrphan = sql`(f.stage = 'RESTORING'
 /** The id of the restore disk where the copy of the file `f` can be read: one that is on its way off is none any more. */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
+/** Where the copy of the file `f` is, or is being put, below its mount point: renamed files keep the copies that they have where these are. */
+export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
+
+/** By which a library that goes by paths knows the file `f`: a file that is renamed here keeps its name on tape. */
+export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
+
 /** The file `f` is where it was archived from, and not in the restore area. */
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
@@ -69,7 +75,7 @@ const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
 /** The same, also of staging libraries, all of which go by paths. */
-const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
+export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
   WHERE o.id = ${volumeId} AND (b.contract = 'STAGING' OR b.kind = ANY(${pathKinds}::text[])))`;
 
 /** Nobody knows where on tape the file of the recall `c` is. */

@@ -80,6 +80,8 @@ export const policy = {
   importRows: 'operate',
   withdrawFiles: 'operate',
   reinstateFiles: 'operate',
+  renameFiles: 'operate',
+  forgetFiles: 'operate',
   listFindings: 'operate',
   repairFindings: 'operate',
   setDisk: 'operate',

@@ -186,6 +186,10 @@ const common: Partial<Record<Operation, string>> = {
     'mutation { result: withdrawFiles(input: { path: "/a/1", dryRun: true }) { __typename ... on Failure { message } } }',
   reinstateFiles:
     'mutation { result: reinstateFiles(input: { path: "/gone/1", dryRun: true }) { __typename ... on Failure { message } } }',
+  renameFiles:
+    'mutation { result: renameFiles(input: { from: "/a/1", to: "/a/new", dryRun: true }) { __typename ... on Failure { message } } }',
+  forgetFiles:
+    'mutation { result: forgetFiles(input: { path: "/gone/1", dryRun: true }) { __typename ... on Failure { message } } }',
   verifyAgain: 'mutation { result: verifyAgain(match: "/a/") { __typename } }',
   createToken: 'mutation { result: createToken(input: { name: "x", role: USER }) { __typename } }',
   listWebhooks: '{ result: webhooks { edges { node { url } } } }',
@@ -315,7 +319,7 @@ describe.each(Object.keys(callers))('%s', (caller) => {
     if (name === 'forgetDisk') await setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n });
     if (name === 'removePathRule')
       await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
-    if (name === 'reinstateFiles') await makeWithdrawn();
+    if (name === 'reinstateFiles' || name === 'forgetFiles') await makeWithdrawn();
     const isAllowed = (callers[caller] as Facts).rights.includes(policy[name as Operation]);
     const { outcome } = await askAs(caller, query);
     expect(outcome).toBe(isAllowed ? 'done' : 'forbidden');

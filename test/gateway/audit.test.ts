@@ -9,8 +9,10 @@ import { createToken, revokeToken } from '../../src/operations/access/tokens.js'
 import { type Changing, isChanging } from '../../src/operations/audit/audited.js';
 import { findUnknownOperation } from '../../src/operations/audit/names.js';
 import { pruneAudit } from '../../src/operations/audit/prune.js';
+import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
+import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
 import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
@@ -158,6 +160,23 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
       return path;
     },
     run: (ctx, path) => reinstateFiles(ctx, { path }),
+  }),
+  renameFiles: attempt({
+    prepare: async () => {
+      const path = `/w/${unique('file')}`;
+      await addFiles(app.ctx, [{ path }]);
+      return path;
+    },
+    run: (ctx, path) => renameFiles(ctx, { from: path, to: `${path}.new` }),
+  }),
+  forgetFiles: attempt({
+    prepare: async () => {
+      const path = `/w/${unique('file')}`;
+      await addFiles(app.ctx, [{ path }]);
+      await withdrawFiles(app.ctx, { path });
+      return path;
+    },
+    run: (ctx, path) => forgetFiles(ctx, { path }),
   }),
   createToken: attempt({ run: (ctx) => createToken(ctx, { name: 'bob', role: 'USER' }) }),
   revokeToken: attempt({

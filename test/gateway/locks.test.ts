@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { advisoryKeys, lockOrder, lockRecalls, lockRequests, transactionLocks } from '../../src/database/locks.js';
+import { lockOrder, transactionLocks } from '../../src/database/lock-order.js';
+import { advisoryKeys, lockRecalls, lockRequests } from '../../src/database/locks.js';
 import { sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';

@@ -99,6 +99,8 @@ const commands = {
   plan: ['--json', '--limit'],
   withdraw: ['--json', '--why', '--dry-run'],
   reinstate: ['--json', '--dry-run'],
+  rename: ['--json', '--in-library', '--dry-run'],
+  forget: ['--json', '--dry-run'],
   verify: ['--json', '--again', '--staged', '--limit'],
   'user forget': ['--json'],
   audit: ['--json', '--csv', '--since', '--until', '--who', '--operation', '--limit'],

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ts from 'build-typescript';
 import { expect, test } from 'vitest';
-import { lockOrder, transactionLocks } from '../../src/database/locks.js';
+import { lockOrder, transactionLocks } from '../../src/database/lock-order.js';
 import { policy } from '../../src/operations/policy.js';
 import { packageRoot } from '../../src/package-root.js';
 
@@ -389,7 +389,7 @@ test('each transaction has a line in the table of locks, and each line its trans
   expect([...new Set(names)].sort()).toEqual(Object.keys(transactionLocks).sort());
 });
 
-test('the table of locks in src/README.md is that of src/database/locks.ts', () => {
+test('the table of locks in src/README.md is that of src/database/lock-order.ts', () => {
   const rows = [...read('src/README.md').matchAll(/^\| `(\w+)` \|((?: [× ] \|)+)$/gm)].map(
     ([, name = '', cells = '']) => {
       const marks = cells.split('|').slice(0, -1);

@@ -1,5 +1,6 @@
-/** Watches the locks that transactions really take, and holds them against the table of src/database/locks.ts. */
-import { advisoryKeys, type Lock, lockOrder, transactionLocks } from '../../src/database/locks.js';
+/** Watches the locks that transactions really take, and holds them against the table of src/database/lock-order.ts. */
+import { type Lock, lockOrder, transactionLocks } from '../../src/database/lock-order.js';
+import { advisoryKeys } from '../../src/database/locks.js';
 import { type Sql, sql } from '../../src/database/sql.js';
 import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
 

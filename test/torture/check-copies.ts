@@ -15,11 +15,11 @@ export function checkCopies(facts: Facts, index: Index, report: Report): void {
     const mountpoint = file.diskId === null ? undefined : index.mountpoints.get(file.diskId);
     if (file.stage === 'RESTORING') report('file-restoring', `file ${file.id} (${file.path}) is at RESTORING`);
     if (file.stage === 'RESTORED') {
-      const place = `${mountpoint}${file.path}`;
+      const place = `${mountpoint}${file.place}`;
       expected.add(place);
       if (!facts.outside.touched.has(place)) checkCopy(facts, file, place, copies.get(place), report);
     } else if (mountpoint !== undefined) {
-      report('copy-left', `file ${file.id} is ${file.stage}, and a copy below ${mountpoint} is noted: ${file.path}`);
+      report('copy-left', `file ${file.id} is ${file.stage}, and a copy below ${mountpoint} is noted: ${file.place}`);
     }
   }
   for (const [place, copy] of copies) {

@@ -29,7 +29,7 @@ export function checkFolders(facts: Facts, index: Index, report: Report): void {
 function findEmptied({ files, outside: { touched } }: Facts, { mountpoints }: Index): Set<string> {
   const places = files
     .filter(({ diskId }) => diskId !== null)
-    .map((file) => `${mountpoints.get(file.diskId as number)}${file.path}`);
+    .map((file) => `${mountpoints.get(file.diskId as number)}${file.place}`);
   return new Set(places.filter((place) => touched.has(place)).map((place) => path.dirname(place)));
 }
 

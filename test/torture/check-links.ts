@@ -12,7 +12,7 @@ export function checkLinks(facts: Facts, index: Index, report: Report): void {
     const target = facts.links.get(file.path);
     const mountpoint = file.diskId === null ? undefined : index.mountpoints.get(file.diskId);
     if (file.stage === 'RESTORED' && mountpoint !== undefined) {
-      const place = `${mountpoint}${file.path}`;
+      const place = `${mountpoint}${file.place}`;
       if (target !== place)
         report('link-missing', `file ${file.id} is RESTORED at ${place}, and its link leads to ${target}`);
     } else if (file.stage !== 'UNVERIFIED' && target !== undefined && isCopy(target)) {

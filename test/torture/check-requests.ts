@@ -75,6 +75,9 @@ function checkJoined(facts: Facts, index: Index, request: RequestFact, report: R
   }
 }
 
+/** What stands before the path that a forgotten file had. */
+const FORGOTTEN = /^\/\.tapegate-forgotten\/\d+/;
+
 function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
   for (const { requestId, path, reason } of facts.awaited) {
     const isOfLive = isLive(index.requests.get(requestId));
@@ -86,7 +89,7 @@ function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
       report('withdrawn-wanted', `file ${fileId} is withdrawn, and is recalled`);
   }
   for (const { requestId, fileId, error } of facts.holds) {
-    const path = index.files.get(fileId)?.path ?? '';
+    const path = (index.files.get(fileId)?.path ?? '').replace(FORGOTTEN, '');
     if (!error?.startsWith('withdrawn from') || facts.outside.withdrawn.has(path)) continue;
     report('withdrawn-never', `the hold of request ${requestId} on ${path} has failed: ${error}`);
   }

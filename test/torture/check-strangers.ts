@@ -13,7 +13,7 @@ export function checkStrangers(facts: Facts, index: Index, report: Report): void
     report('stranger-outside', `${place} was put there, outside of all restore disks`);
   for (const file of facts.files) {
     const mountpoint = file.diskId === null ? undefined : index.mountpoints.get(file.diskId);
-    const belonging = strange.belongings.get(`${mountpoint}${file.path}`);
+    const belonging = strange.belongings.get(`${mountpoint}${file.place}`);
     if (belonging === undefined || file.ino !== BigInt.asIntN(64, belonging.ino)) continue;
     report('stranger-taken', `file ${file.id} is ${file.stage}, and its copy is a ${belonging.kind} of somebody else`);
   }

@@ -1,6 +1,7 @@
 /** Tape copies that others have written: registered before anybody has read them back, confirmed by engines, taken from disk. */
 import { importRows } from '../../src/operations/catalogue/import.js';
 import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
+import { inTurn } from './in-turn.js';
 import type { Random } from './random.js';
 import type { World } from './world.js';
 
@@ -48,9 +49,11 @@ export async function registerCopies(world: World, random: Random): Promise<void
 }
 
 /** An operator takes confirmed files from their primary disk. */
-export async function takeFromDisk(world: World, random: Random): Promise<void> {
+export const takeFromDisk = (world: World, random: Random): Promise<void> => inTurn(() => takeSome(world, random));
+
+async function takeSome(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<{ path: string; size: bigint }>(
-    `SELECT path, size FROM tape_file WHERE stage = 'ONDISK' AND path LIKE '/copies/%' ORDER BY id`,
+    `SELECT path, size FROM tape_file WHERE stage = 'ONDISK' AND (path LIKE '/copies/%' OR path LIKE '/named/%') ORDER BY id`,
   );
   await tellOnTape(world, random.sample(rows, random.integer(1, 3)));
 }

@@ -68,6 +68,8 @@ export async function mendDisks(world: World): Promise<void> {
 
 interface Restored {
   path: string;
+  /** Below the mount point. */
+  place: string;
   size: bigint;
   mountpoint: string;
 }
@@ -75,14 +77,15 @@ interface Restored {
 /** Somebody changes a restored file, or takes it away; an operator may have the catalogue forget that later on. */
 export async function touchCopy(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<Restored>(
-    `SELECT f.path, f.size, d.mountpoint FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
+    `SELECT f.path, coalesce(f.disk_path, f.path) AS place, f.size, d.mountpoint FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
      WHERE f.stage = 'RESTORED' ORDER BY f.id`,
   );
   const change = pickWeighted(random, CHANGES);
   if (rows.length > 0) {
     const copy = random.pick(rows);
-    const place = `${copy.mountpoint}${copy.path}`;
+    const place = `${copy.mountpoint}${copy.place}`;
     world.touched.add(place);
+    world.touched.add(`${copy.mountpoint}${copy.path}`); // by which its file is known
     if (!(await isStrangers(place))) await change(place);
   }
   if (random.chance(0.3)) await importDoubted(world, random);

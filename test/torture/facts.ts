@@ -68,6 +68,8 @@ export interface HoldFact {
 export interface FileFact {
   id: bigint;
   path: string;
+  /** Where its copy is to be, below its mount point. */
+  place: string;
   size: bigint;
   stage: Stage;
   diskId: number | null;
@@ -256,7 +258,7 @@ async function readStored(query: Query): Promise<Stored> {
       'SELECT request_id AS "requestId", path, reason FROM any_awaited_path ORDER BY request_id, path',
     ),
     files: await query(
-      `SELECT id, path, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
+      `SELECT id, path, coalesce(disk_path, path) AS place, size, stage, disk_id AS "diskId", disk_ino AS ino, disk_mtime_ns AS "mtimeNs", verified,
          volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AS "isReadable",
          checksum, checksum_taken AS "isChecksumTaken", disk_checksum AS "copyChecksum",
          (SELECT v.name FROM volume v WHERE v.id = f.volume_id) AS volume, position,

@@ -8,6 +8,7 @@ import path from 'node:path';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { createBackend } from '../../src/tape/index.js';
 import { isMovable, kept } from './copies.js';
+import { inTurn } from './in-turn.js';
 import type { Random } from './random.js';
 import type { Version, World } from './world.js';
 
@@ -23,15 +24,6 @@ interface Placed {
   size: bigint;
   volume: string;
   position: bigint;
-}
-
-let last: Promise<unknown> = Promise.resolve();
-
-/** Who tells sizes of files that somebody else changes just then would tell those of before. */
-export function inTurn(work: () => Promise<void>): Promise<void> {
-  const done = last.then(work, work);
-  last = done.catch(() => {});
-  return done;
 }
 
 /** Moves one to three files, or gives them new bytes of the same size or another one, in one import. */

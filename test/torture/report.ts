@@ -16,6 +16,7 @@ export function describeResult({ counts, facts, remoteTroubles, violations }: To
       `${counts.hangs} hangs`,
       `${counts.moves} files moved or replaced`,
       `${counts.withdrawals} times files withdrawn or brought back`,
+      `${counts.renames} files renamed, ${counts.forgets} times some forgotten`,
       `${counts.strangeDeeds} deeds of a stranger`,
       `${counts.tokensShown} tokens shown`,
       `${counts.requests} requests`,

@@ -9,6 +9,7 @@ import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain 
 import { endsInTime, type Kept } from './processes.js';
 import { pickWeighted, type Random } from './random.js';
 import { moveRemote } from './remote-moves.js';
+import { forgetSome, renameSome } from './renames.js';
 import { moveFiles } from './renewals.js';
 import { listCompletely, reinstateSome, withdrawSome } from './withdrawals.js';
 import type { World } from './world.js';
@@ -78,6 +79,8 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [5, withdrawSome],
   [6, reinstateSome],
   [4, listCompletely],
+  [10, renameSome],
+  [5, forgetSome],
   [4, takeFromDisk],
   [6, renewToken],
   [3, changeMember],

@@ -3,8 +3,8 @@ import path from 'node:path';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { kept } from './copies.js';
 import { graphql } from './gateway.js';
+import { inTurn } from './in-turn.js';
 import type { Random } from './random.js';
-import { inTurn } from './renewals.js';
 import type { World } from './world.js';
 
 const WITHDRAW = 'mutation ($input: WithdrawFilesInput!) { result: withdrawFiles(input: $input) { __typename } }';
@@ -36,7 +36,7 @@ export async function withdrawSome(world: World, random: Random): Promise<void> 
 
 export async function reinstateSome(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<Placed>(
-    'SELECT path, size FROM tape_file WHERE withdrawn_at IS NOT NULL ORDER BY id',
+    'SELECT path, size FROM tape_file WHERE withdrawn_at IS NOT NULL AND forgotten_at IS NULL ORDER BY id',
   );
   if (rows.length === 0) return;
   const { path: file } = random.pick(rows);

@@ -45,6 +45,9 @@ export interface Counts {
   moves: number;
   /** Times that files were withdrawn, by hand or by a list, or came back. */
   withdrawals: number;
+  /** Files that got other paths, and times that withdrawn ones were to be forgotten. */
+  renames: number;
+  forgets: number;
   /** Of another user of the host. */
   strangeDeeds: number;
   /** Tokens that were shown to see what becomes of their bearers. */
@@ -110,6 +113,8 @@ export const noCounts: Readonly<Counts> = {
   hangs: 0,
   moves: 0,
   withdrawals: 0,
+  renames: 0,
+  forgets: 0,
   strangeDeeds: 0,
   tokensShown: 0,
   requests: 0,

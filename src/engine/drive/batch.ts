@@ -124,9 +124,9 @@ class BatchRun {
     }
   }
 
-  private startSpan({ fileId, path, size, attempts }: RunningRecall): Span | undefined {
+  private startSpan({ fileId, logicalPath, size, attempts }: RunningRecall): Span | undefined {
     const at = { 'tapegate.drive': this.lease.driveName, 'tapegate.volume': this.work.name };
-    const file = { 'tapegate.file': String(fileId), 'tapegate.path': path, 'tapegate.size': Number(size) };
+    const file = { 'tapegate.file': String(fileId), 'tapegate.path': logicalPath, 'tapegate.size': Number(size) };
     return startPart('recall', this.work.batch.traces?.get(fileId), { ...at, ...file, 'tapegate.attempts': attempts });
   }
 

@@ -19,7 +19,7 @@ export class PutOffError extends Error {
 /** How its recall ends. Told to the log. */
 export function toPutOff(
   ctx: Context,
-  { fileId, path }: RunningRecall,
+  { fileId, logicalPath: path }: RunningRecall,
   { message, seconds }: PutOffError,
 ): RecallOutcome {
   const error = oneLine(message);

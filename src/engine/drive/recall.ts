@@ -71,7 +71,8 @@ export async function readInto(
   { signal, noteBytes }: { signal: AbortSignal; noteBytes?: (bytes: number) => void },
 ): Promise<string> {
   try {
-    return await readChecked(volume, recall, {
+    const onTape = { ...recall, path: recall.tapePath };
+    return await readChecked(volume, onTape, {
       signal,
       sink: (chunk) => {
         noteBytes?.(chunk.length);
@@ -80,7 +81,7 @@ export async function readInto(
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
         const who = kind === 'checksum' && recall.isChecksumTaken ? 'its first restore gave' : 'the catalogue says';
-        return `the tape copy has ${has}, and ${who} ${expected}: ${recall.path}`;
+        return `the tape copy has ${has}, and ${who} ${expected}: ${recall.logicalPath}`;
       },
     });
   } catch (error) {
@@ -139,7 +140,7 @@ async function leaveStanding(
   const isUnseen = !(await discard(copy));
   const place = recall.mountpoint + recall.path;
   ctx.log.warn(
-    { path: recall.path },
+    { path: recall.logicalPath },
     `${place} has the same bytes, and nobody knows who has put it there: it is left alone`,
   );
   return { fileId: recall.fileId, kind: 'standing', checksum, isUnseen };
@@ -201,12 +202,18 @@ async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHa
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
-    ctx.log.warn({ file: String(recall.fileId), path: recall.path }, `recall put off: ${error}`);
+    ctx.log.warn({ file: String(recall.fileId), path: recall.logicalPath }, `recall put off: ${error}`);
     const notBefore = addSeconds(ctx.now(), EXHAUSTED_PAUSE_SECONDS);
     return { fileId: recall.fileId, kind: 'postponed', errorClass, error, notBefore };
   }
   const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
-  const what = { file: String(recall.fileId), path: recall.path, errorClass, attempts: recall.attempts + 1, pause };
+  const what = {
+    file: String(recall.fileId),
+    path: recall.logicalPath,
+    errorClass,
+    attempts: recall.attempts + 1,
+    pause,
+  };
   ctx.log.warn(what, `recall failed: ${error}`);
   return pause === undefined
     ? { fileId: recall.fileId, kind: 'failed', errorClass, error: describeEnd(error, recall.attempts + 1) }

@@ -1,6 +1,7 @@
 /** The way back: what has come about here since the adoption, for whoever has to do it again in the system before. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { placeOnDisk } from '../conditions.js';
 import { digestOf } from './report.js';
 
 /** Something that the system before does not know. */
@@ -101,7 +102,7 @@ async function readPaths(ctx: Context, id: number): Promise<string> {
 async function* changedFiles(ctx: Context): AsyncGenerator<Change> {
   for (let after = 0n; ; ) {
     const { rows } = await ctx.db.pool.query<{ id: bigint; path: string; place: string | null; isHere: boolean }>(
-      sql`SELECT f.id, f.path, k.mountpoint || f.path AS place, f.stage = 'RESTORED' AS "isHere"
+      sql`SELECT f.id, f.path, k.mountpoint || ${placeOnDisk} AS place, f.stage = 'RESTORED' AS "isHere"
           FROM tape_file f LEFT JOIN adopted a ON a.kind = 'COPY' AND a.id = f.id LEFT JOIN restore_disk k ON k.id = f.disk_id
           WHERE f.id > ${after} AND (f.stage = 'RESTORED') <> (a.id IS NOT NULL) ORDER BY f.id LIMIT ${PAGE}`,
     );

@@ -6,6 +6,7 @@ import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { moveFiles, type NewCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
+import { placeOnDisk } from '../conditions.js';
 import { isAsRead } from '../disks/copies.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import { adoptedRow } from './quotas.js';
@@ -123,9 +124,9 @@ export interface OldName {
 /** In order of their files' ids. */
 export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
   const { rows } = await ctx.db.pool.query<OldName>(
-    sql`SELECT f.id AS "fileId", f.path, k.id AS "diskId", k.mountpoint, f.disk_ino AS ino, a.place
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint, f.disk_ino AS ino, a.place
         FROM adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id
-        WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.place <> k.mountpoint || f.path AND a.id > ${page.after}
+        WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.place <> k.mountpoint || ${placeOnDisk} AND a.id > ${page.after}
         ORDER BY a.id LIMIT ${page.limit}`,
   );
   return rows;

@@ -52,6 +52,8 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'importRows',
   'withdrawFiles',
   'reinstateFiles',
+  'renameFiles',
+  'forgetFiles',
   'forgetUser',
   'createToken',
   'revokeToken',

@@ -96,7 +96,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 
 /** What is not asked for is left out rather than made optional, so that the planner sees what it may use an index for. */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
-  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn}` : isOffered];
+  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.forgotten_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
   return allOf(conditions);

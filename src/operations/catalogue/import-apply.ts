@@ -8,19 +8,20 @@ import { isChanged, isLive } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
+import { concernedBy } from './chosen-files.js';
 import { alignCopies, dropSecondCopies } from './import-copies.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
 import { refuseFolders } from './import-folders.js';
 import { followChanges } from './import-holds.js';
 import { type ImportResult, incomingColumns } from './import-incoming.js';
 import { addVolumes } from './import-libraries.js';
+import { refuseTapeNames } from './import-names.js';
 import { type TellImport, tellAdding } from './import-progress.js';
 import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
 import { moveFiles } from './moves.js';
 import { type Complete, findUnlisted, reinstateListed, withdrawUnlisted } from './unlisted.js';
 import { forgetVerifications } from './verifications.js';
 import { isSameVersion } from './versions.js';
-import { concernedBy } from './withdrawals.js';
 
 interface Told {
   tell: TellImport;
@@ -50,6 +51,7 @@ export async function applyIncoming(
   told?.tell({ step: 'settling' });
   await lockCatalogue(tx, 'alone');
   if (added > 0) await refuseFolders(tx);
+  if (added > 0) await refuseTapeNames(tx);
   await tx.query(sql`INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id WHERE f.is_unlisted`);
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
@@ -174,7 +176,8 @@ async function updateKnown(tx: Transaction): Promise<number> {
     sql`WITH updated AS (
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
             "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken,
-            copy_volume_id = cv.id, copy_position = i.copy_position, copy_error = CASE WHEN ${isSameCopy} THEN f.copy_error END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
+            copy_volume_id = cv.id, copy_position = i.copy_position, copy_error = CASE WHEN ${isSameCopy} THEN f.copy_error END,
+            tape_path = CASE WHEN f.volume_id IS NOT DISTINCT FROM v.id THEN f.tape_path END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
           FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
           WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.checksum_taken, f.copy_volume_id, f.copy_position, f.mode, f.mtime, f.uid, f.gid)
             IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.checksum_taken, cv.id, i.copy_position, i.mode, i.mtime, i.uid, i.gid)

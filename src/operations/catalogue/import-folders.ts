@@ -64,6 +64,12 @@ export async function refuseFolders(tx: Transaction): Promise<void> {
   );
 }
 
+/** Of new paths, each a row of the query, one that cannot be; the catalogue is locked. @returns what is wrong with it */
+export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
+  const [clash] = await tx.query<Clash>(clashesOf(paths, 1));
+  return clash && describeClash(clash);
+}
+
 function describeClash({ outer, inner }: Clash): string {
   return `${quote(outer)} cannot be a file and a folder, of ${quote(inner)}`;
 }

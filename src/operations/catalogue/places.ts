@@ -1,6 +1,7 @@
 /** Where the catalogue has files, and volumes: for who registers what is on tape already. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { pathOnTape } from '../conditions.js';
 import { allow } from '../policy.js';
 
 export interface KnownPlace {
@@ -10,12 +11,12 @@ export interface KnownPlace {
   position: bigint | null;
 }
 
-/** Of these paths, those that the catalogue knows. */
+/** Of these paths, those that the catalogue knows: by the names that its files have in their library. */
 export async function readPlaces(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownPlace>> {
   allow(ctx, 'importRows');
   const { rows } = await ctx.db.pool.query<KnownPlace>(
-    sql`SELECT f.path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
-        WHERE f.path = ANY(${paths}::text[])`,
+    sql`SELECT ${pathOnTape} AS path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
+        WHERE (f.path = ANY(${paths}::text[]) AND f.tape_path IS NULL) OR f.tape_path = ANY(${paths}::text[])`,
   );
   return new Map(rows.map((row) => [row.path, row]));
 }

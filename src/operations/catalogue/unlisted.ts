@@ -4,7 +4,8 @@ import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, quote } from '../../errors.js';
 import { isOffered, isWithdrawn } from '../conditions.js';
-import { chosenFiles, withdrawLeaving } from './withdrawals.js';
+import { chosenFiles } from './chosen-files.js';
+import { withdrawLeaving } from './withdrawals.js';
 
 /** What a list says it has all of. */
 export interface Complete {

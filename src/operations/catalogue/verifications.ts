@@ -11,7 +11,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
-import { hasPlace, isLeftAlone, isOffered, isOfStaging } from '../conditions.js';
+import { hasPlace, isLeftAlone, isOffered, isOfStaging, pathOnTape } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { holdsText } from '../match.js';
@@ -56,6 +56,7 @@ export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<
 /** A tape copy, and what the catalogue says of it. */
 export interface UnconfirmedCopy {
   fileId: bigint;
+  /** On tape. */
   path: string;
   size: bigint;
   /** Null where the catalogue knows none, and the library finds the file by its path. */
@@ -76,7 +77,7 @@ export async function readUnconfirmed(
       ? sql`(f.position IS NULL AND f.id > ${fileId})`
       : sql`(f.position IS NULL OR (f.position, f.id) > (${position}::bigint, ${fileId}::bigint))`;
   const { rows } = await ctx.db.pool.query<UnconfirmedCopy>(
-    sql`SELECT f.id AS "fileId", f.path, f.size, f.position, f.checksum,
+    sql`SELECT f.id AS "fileId", ${pathOnTape} AS path, f.size, f.position, f.checksum,
        coalesce((SELECT w.attempts FROM verification w WHERE w.file_id = f.id), 0) AS attempts
      FROM tape_file f WHERE f.volume_id = ${page.volumeId} AND ${isAfter} AND ${isUnconfirmed} AND ${isDueAt(ctx.now())}
      ORDER BY f.position, f.id LIMIT ${page.limit}`,

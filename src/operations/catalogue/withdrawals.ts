@@ -1,48 +1,36 @@
 /**
  * Files are withdrawn: they are in no list any more, and nobody can ask for them. What was asked for before stays what it was as far as it
  * is on disk; who waits for one is told, unless it is being read just then. Nothing is forgotten, so that they can come back.
- *
- * A folder is withdrawn in steps, each a transaction that holds the catalogue's lock alone, so that no request is being made of its files
- * meanwhile. Who is killed in between has withdrawn a part of it, and the next call does the rest.
  */
 import type { Context } from '../../context.js';
-import { lockCatalogue, lockFiles, lockQuotas, lockRecalls, lockRequests } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { lockQuotas, lockRecalls, lockRequests } from '../../database/locks.js';
+import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { InvalidInputError, quote } from '../../errors.js';
 import { recordProgress } from '../../event-writes.js';
 import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
-import { checkPath, checkText } from '../input.js';
+import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { leaveWithdrawn } from '../requests/awaited.js';
 import { markHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
-import { takeTurn } from '../turn.js';
-
-export interface ChosenPaths {
-  /** Of a file; or of a folder, with a slash at its end, for all files below it. */
-  path: string;
-  /** Only says what would be done. */
-  isDryRun?: boolean | null | undefined;
-}
+import {
+  type ChosenFiles,
+  type ChosenPaths,
+  chosenFiles,
+  concernedBy,
+  countChosen,
+  inSteps,
+  lockLeaving,
+  STEP,
+  whyNone,
+} from './chosen-files.js';
 
 export interface WithdrawFilesInput extends ChosenPaths {
   /** For people; those who wait for one of the files are told. */
   why?: string | null | undefined;
 }
-
-/** What was done, or would be. */
-export interface ChosenFiles {
-  files: number;
-  /** Of all of them together. */
-  bytes: bigint;
-  /** Live requests that hold one of them, or wait for one. */
-  requests: number;
-}
-
-/** Files that one transaction withdraws, or brings back: nobody can make a request for so long. */
-const STEP = 10_000;
 
 /** @throws InvalidInputError; NotFoundError where there is none, or all are withdrawn already */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
@@ -82,7 +70,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
     { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (note) => {
       allow(ctx, 'reinstateFiles');
-      const which = chosenFiles(path);
+      const which = chosenFiles(path); // what is forgotten is below no folder that can be named
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
       if (isDryRun) return chosen;
@@ -103,101 +91,10 @@ function checkReason(why: string): string {
   return checkText('why', why);
 }
 
-/** A condition on the file `f`. @param field whose path it is @throws InvalidInputError */
-export function chosenFiles(path: string, field = 'path'): Sql {
-  if (path === '/') throw new InvalidInputError(field, 'must be a file or a folder, and not all there is: "/"');
-  if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
-  const folder = checkPath(field, path.slice(0, -1));
-  // the character after the slash ends what begins with it
-  return sql`f.path ~>=~ ${`${folder}/`} AND f.path ~<~ ${`${folder}0`}`;
-}
-
-async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles> {
-  const { rows } = await ctx.db.pool.query<{ files: number; bytes: string; requests: number }>(
-    sql`WITH leaving AS MATERIALIZED (SELECT f.id, f.path, f.size FROM tape_file f WHERE ${which})
-        SELECT (SELECT count(*)::int FROM leaving) AS files, (SELECT coalesce(sum(size), 0) FROM leaving)::text AS bytes,
-          (SELECT count(*)::int FROM request r WHERE r.id IN (${concernedBy}) AND ${isLive}) AS requests`,
-  );
-  const { files = 0, bytes = '0', requests = 0 } = rows[0] ?? {};
-  return { files, bytes: BigInt(bytes), requests };
-}
-
-/** Ids of requests that hold or await a file of the table `leaving`. */
-export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_hold h ON h.file_id = o.id
-  UNION SELECT a.request_id FROM leaving o JOIN awaited_path a ON a.path = o.path`;
-
-async function whyNone(
-  ctx: Context,
-  { path, which, done }: { path: string; which: Sql; done: string },
-): Promise<Error> {
-  const below = chosenFiles(path.endsWith('/') ? path : `${path}/`);
-  const { rows } = await ctx.db.pool.query<{ isKnown: boolean; isFolder: boolean }>(
-    sql`SELECT EXISTS (SELECT FROM tape_file f WHERE ${which}) AS "isKnown", EXISTS (SELECT FROM tape_file f WHERE ${below}) AS "isFolder"`,
-  );
-  const { isKnown, isFolder } = rows[0] ?? {};
-  const what = path.endsWith('/') ? `the files below ${quote(path)}` : `file ${quote(path)}`;
-  if (isKnown) return new NotFoundError(`${what}: ${done}`);
-  const hint = isFolder ? `; it is a folder, and ${quote(`${path}/`)} are the files below it` : '';
-  return new NotFoundError(`there is no ${path.endsWith('/') ? 'file below' : 'file'} ${quote(path)}${hint}`);
-}
-
-interface Steps {
-  /** A condition on the file `f`, which is true of it no more afterwards. */
-  which: Sql;
-  /** Says of each what it has done. */
-  note: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
-}
-
-/**
- * Each step has its files in the temporary table `leaving`, with the catalogue's lock held.
- * @param run makes the transaction of a step
- */
-async function inSteps(
-  ctx: Context,
-  { which, note }: Steps,
-  step: (tx: Transaction) => Promise<void>,
-  run: (work: (tx: Transaction) => Promise<Step>) => Promise<Step>,
-): Promise<Pick<ChosenFiles, 'files' | 'bytes'>> {
-  const done = { files: 0, bytes: 0n };
-  for (let after = ''; ; ) {
-    const work = async (tx: Transaction) => {
-      await lockCatalogue(tx, 'alone');
-      await tx.query(
-        sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS
-            SELECT f.id, f.path, f.size FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${STEP}`,
-      );
-      await tx.query(sql`ANALYZE leaving`);
-      await step(tx);
-      const [row] = await tx.query<{ files: number; bytes: string; last: string | null }>(
-        sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
-      );
-      const { files = 0, bytes = '0', last = null } = row ?? {};
-      if (files > 0) await tx.query(note({ files, bytes: BigInt(bytes) }));
-      return { files, bytes: BigInt(bytes), last };
-    };
-    const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
-    done.files += files;
-    done.bytes += bytes;
-    if (files < STEP || last === null) return done;
-    after = last;
-  }
-}
-
-interface Step {
-  files: number;
-  bytes: bigint;
-  /** The last of their paths. */
-  last: string | null;
-}
-
 async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): Promise<void> {
   const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
-  const rows = await tx.query<{ id: bigint }>(sql`SELECT id FROM leaving ORDER BY id`);
-  await lockFiles(
-    tx,
-    rows.map(({ id }) => id),
-  );
+  await lockLeaving(tx);
   await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: false });
 }
 
@@ -253,11 +150,7 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
 }
 
 async function reinstateLeaving(tx: Transaction): Promise<void> {
-  const rows = await tx.query<{ id: bigint }>(sql`SELECT id FROM leaving ORDER BY id`);
-  await lockFiles(
-    tx,
-    rows.map(({ id }) => id),
-  );
+  await lockLeaving(tx);
   await tx.query(
     sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false FROM leaving l WHERE f.id = l.id`,
   );

@@ -7,12 +7,13 @@ import { empty, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
-import { isChanged } from '../conditions.js';
+import { isChanged, placeOnDisk } from '../conditions.js';
 import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 import { CHANGED_BY_HAND } from './copies.js';
 
 export interface ChangedCopy {
   fileId: bigint;
+  /** Below the mount point. */
   path: string;
   diskId: number;
   mountpoint: string;
@@ -27,7 +28,7 @@ export async function readChanged(
     ? sql`AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING')`
     : empty;
   const { rows } = await ctx.db.pool.query<ChangedCopy>(
-    sql`SELECT f.id AS "fileId", f.path, k.id AS "diskId", k.mountpoint
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint
         FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
           AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
@@ -58,7 +59,7 @@ export async function readUnnoted(
   page: { after: bigint; limit: number },
 ): Promise<Pick<ChangedCopy, 'fileId' | 'path'>[]> {
   const { rows } = await ctx.db.pool.query<Pick<ChangedCopy, 'fileId' | 'path'>>(
-    sql`SELECT f.id AS "fileId", f.path FROM verification w JOIN tape_file f ON f.id = w.file_id
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path FROM verification w JOIN tape_file f ON f.id = w.file_id
         WHERE ${isUnnoted} AND w.file_id > ${page.after} ORDER BY w.file_id LIMIT ${page.limit}`,
   );
   return rows;

@@ -3,10 +3,12 @@
 import type { Context } from '../../context.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
+import { placeOnDisk } from '../conditions.js';
 
 /** A copy that is noted; at any other stage than RESTORED it is to be removed. */
 export interface NotedCopy {
   fileId: bigint;
+  /** Below the mount point. */
   path: string;
   size: bigint;
   checksum: string | null;
@@ -39,7 +41,7 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is 
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
-export const copyColumns = sql`f.id AS "fileId", f.path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
+export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
   f.xmin::text AS version`;
 

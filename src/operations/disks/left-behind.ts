@@ -11,6 +11,7 @@ import type { Transaction } from '../../database/transaction.js';
 export interface LeftBehind {
   id: bigint;
   fileId: bigint;
+  /** Below the mount point. */
   path: string;
   size: bigint;
   diskId: number;
@@ -25,17 +26,17 @@ export interface LeftBehind {
   copyChecksum: string | null;
 }
 
-/** @param which a condition on the recall `c` and its drive `d`; those that do not run have left nothing */
+/** Before their files are RESTORING no more. @param which a condition on the recall `c` and its drive `d`; those that do not run have left nothing */
 export async function noteLeftBehind(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
-    sql`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns, checksum)
-        SELECT c.file_id, c.disk_id, c.drive_id, c.epoch, c.size, c.copy_ino, c.copy_mtime_ns, c.checksum
+    sql`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns, checksum)
+        SELECT c.file_id, c.disk_id, c.drive_id, c.epoch, (SELECT f.disk_path FROM tape_file f WHERE f.id = c.file_id), c.size, c.copy_ino, c.copy_mtime_ns, c.checksum
         FROM recall c LEFT JOIN drive d ON d.id = c.drive_id
         WHERE c.state = 'RUNNING' AND c.disk_id IS NOT NULL AND c.drive_id IS NOT NULL AND c.epoch IS NOT NULL AND ${which}`,
   );
 }
 
-const leftColumns = sql`l.id, l.file_id AS "fileId", f.path, l.size, l.disk_id AS "diskId", k.mountpoint,
+const leftColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) AS path, l.size, l.disk_id AS "diskId", k.mountpoint,
   l.drive_id AS "driveId", l.epoch, l.ino, l.mtime_ns AS "mtimeNs", l.checksum AS "copyChecksum"`;
 
 const leftRows = sql`left_behind l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;

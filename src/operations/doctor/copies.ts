@@ -10,7 +10,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { Stage } from '../../stages.js';
 import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
-import { isChanged, isUnheld } from '../conditions.js';
+import { isChanged, isUnheld, placeOnDisk } from '../conditions.js';
 import { type ChangedCopy, isUnnoted } from '../disks/changed.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
@@ -99,7 +99,7 @@ export async function readStanding(
   page: { after: bigint; limit: number },
 ): Promise<(ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>)[]> {
   const { rows } = await ctx.db.pool.query<ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>>(
-    sql`SELECT f.id AS "fileId", f.path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
         FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE ${isChanged} AND w.error = ${NOT_OURS} AND w.file_id > ${page.after} ORDER BY w.file_id LIMIT ${page.limit}`,
   );
@@ -142,6 +142,7 @@ export const copyUnnoted: FoundKind = {
 /** What the catalogue says of a file that stands in the restore area. */
 export interface PlaceNote {
   fileId: bigint;
+  /** Below a mount point. */
   path: string;
   stage: Stage;
   size: bigint;
@@ -153,13 +154,14 @@ export interface PlaceNote {
   version: string;
 }
 
-const noteColumns = sql`f.id AS "fileId", f.path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version,
+const noteColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version,
   EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING') AS "isRunning"`;
 
-/** By path; what the catalogue does not know is left out. */
+/** By the places where their copies are, or would be; what the catalogue does not know is left out. */
 export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
   const { rows } = await ctx.db.pool.query<PlaceNote>(
-    sql`SELECT ${noteColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[])`,
+    sql`SELECT ${noteColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND f.disk_path IS NULL
+        UNION ALL SELECT ${noteColumns} FROM tape_file f WHERE f.disk_path = ANY(${paths}::text[])`,
   );
   return new Map(rows.map((row) => [row.path, row]));
 }
@@ -190,7 +192,7 @@ export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Pro
 export async function findUsedFolders(ctx: Context, diskId: number, folders: readonly string[]): Promise<Set<string>> {
   const { rows } = await ctx.db.pool.query<{ folder: string }>(
     sql`SELECT DISTINCT d.folder FROM recall c JOIN tape_file f ON f.id = c.file_id
-          JOIN unnest(${folders}::text[]) AS d (folder) ON starts_with(f.path, d.folder || '/')
+          JOIN unnest(${folders}::text[]) AS d (folder) ON starts_with(${placeOnDisk}, d.folder || '/')
         WHERE c.state = 'RUNNING' AND c.disk_id = ${diskId}`,
   );
   return new Set(rows.map((row) => row.folder));

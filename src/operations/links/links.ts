@@ -13,6 +13,7 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
+import { placeOnDisk } from '../conditions.js';
 
 /** A symbolic link. */
 export interface Link {
@@ -79,7 +80,7 @@ export async function markUnlinked(ctx: Context): Promise<void> {
 
 /** The link that is wanted of a file `f`, with its copy's disk `k` and the root `r`. */
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
-const wantedTarget = sql`k.mountpoint || f.path`;
+const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
 const copyDisk = sql`CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END`;
 
 /** Claims the next rows that are due, in the order in which they came to be, for whoever settles them. */

@@ -12,7 +12,7 @@ import type { Transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
 import { composeMail, linkToRequest, type MailFacts } from '../../mail.js';
 import { isAllowedIn } from '../access/paths.js';
-import { diskOfCopy, isLive } from '../conditions.js';
+import { diskOfCopy, isLive, placeOnDisk } from '../conditions.js';
 
 /** How many paths of a kind a mail lists. */
 const LISTED_PATHS = 20;
@@ -79,7 +79,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
   );
   if (!request) throw new Error(`request ${requestId} vanished`);
   const copies = await tx.query<{ path: string; mountpoint: string | null }>(
-    sql`SELECT f.path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
+    sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${placeOnDisk} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
      FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
        LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,

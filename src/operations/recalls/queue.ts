@@ -5,7 +5,7 @@ import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import type { ErrorClass } from '../../errors.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
-import { isLeftAlone, isReadable, isReadyBy, isServed, needsRoom } from '../conditions.js';
+import { isLeftAlone, isReadable, isReadyBy, isServed, needsRoom, pathOnTape } from '../conditions.js';
 import { isDoubted } from './doubts.js';
 import type { Lease } from './drives.js';
 
@@ -105,7 +105,7 @@ export async function readVolumeQueue(
     .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
 }
 
-/** Where a file begins; of one of which nobody knows that, its path, and else an empty one. */
+/** Where a file begins; of one of which nobody knows that, its path on tape, and else an empty one. */
 interface Start {
   start: bigint | null;
   path: string;
@@ -120,9 +120,9 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const { rows } = await ctx.db.pool.query<Start & { id: bigint }>(
     sql`SELECT id, start, path FROM (
-       SELECT id, CASE WHEN position IS NULL THEN path ELSE '' END AS path, CASE WHEN position IS NOT NULL THEN
-         coalesce(sum(size) OVER (ORDER BY position, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) END AS start
-       FROM tape_file WHERE volume_id = ${volumeId}
+       SELECT f.id, CASE WHEN f.position IS NULL THEN ${pathOnTape} ELSE '' END AS path, CASE WHEN f.position IS NOT NULL THEN
+         coalesce(sum(f.size) OVER (ORDER BY f.position, f.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) END AS start
+       FROM tape_file f WHERE f.volume_id = ${volumeId}
      ) place WHERE id = ANY(${fileIds}::bigint[])`,
   );
   return new Map(rows.map(({ id, ...start }) => [id, start]));

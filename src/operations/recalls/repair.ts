@@ -3,13 +3,14 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { isRecalledNoMore, isUnplaced, isWaiting, whyWithdrawn } from '../conditions.js';
+import { isRecalledNoMore, isUnplaced, isWaiting, placeOnDisk, whyWithdrawn } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Lease } from './drives.js';
 import { finishRecalls, type RecallOutcome } from './ends.js';
 
 export interface LeftBehind {
   fileId: bigint;
+  /** Below the mount point. */
   path: string;
   size: bigint;
   /** Of the version that was read. */
@@ -27,7 +28,7 @@ export interface LeftBehind {
 /** What an earlier holder of the drive left running: a copy of it, partial or whole, may be on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    sql`SELECT c.file_id AS "fileId", f.path, c.size, c.checksum, d.mountpoint, c.epoch, c.disk_id AS "diskId",
+    sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, c.size, c.checksum, d.mountpoint, c.epoch, c.disk_id AS "diskId",
        c.copy_ino AS ino, c.copy_mtime_ns AS "mtimeNs",
        EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id

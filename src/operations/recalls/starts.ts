@@ -11,8 +11,9 @@ import { addSeconds, secondsBetween } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
-import { hasPlace, isChanged, isStagedAt, isWaiting } from '../conditions.js';
+import { hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
+import { choosePlaces } from '../disks/renamed-places.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
 import { noteStep } from '../requests/life.js';
@@ -23,6 +24,10 @@ import { isHeldUnder, type Lease } from './drives.js';
 /** A recall that runs: all that is needed to bring the file back. */
 export interface RunningRecall extends FileAttributes {
   fileId: bigint;
+  logicalPath: string;
+  /** By which its library knows it. */
+  tapePath: string;
+  /** Where it is put, below the mount point. */
   path: string;
   size: bigint;
   /** Null where the catalogue knows none, and the library finds the file by its path. */
@@ -71,12 +76,16 @@ export async function startRecalls(
       startable.filter(({ hasPlace }) => hasPlace),
       seen,
     );
-    await storeStarts(ctx, tx, lease, placed);
+    const places = await storeStarts(ctx, tx, lease, placed);
     const startedIds = placed.map(({ recall }) => recall.fileId);
     await dateRequests(ctx, tx, requestIds, startedIds);
     await delayShortly(ctx, tx, waiting.filter(isOnItsWay).map(toFileId));
     const queuedAt = placed.map(({ recall }) => recall.queuedAt);
-    return { started: placed.map(toRunning), queuedAt, idle: waiting.filter(isOnDisk).map(toFileId) };
+    return {
+      started: placed.map((one) => toRunning(one, places)),
+      queuedAt,
+      idle: waiting.filter(isOnDisk).map(toFileId),
+    };
   });
   for (const at of queuedAt) noteWait(at, ctx.now());
   await dropIdle(ctx, idle);
@@ -112,7 +121,13 @@ interface Placed {
   disk: DiskRow;
 }
 
-async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: readonly Placed[]): Promise<void> {
+/** @returns where files are put, by their ids, if not at their paths */
+async function storeStarts(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  placed: readonly Placed[],
+): Promise<Map<bigint, string>> {
   const fileIds = placed.map(({ recall }) => recall.fileId);
   const diskIds = placed.map(({ disk }) => disk.id);
   await tx.query(
@@ -122,17 +137,22 @@ async function storeStarts(ctx: Context, tx: Transaction, lease: Lease, placed: 
         WHERE c.file_id = p.file_id`,
   );
   await moveFiles(tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
+  return await choosePlaces(
+    tx,
+    placed.map(({ recall }) => recall),
+  );
 }
 
-function toRunning({
-  recall: { stage, volumeId, queuedAt, hasPlace, hasCopy, mayBegin, isStaged, ...recall },
-  disk,
-}: Placed): RunningRecall {
-  return { ...recall, diskId: disk.id, mountpoint: disk.mountpoint };
+function toRunning(
+  { recall: { stage, volumeId, queuedAt, hasPlace, hasCopy, mayBegin, isStaged, ...recall }, disk }: Placed,
+  places: ReadonlyMap<bigint, string>,
+): RunningRecall {
+  const path = places.get(recall.fileId) ?? recall.logicalPath;
+  return { ...recall, path, diskId: disk.id, mountpoint: disk.mountpoint };
 }
 
 /** A recall of the queue, with what its file says now. */
-interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint'> {
+interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'path'> {
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
@@ -155,7 +175,7 @@ async function lockWaiting(
 ): Promise<WaitingRecall[]> {
   const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path, f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
+    sql`SELECT c.file_id AS "fileId", f.path AS "logicalPath", ${pathOnTape} AS "tapePath", f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
           f.checksum_taken AS "isChecksumTaken", c.attempts,
           c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
           f.mode, f.mtime, f.uid, f.gid,

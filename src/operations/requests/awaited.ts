@@ -92,3 +92,30 @@ export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quo
         SELECT quota_id AS "quotaId", count(*)::int AS paths FROM unknown GROUP BY 1`,
   );
 }
+
+/**
+ * Files of the temporary table `leaving` get other paths: what waits for room waits for the file, whatever it is called. The requests are locked.
+ */
+export async function followRenames(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  const isLeftOut = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
+  // its own wish for that path says the same
+  await tx.query(
+    sql`DELETE FROM awaited_path a USING leaving l WHERE ${isLeftOut}
+          AND EXISTS (SELECT FROM awaited_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,
+  );
+  await tx.query(sql`UPDATE awaited_path a SET path = l.new_path FROM leaving l WHERE ${isLeftOut}`);
+}
+
+/** What a request has, or has let go, under the name of before, it waits for no more. The requests and their quotas are locked. */
+export async function unawaitHeld(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  await tx.query(
+    sql`WITH met AS (
+          DELETE FROM awaited_path a USING leaving l WHERE a.request_id = ANY(${requestIds}::int[]) AND a.path = l.new_path
+            AND EXISTS (SELECT FROM hold h WHERE h.request_id = a.request_id AND h.file_id = l.id)
+          RETURNING a.request_id, a.reason
+        )
+        UPDATE quota q SET awaited_paths = q.awaited_paths - m.paths FROM (
+          SELECT r.quota_id, count(*) AS paths FROM met JOIN request r ON r.id = met.request_id WHERE met.reason = 'UNKNOWN' GROUP BY 1) m
+        WHERE q.id = m.quota_id`,
+  );
+}

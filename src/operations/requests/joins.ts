@@ -34,26 +34,27 @@ export async function joinFiles(
   return await storeJoining(ctx, tx, options);
 }
 
-const matched = sql`matched m JOIN request r ON r.id = m.request_id JOIN tape_file f ON f.id = m.file_id`;
-
-/** Makes the temporary table `joining`, of what may join: nothing is locked yet. */
+/**
+ * Makes the temporary table `joining`, of what may join: nothing is locked yet.
+ * @param options.as a table of the files as they will be, if they are not so yet: `id`, `path` and `size`
+ */
 export async function findJoining(
   ctx: Context,
   tx: Transaction,
   files: Sql,
-  { isNew, which }: { isNew: boolean; which?: Sql },
+  { isNew, which, as = sql`tape_file` }: { isNew: boolean; which?: Sql; as?: Sql },
 ): Promise<void> {
   const isStanding = sql`${isLive} AND r.retention > ${ctx.now()} AND ${which ?? sql`true`}`;
   const isOpen = sql`${isStanding} AND ${isAllowedIn('REQUEST')}`;
   const isMatched = isNew && which === undefined;
-  if (isMatched) await findMatched(ctx, tx, files, isStanding);
+  if (isMatched) await findMatched(ctx, tx, { files, as }, isStanding);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
   // where it passes over what the request may not have, it has to be looked what it may
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.left_out_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
-    FROM ${isMatched ? matched : sql`request r JOIN tape_file f ON f.id IN (${files}) AND strpos(f.path, r.pattern) > 0`}
+    FROM ${isMatched ? sql`matched m JOIN request r ON r.id = m.request_id JOIN ${as} f ON f.id = m.file_id` : sql`request r JOIN ${as} f ON f.id IN (${files}) AND strpos(f.path, r.pattern) > 0`}
     WHERE r.pattern <> '' AND ${isStanding} AND (${isOver} OR (${isAllowed}
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)))`;
@@ -61,7 +62,7 @@ export async function findJoining(
     sql`CREATE TEMP TABLE joining ON COMMIT DROP AS
         SELECT r.id AS request_id, r.quota_id, f.id AS file_id, f.path, f.size, a.ordinal,
           false AS is_matched, false AS is_beyond, false AS is_taken, false AS is_over
-        FROM awaited_path a JOIN tape_file f ON f.path = a.path JOIN request r ON r.id = a.request_id
+        FROM awaited_path a JOIN ${as} f ON f.path = a.path JOIN request r ON r.id = a.request_id
         WHERE ${isOpen} AND f.id IN (${files}) ${isNew ? byPattern : empty}`,
   );
   if (isMatched) await tx.query(sql`DROP TABLE matched`);

@@ -19,14 +19,20 @@ const BREATH_MS = 20;
 /**
  * Makes the temporary table `matched`, of requests and the files that their patterns are in: those that may join, as many more as may be
  * noted as left out, and of each request that has more than that a small one which `is_over`, unless a smaller one is known.
- * @param files a query that gives the ids of the files
+ * @param of.files a query that gives the ids of the files
+ * @param of.as a table of them: `id`, `path` and `size`
  * @param isStanding a condition on the request `r`
  */
-export async function findMatched(ctx: Context, tx: Transaction, files: Sql, isStanding: Sql): Promise<void> {
+export async function findMatched(
+  ctx: Context,
+  tx: Transaction,
+  { files, as }: { files: Sql; as: Sql },
+  isStanding: Sql,
+): Promise<void> {
   await tx.query(sql`CREATE TEMP TABLE matched (request_id int, file_id bigint, is_over boolean) ON COMMIT DROP`);
   const rooms = new Rooms(ctx, tx);
   const [smallest] = await tx.query<{ size: bigint | null }>(
-    sql`SELECT min(f.size) AS size FROM tape_file f WHERE f.id IN (${files})`,
+    sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
   // what has left out more than is noted is passed over where nothing has room, or tells more than is known
@@ -39,7 +45,7 @@ export async function findMatched(ctx: Context, tx: Transaction, files: Sql, isS
           FROM request r JOIN quota q ON q.id = r.quota_id
           WHERE r.pattern <> '' AND ${isOpen} AND ${isStanding} AND r.id > ${after} ORDER BY r.id LIMIT ${GROUP}`,
     );
-    if (patterns.length > 0) await matchFiles(tx, files, patterns, rooms);
+    if (patterns.length > 0) await matchFiles(tx, { files, as }, patterns, rooms);
     if (patterns.length < GROUP) break;
     after = patterns.at(-1)?.id ?? after;
   }
@@ -65,12 +71,17 @@ function createBreath(): () => Promise<void> {
   };
 }
 
-async function matchFiles(tx: Transaction, files: Sql, patterns: readonly Standing[], rooms: Rooms): Promise<void> {
+async function matchFiles(
+  tx: Transaction,
+  { files, as }: { files: Sql; as: Sql },
+  patterns: readonly Standing[],
+  rooms: Rooms,
+): Promise<void> {
   const standing = new Map(patterns.map((pattern) => [pattern.id, pattern]));
   const found = new Found(tx);
   // in order of the paths, as they join
   await tx.query(
-    sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM tape_file f WHERE f.id IN (${files}) ORDER BY f.path`,
+    sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${as} f WHERE f.id IN (${files}) ORDER BY f.path`,
   );
   let set = await buildSet(standing.values());
   const breath = createBreath();

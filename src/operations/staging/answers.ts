@@ -7,10 +7,12 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { sampleWaits } from '../../planner/staged.js';
+import { pathOnTape } from '../conditions.js';
 
 /** A file of a staging library, as a call to the library takes it. */
 export interface StagingRow {
   fileId: bigint;
+  /** By which the library knows it. */
   path: string;
   /** Empty where the catalogue does not say any more. */
   volume: string;
@@ -27,7 +29,7 @@ export interface StagingRow {
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
 
-export const stagingColumns = sql`s.file_id AS "fileId", f.path, coalesce(v.name, '') AS volume, f.position, s.size, s.batch, s.remote_id AS "remoteId",
+export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, coalesce(v.name, '') AS volume, f.position, s.size, s.batch, s.remote_id AS "remoteId",
   s.attempts, s.asked_at AS "askedAt", s.since`;
 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;

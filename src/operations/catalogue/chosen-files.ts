@@ -1,0 +1,129 @@
+/**
+ * The files that an operator chooses by a path, and what is done with them in steps: each is a transaction that holds the catalogue's lock
+ * alone, so that no request is being made of its files meanwhile. Who is killed in between has done a part of it, and the next call does the rest.
+ */
+import type { Context } from '../../context.js';
+import { lockCatalogue, lockFiles } from '../../database/locks.js';
+import { empty, type Sql, sql } from '../../database/sql.js';
+import type { Transaction } from '../../database/transaction.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { isLive } from '../conditions.js';
+import { checkPath } from '../input.js';
+import { takeTurn } from '../turn.js';
+
+export interface ChosenPaths {
+  /** Of a file; or of a folder, with a slash at its end, for all files below it. */
+  path: string;
+  /** Only says what would be done. */
+  isDryRun?: boolean | null | undefined;
+}
+
+/** What was done, or would be. */
+export interface ChosenFiles {
+  files: number;
+  /** Of all of them together. */
+  bytes: bigint;
+  /** Live requests that hold one of them, or wait for one. */
+  requests: number;
+}
+
+/** Files that one transaction withdraws, or brings back: nobody can make a request for so long. */
+export const STEP = 10_000;
+
+/** A condition on the file `f`. @param field whose path it is @throws InvalidInputError */
+export function chosenFiles(path: string, field = 'path'): Sql {
+  if (path === '/') throw new InvalidInputError(field, 'must be a file or a folder, and not all there is: "/"');
+  if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
+  const folder = checkPath(field, path.slice(0, -1));
+  // the character after the slash ends what begins with it
+  return sql`f.path ~>=~ ${`${folder}/`} AND f.path ~<~ ${`${folder}0`}`;
+}
+
+export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles> {
+  const { rows } = await ctx.db.pool.query<{ files: number; bytes: string; requests: number }>(
+    sql`WITH leaving AS MATERIALIZED (SELECT f.id, f.path, f.size FROM tape_file f WHERE ${which})
+        SELECT (SELECT count(*)::int FROM leaving) AS files, (SELECT coalesce(sum(size), 0) FROM leaving)::text AS bytes,
+          (SELECT count(*)::int FROM request r WHERE r.id IN (${concernedBy}) AND ${isLive}) AS requests`,
+  );
+  const { files = 0, bytes = '0', requests = 0 } = rows[0] ?? {};
+  return { files, bytes: BigInt(bytes), requests };
+}
+
+/** Ids of requests that hold or await a file of the table `leaving`. */
+export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_hold h ON h.file_id = o.id
+  UNION SELECT a.request_id FROM leaving o JOIN awaited_path a ON a.path = o.path`;
+
+export async function whyNone(
+  ctx: Context,
+  { path, which, done }: { path: string; which: Sql; done: string },
+): Promise<Error> {
+  const below = chosenFiles(path.endsWith('/') ? path : `${path}/`);
+  const { rows } = await ctx.db.pool.query<{ isKnown: boolean; isFolder: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM tape_file f WHERE ${which}) AS "isKnown", EXISTS (SELECT FROM tape_file f WHERE ${below}) AS "isFolder"`,
+  );
+  const { isKnown, isFolder } = rows[0] ?? {};
+  const what = path.endsWith('/') ? `the files below ${quote(path)}` : `file ${quote(path)}`;
+  if (isKnown) return new NotFoundError(`${what}: ${done}`);
+  const hint = isFolder ? `; it is a folder, and ${quote(`${path}/`)} are the files below it` : '';
+  return new NotFoundError(`there is no ${path.endsWith('/') ? 'file below' : 'file'} ${quote(path)}${hint}`);
+}
+
+interface Steps {
+  /** A condition on the file `f`, which is true of it no more afterwards. */
+  which: Sql;
+  /** More columns of `leaving`, each after a comma. */
+  columns?: Sql;
+  /** Says of each what it has done. */
+  note: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
+}
+
+/**
+ * Each step has its files in the temporary table `leaving`, with the catalogue's lock held.
+ * @param run makes the transaction of a step
+ */
+export async function inSteps(
+  ctx: Context,
+  { which, columns = empty, note }: Steps,
+  step: (tx: Transaction) => Promise<void>,
+  run: (work: (tx: Transaction) => Promise<Step>) => Promise<Step>,
+): Promise<Pick<ChosenFiles, 'files' | 'bytes'>> {
+  const done = { files: 0, bytes: 0n };
+  for (let after = ''; ; ) {
+    const work = async (tx: Transaction) => {
+      await lockCatalogue(tx, 'alone');
+      await tx.query(
+        sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS
+            SELECT f.id, f.path, f.size ${columns} FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${STEP}`,
+      );
+      await tx.query(sql`ANALYZE leaving`);
+      await step(tx);
+      const [row] = await tx.query<{ files: number; bytes: string; last: string | null }>(
+        sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
+      );
+      const { files = 0, bytes = '0', last = null } = row ?? {};
+      if (files > 0) await tx.query(note({ files, bytes: BigInt(bytes) }));
+      return { files, bytes: BigInt(bytes), last };
+    };
+    const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
+    done.files += files;
+    done.bytes += bytes;
+    if (files < STEP || last === null) return done;
+    after = last;
+  }
+}
+
+interface Step {
+  files: number;
+  bytes: bigint;
+  /** The last of their paths. */
+  last: string | null;
+}
+
+/** Before any of their rows is changed. */
+export async function lockLeaving(tx: Transaction): Promise<void> {
+  const rows = await tx.query<{ id: bigint }>(sql`SELECT id FROM leaving ORDER BY id`);
+  await lockFiles(
+    tx,
+    rows.map(({ id }) => id),
+  );
+}

@@ -1,0 +1,184 @@
+/**
+ * Files get other paths, as the archive has it. They stay the same files: requests keep them, and copies that are on disk, or on their
+ * way there, stay where they are until nobody holds them (`disk_path`). Requests that wait for the new paths take them in.
+ */
+import type { Context } from '../../context.js';
+import { lockQuotas, lockRequests } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { InUseError, InvalidInputError, quote } from '../../errors.js';
+import { recordProgress } from '../../event-writes.js';
+import { audited } from '../audit/audited.js';
+import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditions.js';
+import { checkPath } from '../input.js';
+import { allow } from '../policy.js';
+import { followRenames, unawaitHeld } from '../requests/awaited.js';
+import { findJoining, storeJoining } from '../requests/joins.js';
+import { type ChosenFiles, chosenFiles, countChosen, inSteps, lockLeaving, whyNone } from './chosen-files.js';
+import { findClash } from './import-folders.js';
+
+export interface RenameFilesInput {
+  /** Path of a file; or of a folder, with a slash at its end, for all files below it. */
+  from: string;
+  /** The same of what it is called from now on. */
+  to: string;
+  /** A library that finds files by their paths calls them so as well; else they keep their names there. */
+  isInLibrary?: boolean | null | undefined;
+  /** Only says what would be done. */
+  isDryRun?: boolean | null | undefined;
+}
+
+/** As files are renamed: conditions and values of the file `f`. */
+interface Renaming {
+  which: Sql;
+  newPath: Sql;
+  isInLibrary: boolean;
+}
+
+/**
+ * A folder is renamed in steps; what is withdrawn is renamed with the rest.
+ * @throws InvalidInputError; NotFoundError where there is no such file; InUseError where a new path is taken, or something is under way
+ */
+export async function renameFiles(ctx: Context, input: RenameFilesInput): Promise<ChosenFiles> {
+  const { from, to, isDryRun } = input;
+  const isInLibrary = input.isInLibrary ?? false;
+  return await audited(
+    ctx,
+    { operation: 'renameFiles', kind: 'CATALOGUE', object: from, given: { to, isInLibrary, isDryRun } },
+    async (note) => {
+      allow(ctx, 'renameFiles');
+      const renaming = { ...readRenaming(from, to), isInLibrary };
+      const chosen = await countChosen(ctx, renaming.which);
+      if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
+      // before the first step: nothing is renamed where not all can be
+      await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
+        await tx.query(
+          sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
+        );
+        await refuseTaken(tx, renaming, from);
+      });
+      if (isDryRun) return chosen;
+      const done = await inSteps(
+        ctx,
+        {
+          which: renaming.which,
+          columns: sql`, ${renaming.newPath} AS new_path`,
+          note: (step) => note({ given: { ...step, to, isInLibrary } }),
+        },
+        (tx) => renameStep(ctx, tx, renaming, from),
+        (work) => transaction(ctx.db.pool, 'renameFiles', work),
+      );
+      return { ...done, requests: chosen.requests };
+    },
+  );
+}
+
+/** @throws InvalidInputError */
+function readRenaming(from: string, to: string): Omit<Renaming, 'isInLibrary'> {
+  const which = chosenFiles(from, 'from');
+  chosenFiles(to, 'to');
+  if (from === to) throw new InvalidInputError('to', `must be another path than ${quote(from)}`);
+  if (from.endsWith('/') !== to.endsWith('/')) {
+    const kind = from.endsWith('/') ? 'a folder, with a slash at its end,' : 'a file, without a slash at its end,';
+    throw new InvalidInputError('to', `must be ${kind} as ${quote(from)} is: ${quote(to)}`);
+  }
+  if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
+  // what has its new path within the folder would be renamed once more
+  if (to.startsWith(from)) throw new InvalidInputError('to', `must not be in ${quote(from)}: ${quote(to)}`);
+  const length = [...from].length;
+  return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
+}
+
+/** So many of what is in the way are told. */
+const NAMED = 3;
+
+/** @throws InUseError; InvalidInputError for paths that are too long */
+async function refuseTaken(tx: Transaction, { isInLibrary }: Renaming, from: string): Promise<void> {
+  await tx.query(sql`ANALYZE leaving`);
+  const [long] = await tx.query<{ path: string }>(
+    sql`SELECT new_path AS path FROM leaving WHERE octet_length(new_path) > 2048 LIMIT 1`,
+  );
+  if (long) checkPath('to', long.path);
+  const [again] = await tx.query<{ path: string }>(
+    sql`SELECT new_path AS path FROM leaving WHERE ${from.endsWith('/')} AND starts_with(new_path, ${from}) LIMIT 1`,
+  );
+  if (again) throw new InUseError(`${quote(again.path)} would be in ${quote(from)} again`);
+  const taken = await tx.query<{ path: string; isWithdrawn: boolean; files: number }>(
+    sql`SELECT f.path, NOT ${isOffered} AS "isWithdrawn", (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.path = l.new_path
+        ORDER BY f.path LIMIT ${NAMED}`,
+  );
+  refuseNamed(
+    taken.map(({ path, isWithdrawn }) => ({ text: `${quote(path)}${isWithdrawn ? ' (withdrawn)' : ''}` })),
+    taken[0]?.files ?? 0,
+    ['path is taken', 'paths are taken'],
+  );
+  const clash = await findClash(tx, sql`SELECT new_path AS path FROM leaving`);
+  if (clash !== undefined) throw new InUseError(clash);
+  if (isInLibrary) await refuseInLibrary(tx);
+}
+
+/** A library that is asked for a file has to be told by the same name to let it go, and no two files have one name there. */
+async function refuseInLibrary(tx: Transaction): Promise<void> {
+  const busy = await tx.query<{ text: string; files: number }>(
+    sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.id = l.id
+        WHERE f.stage = 'RESTORING' OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id) ORDER BY f.path LIMIT ${NAMED}`,
+  );
+  refuseNamed(busy, busy[0]?.files ?? 0, [
+    'file is being brought by its library',
+    'files are being brought by their library',
+  ]);
+  const names = await tx.query<{ text: string; files: number }>(
+    sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.tape_path = l.new_path AND f.id <> l.id
+        ORDER BY f.path LIMIT ${NAMED}`,
+  );
+  refuseNamed(names, names[0]?.files ?? 0, [
+    'file has such a name in its library, and another one here',
+    'files have such names in their library, and others here',
+  ]);
+}
+
+function refuseNamed(named: readonly { text: string }[], files: number, [one, many]: [string, string]): void {
+  if (named.length === 0) return;
+  const more = files > named.length ? ', and others' : '';
+  throw new InUseError(
+    `${files} ${files === 1 ? one : many}: ${named.map(({ text }) => text).join(', ')}${more}; nothing was renamed`,
+  );
+}
+
+/** The files of the temporary table `leaving` as they will be. */
+const asRenamed = sql`(SELECT t.id, l.new_path AS path, t.size FROM leaving l JOIN tape_file t ON t.id = l.id)`;
+
+async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, from: string): Promise<void> {
+  await refuseTaken(tx, renaming, from);
+  const offered = sql`SELECT f.id FROM leaving l JOIN tape_file f ON f.id = l.id WHERE ${isOffered}`;
+  await findJoining(ctx, tx, offered, { isNew: true, as: asRenamed });
+  const requestIds = await lockRequests(
+    tx,
+    sql`${isLive} AND r.id IN (SELECT request_id FROM joining
+          UNION SELECT a.request_id FROM leaving l JOIN awaited_path a ON a.path IN (l.path, l.new_path))`,
+  );
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  await lockLeaving(tx);
+  await followRenames(tx, requestIds);
+  await unawaitHeld(tx, requestIds);
+  await writePaths(tx, renaming);
+  await storeJoining(ctx, tx);
+  recordProgress(tx, requestIds);
+}
+
+/** What is read from tape while it is renamed is put where it was to be put before. Of a changed copy an older program may not have noted the disk. */
+const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING'
+  OR (f.stage = 'UNVERIFIED' AND EXISTS (SELECT FROM verification w WHERE w.file_id = f.id)))`;
+const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)})`;
+
+async function writePaths(tx: Transaction, { isInLibrary }: Renaming): Promise<void> {
+  await tx.query(
+    sql`UPDATE left_behind b SET path = nullif(coalesce(b.path, l.path), l.new_path) FROM leaving l WHERE b.file_id = l.id`,
+  );
+  await tx.query(
+    sql`UPDATE tape_file f SET path = l.new_path,
+          disk_path = CASE WHEN ${hasPlaceOnDisk} THEN nullif(${placeOnDisk}, l.new_path) END,
+          tape_path = CASE WHEN NOT ${isInLibrary} AND ${isFoundByPath} THEN nullif(${pathOnTape}, l.new_path) END
+        FROM leaving l WHERE f.id = l.id`,
+  );
+}
