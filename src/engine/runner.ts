@@ -22,7 +22,7 @@ import { queueExpiring } from '../operations/mail/expiring.js';
 import { findAbandoned } from '../operations/recalls/abandoned.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced, failWithdrawnRecalls } from '../operations/recalls/repair.js';
-import { leaveUnreadable } from '../operations/recalls/unreadable.js';
+import { leaveAllUnreadable } from '../operations/recalls/unreadable.js';
 import { joinAwaited } from '../operations/requests/awaited.js';
 import { compactRequests } from '../operations/requests/compaction.js';
 import { expireRequests } from '../operations/requests/ends.js';
@@ -255,7 +255,7 @@ function listPasses(
     { name: 'unnoted copies', everyMs: UNNOTED_MS, run: () => lookForUnnoted(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
     { name: 'withdrawn', everyMs: REPAIR_MS, run: () => failWithdrawnRecalls(ctx) },
-    { name: 'second copies', everyMs: REPAIR_MS, run: () => leaveUnreadable(ctx) },
+    { name: 'second copies', everyMs: REPAIR_MS, run: () => leaveAllUnreadable(ctx, stop) },
     { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },

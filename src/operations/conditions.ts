@@ -84,6 +84,13 @@ export const isUnplaced = sql`(c.volume_id IS NULL OR (c.position IS NULL AND NO
 /** The same of the file `f`, the other way round. */
 export const hasPlace = sql`(f.volume_id IS NOT NULL AND (f.position IS NOT NULL OR ${isByPath(sql`f.volume_id`)}))`;
 
+/** The same of its second copy. */
+export const hasCopyPlace = sql`(f.copy_volume_id IS NOT NULL AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)}))`;
+
+/** There is another copy of the file `f`, of which nothing bad is known. */
+export const hasOther = sql`(${hasCopyPlace} AND ${isOffered} AND (f.copy_error IS NULL
+  OR f.copy_failed_at < (SELECT w.created_at FROM recall w WHERE w.file_id = f.id)))`;
+
 /** The volume is one of a staging library. */
 export const isOfStaging = (volumeId: Sql): Sql => sql`EXISTS (
   SELECT FROM volume o JOIN library b ON b.id = o.library_id WHERE o.id = ${volumeId} AND b.contract = 'STAGING')`;

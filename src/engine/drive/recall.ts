@@ -28,6 +28,14 @@ import { standsFor } from './standing.js';
 /** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
 export class UnseenError extends Error {}
 
+/** Errors of reading the tape, and not of the restore disk: a file with a second copy is read there. */
+const ofTape = new WeakSet<object>();
+
+function isOfTape(thrown: unknown): boolean {
+  const error = thrown instanceof UnseenError ? thrown.cause : thrown;
+  return error instanceof TapeError && ofTape.has(error);
+}
+
 /** A copy that is being made, beside its place. */
 export interface CopyInHand {
   folder: Folder;
@@ -70,13 +78,19 @@ export async function readInto(
   recall: RunningRecall,
   { signal, noteBytes }: { signal: AbortSignal; noteBytes?: (bytes: number) => void },
 ): Promise<string> {
+  let isOfDisk = false;
   try {
     const onTape = { ...recall, path: recall.tapePath };
     return await readChecked(volume, onTape, {
       signal,
       sink: (chunk) => {
         noteBytes?.(chunk.length);
-        return copy.onDisk(() => copy.file.write(chunk));
+        return copy
+          .onDisk(() => copy.file.write(chunk))
+          .catch((error: unknown) => {
+            isOfDisk = true;
+            throw error;
+          });
       },
       tell: ({ kind, found, expected }) => {
         const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
@@ -85,6 +99,7 @@ export async function readInto(
       },
     });
   } catch (error) {
+    if (error instanceof TapeError && !isOfDisk) ofTape.add(error);
     throw await giveUp(copy, error);
   }
 }
@@ -216,7 +231,13 @@ export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown):
   };
   ctx.log.warn(what, `recall failed: ${error}`);
   return pause === undefined
-    ? { fileId: recall.fileId, kind: 'failed', errorClass, error: describeEnd(error, recall.attempts + 1) }
+    ? {
+        fileId: recall.fileId,
+        kind: 'failed',
+        errorClass,
+        error: describeEnd(error, recall.attempts + 1),
+        isOfTape: isOfTape(thrown),
+      }
     : {
         fileId: recall.fileId,
         kind: isTry(errorClass) ? 'retry' : 'postponed',

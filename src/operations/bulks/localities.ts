@@ -4,7 +4,7 @@ import { askAtLength } from '../../database/snapshot.js';
 import { sql } from '../../database/sql.js';
 import type { BulkProblem } from '../../generated/prisma/enums.js';
 import { mayPath } from '../access/paths.js';
-import { isOffered } from '../conditions.js';
+import { hasOther, isOffered } from '../conditions.js';
 import { allow } from '../policy.js';
 import { isFolder } from '../requests/bulk-files.js';
 
@@ -49,7 +49,8 @@ export async function readLocalities(ctx: Context, paths: readonly string[]): Pr
           WHEN f.stage = 'RESTORED' THEN
             CASE WHEN f.disk_id IS NULL OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id) THEN 'DISK_FAILS' END
           WHEN f.volume_id IS NULL THEN 'NO_PLACE'
-          WHEN f.stage = 'ONTAPE' AND EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.volume_id) THEN 'VOLUME_AWAY' END AS problem
+          WHEN f.stage = 'ONTAPE' AND EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.volume_id)
+            AND NOT (${hasOther} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.copy_volume_id)) THEN 'VOLUME_AWAY' END AS problem
         FROM unnest(${paths}::text[]) AS l (path) LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}`,
     ctx.reader,
   );

@@ -9,7 +9,7 @@ import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { concernedBy } from './chosen-files.js';
-import { alignCopies, dropSecondCopies } from './import-copies.js';
+import { alignCopies, dropSecondCopies, refuseCopies } from './import-copies.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
 import { refuseFolders } from './import-folders.js';
 import { followChanges } from './import-holds.js';
@@ -59,6 +59,7 @@ export async function applyIncoming(
   const requestIds = await lockConcerned(tx);
   await refuseIllegal(tx);
   await keepWhatIsLeftOut(tx);
+  await refuseCopies(tx);
   const updated = await updateKnown(tx);
   await dropSecondCopies(tx);
   const again = await reinstateListed(tx);
@@ -259,6 +260,9 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
   );
 }
 
+/** The first place of `f` is what was the second one of `k`: the same bytes, as far as anybody has said. */
+const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
+
 /**
  * A copy belongs to the version that it was read from: the file is on tape again, its copy leaves as any that is to go, and
  * whoever holds it waits for the new version. What was made of a copy by hand is left alone, and stands for its file no more.
@@ -266,7 +270,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 async function dropStale(tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
     sql`SELECT f.id, f.stage FROM known k JOIN tape_file f ON f.id = k.id
-        WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')}`,
+        WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')} AND NOT ${isOtherCopy}`,
   );
   const pick = (from: Stage) => stale.filter(({ stage }) => stage === from).map(({ id }) => id);
   await moveFiles(tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });

@@ -27,8 +27,8 @@ export async function addVolumes(ctx: Context, tx: Transaction): Promise<void> {
   }
   await tx.query(
     sql`INSERT INTO volume (name, library_id)
-        SELECT o.volume, coalesce(max(b.id), ${FIRST_LIBRARY}) FROM incoming i LEFT JOIN library b ON ${isOf}
-          CROSS JOIN LATERAL (VALUES (i.volume), (i.copy_volume)) AS o (volume)
+        SELECT o.volume, coalesce(max(b.id) FILTER (WHERE o.is_first), CASE WHEN NOT bool_or(o.is_first) THEN max(b.id) END, ${FIRST_LIBRARY}) FROM incoming i LEFT JOIN library b ON ${isOf}
+          CROSS JOIN LATERAL (VALUES (i.volume, true), (i.copy_volume, false)) AS o (volume, is_first)
         WHERE o.volume IS NOT NULL GROUP BY o.volume ORDER BY o.volume
         ON CONFLICT (name) DO NOTHING`,
   );

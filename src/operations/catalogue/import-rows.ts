@@ -214,6 +214,7 @@ function readSecondCopy(row: CatalogueRow, fields: Fields): [Column, string] | u
   if (volume !== undefined) row.copyVolume = volume;
   if (volume && row.volume === null) return ['copy_volume', 'left out where no volume is given'];
   if (volume && volume === row.volume) return ['copy_volume', 'another volume than that of the file'];
+  if (volume === null && position === undefined) row.copyPosition = null;
   if (position === undefined) return undefined;
   row.copyPosition = position === null ? null : integer(position);
   if (row.copyPosition === undefined) return ['copy_position', 'a whole number'];

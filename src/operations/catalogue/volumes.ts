@@ -36,12 +36,15 @@ export interface VolumeFigures {
   bytes: bigint;
 }
 
+/** What is on volumes: a file that is on tape twice is on both. */
+const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
+
 /** Of all volumes, in order of their names. */
 export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
     sql`SELECT v.name, coalesce(b.name, ${ctx.config.tapeBackend}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes
-        FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN tape_file f ON f.volume_id = v.id GROUP BY v.id, b.name ORDER BY v.name`,
+        FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN (${placed}) f ON f.volume_id = v.id GROUP BY v.id, b.name ORDER BY v.name`,
   );
   return rows;
 }
@@ -53,7 +56,7 @@ export async function readVolumeFiguresOf(
   reader?: AbortSignal,
 ): Promise<Map<number, Pick<VolumeFigures, 'files' | 'bytes'>>> {
   allow(ctx, 'readVolumeFiguresOf');
-  const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM tape_file f
+  const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM (${placed}) f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
   type Row = { id: number; files: number; bytes: bigint };
   const rows = await atListServer(ctx, 'readVolumeFiguresOf', (at) => askAtLength<Row>(at, statement, reader));

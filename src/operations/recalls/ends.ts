@@ -27,7 +27,7 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   /** A file that nobody has noted stands in its place, and has the same bytes, with this checksum: it is left there. */
   | { kind: 'standing'; checksum: string }
   /** For good. */
-  | { kind: 'failed'; errorClass: ErrorClass; error: string }
+  | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   /** To be tried again, not before the time given. */
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
   /** What has failed is not the file, which counts as no try of it: it waits, and says why. */
@@ -76,7 +76,7 @@ export async function finishRecalls(
     // and they would stay for ever
     await lockHolders(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
-    const judged = await turnFailed(ctx, tx, await judgeOutcomes(ctx, tx, lease, outcomes));
+    const judged = await turnFailed(ctx, tx, lease, await judgeOutcomes(ctx, tx, lease, outcomes));
     await noteUnseen(tx, lease, outcomes);
     const reservations = await endRecalls(tx, lease, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
@@ -128,10 +128,17 @@ async function judgeOutcomes(
   });
 }
 
-/** What has failed at one place is read at the other, if the file has two. */
-async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judged[]): Promise<Judged[]> {
-  const failed = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
-  const { turned, told } = await turnToCopies(tx, failed);
+/** What has failed at one place is read at the other, if the file has two; what the lease does not hold any more says nothing of it. */
+async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Judged[]> {
+  const all = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
+  if (all.length === 0) return [...outcomes];
+  const held = await tx.query<{ fileId: bigint }>(
+    sql`SELECT c.file_id AS "fileId" FROM recall c
+        WHERE c.file_id = ANY(${all.map(({ fileId }) => fileId)}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}`,
+  );
+  const heldIds = new Set(held.map(({ fileId }) => fileId));
+  const failed = all.filter(({ fileId }) => heldIds.has(fileId));
+  const { turned, told } = await turnToCopies(ctx, tx, failed);
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
   return outcomes.map((outcome) => {
     const { fileId, kind } = outcome;

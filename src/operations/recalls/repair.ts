@@ -3,6 +3,7 @@
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
+import { triedNowhere, turnToCopies } from '../catalogue/second-copies.js';
 import { isRecalledNoMore, isUnplaced, isWaiting, placeOnDisk, whyWithdrawn } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import type { Lease } from './drives.js';
@@ -51,6 +52,8 @@ export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly 
   }
 }
 
+const UNPLACED = 'the catalogue has no volume and position for this file';
+
 /**
  * Fails the recalls of files that have no place on tape: no drive would ever take them.
  * @returns how many
@@ -63,13 +66,26 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
     await lockHolders(tx, fileIds);
+    const unplaced = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND ${isUnplaced}`,
+    );
+    const { turned, told } = await turnToCopies(
+      ctx,
+      tx,
+      unplaced.map(({ fileId }) => ({ fileId, errorClass: 'PERMANENT', error: UNPLACED })),
+    );
+    await tx.query(
+      sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
+    );
     // judged again under the locks: an import may have given one a place meanwhile
     const failed = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting}
             AND ${isUnplaced} RETURNING file_id AS "fileId"`,
     );
-    const failure = { errorClass: 'PERMANENT', error: 'the catalogue has no volume and position for this file' };
-    const outcomes = failed.map(({ fileId }) => ({ fileId, failure }));
+    const outcomes = failed.map(({ fileId }) => ({
+      fileId,
+      failure: { errorClass: 'PERMANENT', error: told.get(fileId) ?? UNPLACED },
+    }));
     await markHolds(ctx, tx, outcomes);
     return failed.length;
   });

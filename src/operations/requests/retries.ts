@@ -45,11 +45,15 @@ async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promis
       sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
           WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
     );
-    if (failed.length === 0) return;
+    const away = await tx.query<{ fileId: bigint }>(
+      sql`SELECT h.file_id AS "fileId" FROM hold h JOIN tape_file f ON f.id = h.file_id
+          WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
+    );
+    if (failed.length === 0 && away.length === 0) return;
     await tx.query(note());
     await giveCopiesAnotherTry(
       tx,
-      failed.map(({ fileId }) => fileId),
+      [...failed, ...away].map(({ fileId }) => fileId),
     );
     await settleRequests(ctx, tx, [request.id]);
     const fileIds = failed.map(({ fileId }) => fileId);
@@ -69,5 +73,5 @@ async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[])
     tx,
     rows.map(({ id }) => id),
   );
-  await tx.query(sql`UPDATE tape_file f SET copy_error = NULL WHERE ${which}`);
+  await tx.query(sql`UPDATE tape_file f SET copy_error = NULL, copy_failed_at = NULL WHERE ${which}`);
 }

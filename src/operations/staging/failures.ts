@@ -56,17 +56,19 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
     );
     await tx.query(failReadBacks(told, now));
     const { turned, told: ofBoth } = await turnToCopies(
+      ctx,
       tx,
       await stillHere(
         tx,
-        told.filter(({ notBefore }) => notBefore === null),
+        told.filter(({ notBefore }) => notBefore === null).map((file) => ({ ...file, isOfTape: true })),
         isHere,
       ),
     );
     await tx.query(
       sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
     );
-    const over = new Map(told.filter(({ notBefore }) => notBefore === null).map((file) => [file.fileId, file]));
+    const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !turned.has(fileId);
+    const over = new Map(told.filter(isOver).map((file) => [file.fileId, file]));
     const gone = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
     );
