@@ -52,7 +52,8 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
   if (works !== 1)
     throw new UsageError('give a source (a URL, a dump, --quotas or --requests), or --finish, or --changes');
   const config = readEnvironment();
-  if (options.finish) return await withContext(config, (ctx) => finish(ctx, options));
+  const archiveRoot = options.archiveRoot ?? config.linkRoot ?? '/';
+  if (options.finish) return await withContext(config, (ctx) => finish(ctx, archiveRoot, options));
   if (options.changes) return await withContext(config, (ctx) => tellChanges(ctx, options));
   await withContext(config, (ctx) => takeOver(ctx, config, source, options));
 }
@@ -115,11 +116,14 @@ function formatAdoption(adoption: Adoption, isTrial: boolean): string {
   return `${isTrial ? 'would adopt' : 'adopted'} ${parts.join(', ')}; ${before}; ${plural(differences, 'difference')}`;
 }
 
-async function finish(ctx: Context, { json }: OutputOptions): Promise<void> {
+async function finish(ctx: Context, archiveRoot: string, { json }: OutputOptions): Promise<void> {
   const { finishAdoption } = await import('../engine/adoption/adopt.js');
-  const names = await finishAdoption(ctx);
-  if (json) printJson({ names });
-  else printLine(`${plural(names, 'name')} of copies taken away; their copies stay`);
+  const { names, kept } = await finishAdoption(ctx, archiveRoot);
+  if (json) return printJson({ names, kept });
+  printLine(`${plural(names, 'name')} of copies taken away; their copies stay`);
+  if (kept === 0) return;
+  const remedy = 'an engine with LINK_ROOT turns these links, and then --finish takes the names away';
+  printLine(`${plural(kept, 'name')} left, since the links at the archive paths lead there: ${remedy}`);
 }
 
 async function tellChanges(ctx: Context, { json }: OutputOptions): Promise<void> {

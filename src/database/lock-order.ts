@@ -14,7 +14,7 @@
  * - Two that make the same path wait for each other by its unique index: imports, all of them in order of the paths, and
  *   before they take the catalogue's lock. Where files are renamed to what an import just adds, the two wait in a circle; PostgreSQL ends
  *   one, which is run again.
- * - Settling requests looks at the files that they wait for, FOR SHARE. The doctor's repairs and the passes for orphans and for changed copies do so
+ * - Settling requests looks at the files that they wait for, locked for reading. The doctor's repairs and the passes for orphans and for changed copies do so
  *   after they have locked other files, so that two of these may wait in a circle; PostgreSQL ends one, which is run again.
  * - Links at archive paths are marked by a trigger, with their files locked; who settles them waits for no row.
  * - A single statement outside of a transaction locks rows of one kind, or does not wait.

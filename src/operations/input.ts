@@ -2,7 +2,7 @@
 import { InvalidInputError, quote } from '../errors.js';
 import { parseTime } from '../time.js';
 
-const MAX_TEXT = 2000;
+export const MAX_TEXT = 2000;
 const MAX_PATH_BYTES = 2048;
 const MAX_NAME_BYTES = 255;
 const MAX_ADDRESS = 254;

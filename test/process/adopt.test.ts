@@ -1,5 +1,5 @@
 /** A site of django-nla_control moves in: what both answer before and after, what stays where it is, and who notices nothing. */
-import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import pg from 'pg';
@@ -298,6 +298,8 @@ test('what is no dump, or breaks off, is refused, and nothing is stored', async 
   for (const [text, message] of [
     ['hello\n', 'no table of nla_control'],
     [dump.slice(0, dump.indexOf('\\.') - 20), 'values, not'],
+    [dump.slice(0, dump.indexOf('COPY public.nla_control_taperequest ')), 'no table nla_control_taperequest'],
+    [dump.slice(0, dump.indexOf('COPY public.nla_control_taperequest_files ')), 'breaks off'],
     [dump.replace('email_address', 'mail'), 'no column email_address'],
   ] as const) {
     writeFileSync(file, text);
@@ -305,6 +307,55 @@ test('what is no dump, or breaks off, is refused, and nothing is stored', async 
     expect({ code, isTold: stderr.includes(message), stderr }).toEqual({ code: 1, isTold: true, stderr });
   }
   expect(await dumpHere()).toEqual(before);
+});
+
+test('a request that is gone there and there again is here again, and one that is over there and goes on, whatever its quota', async () => {
+  await adopt(there.url, '--archive-root', site.archive);
+  const set = 'id, label, quota_id, retention, request_date, active_request, request_files, request_patterns';
+  await site.client.query(`CREATE TABLE kept AS SELECT ${set} FROM nla_control_taperequest WHERE id = ${ids.waiting}`);
+  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.waiting}`);
+  await site.client.query(`UPDATE nla_control_quota SET size = 1 WHERE "user" = 'ada'`);
+  expect((await adopt(there.url, '--archive-root', site.archive)).counts).toMatchObject({ ended: 1 });
+  await site.client.query(`INSERT INTO nla_control_taperequest (${set}) SELECT * FROM kept`);
+  await site.client.query(`UPDATE nla_control_taperequest SET retention = '2097-01-01' WHERE id = ${ids.over}`);
+  const { counts, differences } = await adopt(there.url, '--archive-root', site.archive);
+  expect({ changed: counts.changed, refused: differences.filter(({ kind }) => kind === 'request-refused') }).toEqual({
+    changed: 2,
+    refused: [],
+  });
+  const { rows } = await database.query(
+    'SELECT id, retention::text, state FROM request WHERE id = ANY($1) ORDER BY id',
+    [[ids.waiting, ids.over]],
+  );
+  expect(rows).toEqual([
+    { id: ids.waiting, retention: '2098-12-31 00:00:00', state: expect.not.stringMatching(/CANCELLED|EXPIRED/) },
+    { id: ids.over, retention: '2097-01-01 00:00:00', state: expect.not.stringMatching(/CANCELLED|EXPIRED/) },
+  ]);
+});
+
+test('a label as long as it may be there, or of several lines, costs nothing but what cannot be here', async () => {
+  const label = `one\u2028two${'é'.repeat(2016)}`;
+  await site.client.query('UPDATE nla_control_taperequest SET label = $1 WHERE id = $2', [label, ids.waiting]);
+  const { differences } = await adopt(there.url, '--archive-root', site.archive);
+  expect(differences).toContainEqual(expect.objectContaining({ kind: 'label', thing: String(ids.waiting) }));
+  const { rows } = await database.query('SELECT label FROM request WHERE id = $1', [ids.waiting]);
+  expect(rows).toEqual([{ label: `one two${'é'.repeat(1993)}` }]);
+});
+
+test('a dry run tells of a restore disk that cannot be one here, and of its copies', async () => {
+  chmodSync(site.mountpoint, 0o777);
+  const trial = await adopt(there.url, '--dry-run', '--archive-root', site.archive);
+  const real = await adopt(there.url, '--archive-root', site.archive);
+  expect(trial).toEqual(real);
+  const kinds = trial.differences.map(({ kind, thing }) => `${kind} ${thing}`);
+  expect(kinds).toEqual(expect.arrayContaining([`disk-refused ${site.mountpoint}`, `copy-disk ${restored[0]}`]));
+});
+
+test('the end of an adoption takes no name away that a link at an archive path leads to', async () => {
+  await adopt(there.url, '--archive-root', site.archive);
+  const { stdout } = await runCli(['adopt', '--finish', '--archive-root', site.archive, '--json'], { env });
+  expect(JSON.parse(stdout)).toEqual({ names: 0, kept: restored.length });
+  for (const file of restored) expect(readFileSync(path.join(site.archive, file), 'utf8')).toBe(bytesOf(file));
 });
 
 test('users and requests come from CSV', async () => {
@@ -351,7 +402,7 @@ test('a program that opens restored files at their archive paths notices nothing
     restored.slice(0, 2).every((file) => target(file) === site.mountpoint + file),
   );
   const finished = await runCli(['adopt', '--finish', '--json'], { env });
-  expect(JSON.parse(finished.stdout)).toEqual({ names: expect.any(Number) });
+  expect(JSON.parse(finished.stdout)).toEqual({ names: expect.any(Number), kept: expect.any(Number) });
   expect(existsSync(path.join(site.mountpoint, 'archive/spot-1234-ocean/1986/a.nc'))).toBe(false);
   const { code, stdout } = await stop(program);
   expect(code).toBe(0);

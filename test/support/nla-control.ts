@@ -151,7 +151,10 @@ const tableNames = ['quota', 'restoredisk', 'tapefile', 'taperequest', 'taperequ
 
 /** As `pg_dump` writes it, with COPY or with INSERT; or as `mysqldump` does. */
 export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'inserts' | 'mysql'): Promise<string> {
-  const parts: string[] = [form === 'mysql' ? '-- MySQL dump 10.13' : '-- PostgreSQL database dump', ''];
+  const parts: string[] = [
+    form === 'mysql' ? '-- MySQL dump 10.13  Distrib 8.0.40' : '-- PostgreSQL database dump',
+    '',
+  ];
   for (const table of tableNames) {
     const { rows, fields } = await client.query<(string | null)[]>({
       text: `SELECT * FROM nla_control_${table} ORDER BY id`,
@@ -164,6 +167,9 @@ export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'inserts' 
   const last = await client.query<{ id: string }>('SELECT last_value::text AS id FROM nla_control_taperequest_id_seq');
   const { id } = last.rows[0] as { id: string };
   if (form !== 'mysql') parts.push(`SELECT pg_catalog.setval('public.nla_control_taperequest_id_seq', ${id}, true);`);
+  parts.push(
+    form === 'mysql' ? '-- Dump completed on 2026-01-02  3:04:05' : '--\n-- PostgreSQL database dump complete\n--',
+  );
   const next = `AUTO_INCREMENT=${Number(id) + 1};`;
   return `${parts.join('\n').replace(/(CREATE TABLE `nla_control_taperequest` [\s\S]*?\n\) ENGINE=InnoDB);/, `$1 ${next}`)}\n`;
 }

@@ -13,7 +13,7 @@ import { type Adopting, type Adoption, type Difference, nothingAdopted } from '.
 import { adoptRequests, endGone, noteToldThere } from '../../operations/adoption/requests.js';
 import { type Source, withLoadedSource } from '../../operations/adoption/tables.js';
 import { auditedRun } from '../../operations/audit/audited.js';
-import { addDisk } from '../disk/setup.js';
+import { addDisk, checkNewDisk } from '../disk/setup.js';
 import { adoptSourceCopies, removeOldNames } from './copies.js';
 
 export interface AdoptOptions {
@@ -58,42 +58,50 @@ async function adoptLoaded(
       tell(difference);
     },
   };
-  await adoptDisks(ctx, client, adopting);
+  const refusedDisks = await adoptDisks(ctx, client, adopting);
   await adoptQuotas(ctx, client, adopting);
   await chooseSourceFiles(client, adopting);
   await adoptFiles(ctx, client, adopting);
   if (!isTrial) await noteToldThere(ctx, client);
-  await adoptSourceCopies(ctx, client, { adopting, archiveRoot });
+  await adoptSourceCopies(ctx, client, { adopting, archiveRoot, refusedDisks });
   await adoptRequests(ctx, client, adopting);
   if (isWhole) await endGone(ctx, client, adopting);
   return counts;
 }
 
-/** Those that are not here yet; one that cannot be here is told, and its copies stay where they are. */
-async function adoptDisks(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
+/** Those that are not here yet; one that cannot be here is told, and its copies stay where they are. @returns the mount points of these */
+async function adoptDisks(
+  ctx: Context,
+  client: PoolClient,
+  { isTrial, tell, counts }: Adopting,
+): Promise<ReadonlySet<string>> {
+  const refused = new Set<string>();
   for (const { mountpoint, allocated, id } of await readSourceDisks(client)) {
     if (id !== null) continue;
     const there = `a restore disk of ${allocated} bytes`;
     try {
       const size = BigInt(/^\d{1,19}$/.test(allocated ?? '') ? (allocated ?? '0') : '0');
-      const problem = isTrial ? undefined : (await addDisk(ctx, { mountpoint, size })).problem;
+      const problem = isTrial
+        ? await checkNewDisk(ctx, mountpoint)
+        : (await addDisk(ctx, { mountpoint, size })).problem;
       if (problem !== undefined) tell({ kind: 'disk-unmarked', thing: mountpoint, there, here: problem });
       counts.disks++;
     } catch (error) {
       if (error instanceof UnavailableError) throw error;
+      refused.add(mountpoint);
       tell({ kind: 'disk-refused', thing: mountpoint, there, here: `none: ${messageOf(error)}` });
     }
   }
+  return refused;
 }
 
-/** The system before is no more: its names of copies go. @returns how many */
-export async function finishAdoption(ctx: Context): Promise<number> {
+/** The system before is no more: its names of copies go, but for those that links at archive paths lead to. */
+export async function finishAdoption(ctx: Context, archiveRoot: string): Promise<{ names: number; kept: number }> {
   const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
-  const { names } = await auditedRun(
+  return await auditedRun(
     ctx,
     deed,
-    async () => ({ names: await removeOldNames(ctx) }),
+    () => removeOldNames(ctx, archiveRoot),
     (done) => done,
   );
-  return names;
 }

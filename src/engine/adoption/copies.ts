@@ -23,17 +23,24 @@ import { openFolder } from '../disk/making.js';
 
 const PAGE = 200;
 
-/** @param archiveRoot below which the archive paths of the system before are, as links to its copies */
+interface Finding {
+  adopting: Adopting;
+  /** Below which the archive paths of the system before are, as links to its copies. */
+  archiveRoot: string;
+  /** Mount points of those that are, or would be, none here. */
+  refusedDisks: ReadonlySet<string>;
+}
+
 export async function adoptSourceCopies(
   ctx: Context,
   client: PoolClient,
-  { adopting, archiveRoot }: { adopting: Adopting; archiveRoot: string },
+  { adopting, archiveRoot, refusedDisks }: Finding,
 ): Promise<void> {
   for (let after = ''; ; ) {
     const page = await readSourceCopies(client, { after, limit: PAGE, isTrial: adopting.isTrial });
     const taken: TakenCopy[] = [];
     for (const copy of page) {
-      const found = await tryTake(ctx, copy, { adopting, archiveRoot });
+      const found = await tryTake(ctx, copy, { adopting, archiveRoot, refusedDisks });
       if (found) taken.push(found);
     }
     const done = adopting.isTrial ? new Set(taken.map(({ fileId }) => fileId)) : await noteTaken(ctx, taken);
@@ -54,7 +61,7 @@ async function noteTaken(ctx: Context, taken: readonly TakenCopy[]): Promise<Set
 async function tryTake(
   ctx: Context,
   copy: SourceCopy,
-  { adopting, archiveRoot }: { adopting: Adopting; archiveRoot: string },
+  { adopting, archiveRoot, refusedDisks }: Finding,
 ): Promise<TakenCopy | undefined> {
   const there = `restored, ${copy.size} bytes`;
   const refuse = (kind: string, problem: string) => {
@@ -62,7 +69,7 @@ async function tryTake(
     return undefined;
   };
   const { diskId, mountpoint, checksum } = copy;
-  if (mountpoint === null || diskId === null) {
+  if (mountpoint === null || diskId === null || refusedDisks.has(mountpoint)) {
     return refuse(
       'copy-disk',
       `its restore disk ${mountpoint === null ? 'is not noted' : `${mountpoint} is none here`}`,
@@ -94,9 +101,7 @@ async function tryTake(
  */
 async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: string): Promise<string | undefined> {
   const root = await realpath(mountpoint);
-  const linked = await readlink(path.join(archiveRoot, logicalPath)).catch(ignoreNone);
-  const target =
-    linked === undefined ? undefined : path.resolve(path.dirname(path.join(archiveRoot, logicalPath)), linked);
+  const target = await targetOf(path.join(archiveRoot, logicalPath));
   for (const candidate of [target, mountpoint + logicalPath]) {
     if (candidate === undefined) continue;
     const stats = await lstat(candidate).catch(ignoreNone);
@@ -105,6 +110,12 @@ async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: st
     if (real.startsWith(`${root}/`)) return candidate;
   }
   return undefined;
+}
+
+/** Where a link leads; undefined where there is none. */
+async function targetOf(place: string): Promise<string | undefined> {
+  const linked = await readlink(place).catch(ignoreNone);
+  return linked === undefined ? undefined : path.resolve(path.dirname(place), linked);
 }
 
 function ignoreNone(error: unknown): undefined {
@@ -136,26 +147,31 @@ async function giveName(
 
 /**
  * Takes the names of before away from copies that were taken over, once the system before is no more: they have their bytes by
- * Tapegate's names. What has such a name by now and is another file stays.
- * @returns how many names have gone
+ * Tapegate's names. What has such a name by now and is another file stays, and so does a name that the link at the archive path leads to:
+ * programs open the file by it until an engine has turned the link.
+ * @returns how many names have gone, and how many links have kept theirs
  */
-export async function removeOldNames(ctx: Context): Promise<number> {
-  let count = 0;
+export async function removeOldNames(ctx: Context, archiveRoot: string): Promise<{ names: number; kept: number }> {
+  let [names, kept] = [0, 0];
   for (let after = 0n; ; ) {
     const page = await readOldNames(ctx, { after, limit: PAGE });
     const gone: { fileId: bigint; ctimeNs: bigint }[] = [];
     for (const { fileId, path: file, mountpoint, place } of page) {
+      if ((await targetOf(path.join(archiveRoot, file))) === path.resolve(place)) {
+        kept++;
+        continue;
+      }
       const [own, old] = await Promise.all([lookAtName(mountpoint + file), lookAtName(place)]);
       if (own && old && own.dev === old.dev && isSame(own, old)) {
         await unlink(place);
         await removeEmptyAbove(place, mountpoint);
-        count++;
+        names++;
       }
       const now = await lookAtName(mountpoint + file);
       if (now) gone.push({ fileId, ctimeNs: now.ctimeNs }); // which goes by the number of names, too
     }
     if (gone.length > 0) await forgetOldNames(ctx, gone);
-    if (page.length < PAGE) return count;
+    if (page.length < PAGE) return { names, kept };
     after = page.at(-1)?.fileId ?? after;
   }
 }

@@ -54,14 +54,22 @@ export async function addDisk(
   ctx: Context,
   input: { mountpoint: string; size: bigint; create?: boolean; mark?: boolean },
 ): Promise<{ disk: DiskRow; problem: string | undefined }> {
-  await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
-  if (input.create) await mkdir(input.mountpoint, OWN_FOLDER);
-  else await refuseMissing(ctx, input.mountpoint);
-  await refuseOpen(ctx, input.mountpoint);
+  if (input.create) {
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
+    await mkdir(input.mountpoint, OWN_FOLDER);
+    await refuseOpen(ctx, input.mountpoint);
+  } else await checkNewDisk(ctx, input.mountpoint);
   const disk = await setDisk(ctx, input);
   if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
   await markDisk(ctx, disk);
   return { disk, problem: undefined };
+}
+
+/** Can what is there be a restore disk? Nothing is written. @throws InvalidInputError */
+export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<void> {
+  await refuseNested(ctx, path.resolve(mountpoint), findReal);
+  await refuseMissing(ctx, mountpoint);
+  await refuseOpen(ctx, mountpoint);
 }
 
 /** Who may write in it, or above it, could exchange all that is restored. One that is registered already stays, and the doctor tells it. */

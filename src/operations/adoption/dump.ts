@@ -3,36 +3,80 @@
  * nothing of a dump is run.
  */
 import type { Readable } from 'node:stream';
-import { type SourceBatch, SourceError, type SourceTable, sourceTableOf, sourceTables } from './tables.js';
+import { readValues } from './dump-values.js';
+import {
+  type SourceBatch,
+  SourceError,
+  type SourceTable,
+  sourceTableOf,
+  sourceTables,
+  TABLE_PREFIX,
+} from './tables.js';
 
 const BATCH = 5000;
 
 /** @param input of the dump, unpacked @throws SourceError */
 export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
-  const state: State = { orders: new Map(), dialect: 'postgresql', line: 0 };
+  const state: State = {
+    orders: new Map(),
+    isMysql: false,
+    hasEscapes: false,
+    begun: 0,
+    seen: new Set(),
+    rows: 0,
+    line: 0,
+  };
   let open: Open | undefined;
-  let found = false;
   for await (const text of recordsOf(input)) {
     state.line++;
     if (!open) {
+      noteSetting(state, text);
       const last = readLast(text);
       if (last) yield last;
     }
     open ??= openStatement(state, text);
     if (!open) continue;
-    found = true;
     const batch = open.take(text);
-    if (batch && batch.rows.length > 0) yield batch;
+    if (batch && batch.rows.length > 0) {
+      if (batch.table !== 'last_request') state.rows += batch.rows.length;
+      yield batch;
+    }
     if (open.isEnded) open = undefined;
   }
   if (open) throw new SourceError(`line ${state.line}: the dump ends in the middle of a statement`);
-  if (!found) throw new SourceError('the dump has no table of nla_control');
+  checkWhole(state);
 }
 
-/** At line feeds alone: texts of people hold what else may end a line. One may be as long as a statement of many rows. */
+/** What a dump lacks counts as gone there: one that has not all of it is refused. @throws SourceError */
+function checkWhole({ seen, begun, rows }: State): void {
+  if (seen.size === 0) throw new SourceError('the dump has no table of nla_control');
+  const missing = NEEDED.find((table) => !seen.has(table));
+  if (missing !== undefined) throw new SourceError(`the dump has no table ${TABLE_PREFIX}${missing}`);
+  if (rows === 0) throw new SourceError('the dump has tables of nla_control, and no rows of them');
+  if (begun > 0) throw new SourceError('the dump breaks off: the line that it would end with is missing');
+}
+
+const NEEDED = ['quota', 'tapefile', 'taperequest'] as const;
+
+/** What a dump says of itself between its statements. @throws SourceError where its texts would not be read as they are */
+function noteSetting(state: State, line: string): void {
+  if (/^-- (?:PostgreSQL database dump|(?:MySQL|MariaDB) dump .*)$/.test(line)) state.begun++;
+  if (/^-- (?:PostgreSQL database dump complete|Dump completed.*)$/.test(line)) state.begun--;
+  if (/^(?:-- (?:MySQL|MariaDB) dump |\/\*M?!)/.test(line)) state.isMysql = true;
+  if (/^SET standard_conforming_strings = off;$/.test(line)) state.hasEscapes = true;
+  const [, encoding] = /^(?:SET client_encoding = '|\/\*!\d+ SET NAMES )(\w+)/.exec(line) ?? [];
+  if (encoding !== undefined && !/^(?:utf-?8|utf8mb[34]|binary)$/i.test(encoding)) {
+    throw new SourceError(`line ${state.line}: the dump is in ${encoding}, and must be in UTF-8`);
+  }
+}
+
+/**
+ * At line feeds alone: texts of people hold what else may end a line. One may be as long as a statement of many rows. A character stands
+ * for a byte: rows of other tables need be no text.
+ */
 async function* recordsOf(input: Readable): AsyncGenerator<string> {
   const open: string[] = [];
-  input.setEncoding('utf8');
+  input.setEncoding('latin1');
   for await (const chunk of input as AsyncIterable<string>) {
     const [first = '', ...others] = chunk.split('\n');
     open.push(first);
@@ -45,10 +89,29 @@ async function* recordsOf(input: Readable): AsyncGenerator<string> {
   if (open.length > 0) yield open.join('');
 }
 
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** Bytes as the text that they are. @throws SourceError */
+function fromBytes(state: State, bytes: string): string {
+  if (!/[\x80-\xff]/.test(bytes)) return bytes;
+  try {
+    return utf8.decode(Buffer.from(bytes, 'latin1'));
+  } catch {
+    throw new SourceError(`line ${state.line}: the dump must be in UTF-8, and is not`);
+  }
+}
+
 interface State {
   /** The columns of a table as it was made: of an INSERT that names none. */
   orders: Map<SourceTable, string[]>;
-  dialect: 'postgresql' | 'mysql';
+  /** Whatever its quotes of names are, as `--compatible` writes them. */
+  isMysql: boolean;
+  /** In strings of PostgreSQL, too, a backslash begins an escape. */
+  hasEscapes: boolean;
+  /** Dumps that have begun and not ended, by their own words. */
+  begun: number;
+  seen: Set<SourceTable>;
+  rows: number;
   line: number;
 }
 
@@ -60,17 +123,31 @@ interface Open {
 }
 
 const COPY = /^COPY ([^ (]+) \(([^)]*)\) FROM stdin;$/;
-const INSERT = /^INSERT INTO ([^ (]+)\s*(?:\(([^)]*)\)\s*)?VALUES\s*/i;
+const INSERT =
+  /^(?:INSERT|REPLACE)\s+(?:(?:LOW_PRIORITY|DELAYED|IGNORE)\s+)*INTO ([^ (]+)\s*(?:\(([^)]*)\)\s*)?VALUES\s*/i;
 const CREATE = /^CREATE TABLE (?:IF NOT EXISTS )?([^ (]+) \($/i;
 
 function openStatement(state: State, line: string): Open | undefined {
   const copy = COPY.exec(line);
-  if (copy) return tableOf(copy[1]) && openCopy(state, tableOf(copy[1]) as SourceTable, namesIn(copy[2] ?? ''));
   const insert = INSERT.exec(line);
-  if (insert) return openInsert(state, insert);
   const create = CREATE.exec(line);
-  const table = create && tableOf(create[1]);
+  const table = tableOf((copy ?? insert ?? create)?.[1]);
+  if (table) state.seen.add(table);
+  if (copy) return table ? openCopy(state, table, namesIn(copy[2] ?? '')) : skipRows();
+  if (insert) return openInsert(state, insert);
   return table ? openCreate(state, table) : undefined;
+}
+
+/** The rows of another table: whatever they look like, they are no statements. */
+function skipRows(): Open {
+  const open: Open = {
+    isEnded: false,
+    take: (line) => {
+      open.isEnded = line === '\\.';
+      return undefined;
+    },
+  };
+  return open;
 }
 
 function tableOf(name = ''): SourceTable | undefined {
@@ -81,7 +158,7 @@ function namesIn(list: string): string[] {
   return list.split(',').map((name) => name.trim().replaceAll(/["`]/g, ''));
 }
 
-const SETVAL = /^SELECT pg_catalog\.setval\('[^']*nla_control_taperequest_id_seq', (\d+),/;
+const SETVAL = /^SELECT pg_catalog\.setval\('[^']*nla_control_taperequest_id_seq"?', (\d+),/;
 
 /** The last id of a request that was given out, as `pg_dump` writes it. */
 function readLast(line: string): SourceBatch | undefined {
@@ -151,7 +228,7 @@ function openCopy(state: State, table: SourceTable, names: readonly string[]): O
         return undefined;
       }
       if (line === '\\.') open.isEnded = true;
-      else rows.push(pick(line.split('\t').map(fromCopy)));
+      else rows.push(pick(fromBytes(state, line).split('\t').map(fromCopy)));
       if (rows.length < BATCH && !open.isEnded) return undefined;
       const batch = { table, rows };
       rows = [];
@@ -170,7 +247,7 @@ function fromCopy(field: string): string | null {
 
 function openInsert(state: State, [head, name = '', columns]: RegExpExecArray): Open | undefined {
   const table = tableOf(name);
-  const isMysql = name.startsWith('`');
+  const hasEscapes = state.isMysql || state.hasEscapes || name.startsWith('`');
   const parts: string[] = [];
   const quotes = { inString: false };
   const open: Open = {
@@ -179,7 +256,7 @@ function openInsert(state: State, [head, name = '', columns]: RegExpExecArray): 
       const text = parts.length === 0 ? line.slice(head.length) : line;
       if (table) parts.push(text);
       else if (parts.length === 0) parts.push('');
-      if (!follow(quotes, text, isMysql)) return undefined;
+      if (!follow(quotes, text, hasEscapes)) return undefined;
       open.isEnded = true;
       if (!table) return undefined;
       const names = columns === undefined ? state.orders.get(table) : namesIn(columns);
@@ -188,62 +265,20 @@ function openInsert(state: State, [head, name = '', columns]: RegExpExecArray): 
           `line ${state.line}: the columns of ${name} are not known: the dump has no CREATE TABLE of it`,
         );
       const pick = picker(state, table, names);
-      return { table, rows: [...readValues(state, parts.join('\n'), isMysql)].map(pick) };
+      return {
+        table,
+        rows: [...readValues(fromBytes(state, parts.join('\n')), { line: state.line, hasEscapes })].map(pick),
+      };
     },
   };
   return open;
 }
 
 /** @returns whether the statement ends with this line */
-function follow(quotes: { inString: boolean }, line: string, isMysql: boolean): boolean {
+function follow(quotes: { inString: boolean }, line: string, hasEscapes: boolean): boolean {
   for (let at = 0; at < line.length; at++) {
-    if (isMysql && quotes.inString && line[at] === '\\') at++;
+    if (hasEscapes && quotes.inString && line[at] === '\\') at++;
     else if (line[at] === "'") quotes.inString = !quotes.inString;
   }
   return !quotes.inString && line.trimEnd().endsWith(';');
-}
-
-const VALUE =
-  /\s*(?:(NULL)|(true|false)|(-?[\w.+-]+)|E?'((?:[^'\\]|''|\\[\s\S])*)'(?:::[\w ]+)?|_binary '((?:[^'\\]|''|\\[\s\S])*)')\s*/iy;
-const PLAIN_VALUE = /\s*(?:(NULL)|(true|false)|(-?[\w.+-]+)|'((?:[^']|'')*)'(?:::[\w ]+)?)\s*/iy;
-const MYSQL_ESCAPES: Record<string, string> = { '0': '\0', b: '\b', n: '\n', r: '\r', t: '\t', Z: '\x1a' };
-
-/** The rows of a list of values. @throws SourceError */
-function* readValues(state: State, text: string, isMysql: boolean): Generator<(string | null)[]> {
-  const value = isMysql ? VALUE : PLAIN_VALUE;
-  const fail = (at: number): never => {
-    throw new SourceError(`line ${state.line}: a value cannot be read: ${JSON.stringify(text.slice(at, at + 40))}`);
-  };
-  for (let at = 0; ; ) {
-    at = skip(text, at, '(') ?? fail(at);
-    const row: (string | null)[] = [];
-    for (;;) {
-      value.lastIndex = at;
-      const found = value.exec(text) ?? fail(at);
-      at = value.lastIndex;
-      row.push(toText(found as RegExpExecArray, isMysql));
-      const next = text[at++];
-      if (next === ')') break;
-      if (next !== ',') fail(at - 1);
-    }
-    yield row;
-    const more = skip(text, at, ',');
-    if (more === undefined) return;
-    at = more;
-  }
-}
-
-/** @returns where it goes on after a character; undefined where something else stands there */
-function skip(text: string, at: number, character: string): number | undefined {
-  let next = at;
-  while (/\s/.test(text[next] ?? '')) next++;
-  return text[next] === character ? next + 1 : undefined;
-}
-
-function toText([, isNull, truth, bare, quoted, binary]: RegExpExecArray, isMysql: boolean): string | null {
-  if (isNull !== undefined) return null;
-  if (truth !== undefined) return truth;
-  if (bare !== undefined) return bare;
-  const text = (quoted ?? binary ?? '').replaceAll("''", "'");
-  return isMysql ? text.replaceAll(/\\([\s\S])/g, (_, c: string) => MYSQL_ESCAPES[c] ?? c) : text;
 }

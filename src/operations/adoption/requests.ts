@@ -2,9 +2,9 @@
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';
-import { messageOf, UnknownUserError } from '../../errors.js';
+import { messageOf, UserError } from '../../errors.js';
 import { addSeconds } from '../../time.js';
-import { checkAddress, checkPattern, checkText, findPathProblem } from '../input.js';
+import { checkAddress, checkPattern, checkText, findPathProblem, MAX_TEXT } from '../input.js';
 import { type AdoptedRequest, adoptRequest, noteTold } from '../requests/adopt.js';
 import { cancelRequest } from '../requests/ends.js';
 import { updateRequest } from '../requests/update.js';
@@ -63,17 +63,22 @@ async function goBeyond(client: PoolClient): Promise<void> {
   );
 }
 
-/** Those that were adopted, are live here, and are not there any more: they were taken away there. Not for lists of requests alone. */
+/**
+ * Those that were adopted, are live here, and are not there any more: they were taken away there. Not for lists of requests alone.
+ * One that is there again comes back, since it is not noted as it was. What is past its retention was tidied away there, and expires here.
+ */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
     sql`SELECT r.id, r.label FROM adopted a JOIN request r ON r.id = a.id
-        WHERE a.kind = 'REQUEST' AND r.state NOT IN ('EXPIRED', 'CANCELLED')
+        WHERE a.kind = 'REQUEST' AND r.state NOT IN ('EXPIRED', 'CANCELLED') AND r.retention > ${ctx.now()}
           AND NOT EXISTS (SELECT FROM source_taperequest s WHERE s.id = r.id::text) ORDER BY r.id`,
   );
   for (const { id, label } of rows) {
     counts.ended++;
     tell({ kind: 'request-gone', thing: String(id), there: 'nothing', here: `cancelled: ${label}` });
-    if (!isTrial) await cancelRequest(ctx, id);
+    if (isTrial) continue;
+    await cancelRequest(ctx, id);
+    await ctx.db.pool.query(sql`UPDATE adopted SET digest = '' WHERE kind = 'REQUEST' AND id = ${id}`);
   }
 }
 
@@ -148,9 +153,10 @@ async function readRequest(
 
 type Say = (kind: string, there: string | null, here: string) => void;
 
-/** In one line, since it is the subject of mail. */
+/** In one line, since it is the subject of mail, and no longer than one here: there it may have 2,024 characters. */
 function readLabel(text: string, say: Say): string {
-  const label = text.replaceAll(/\p{Cc}+/gu, ' ');
+  const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
+  const label = line.isWellFormed() ? line : line.slice(0, -1); // no half of a character
   if (label !== text) say('label', text, label);
   return checkText('label', label);
 }
@@ -226,16 +232,17 @@ async function adoptOne(ctx: Context, row: SourceRequest, request: AdoptedReques
   try {
     if (row.state === null) await adoptRequest(ctx, request, note);
     else {
-      await updateRequest(ctx, { id, label, retention, notifyOnFirstFile: first, notifyOnLastFile: last });
+      const input = { id, label, retention, notifyOnFirstFile: first, notifyOnLastFile: last };
+      await updateRequest(ctx, input, { isGranted: true });
       await ctx.db.pool.query(note);
     }
   } catch (error) {
-    if (!(error instanceof UnknownUserError)) throw error;
+    if (!(error instanceof UserError)) throw error;
     tell({
       kind: 'request-refused',
       thing: String(id),
       there: `a request of ${user}`,
-      here: `nothing: ${messageOf(error)}`,
+      here: `${row.state === null ? 'nothing' : 'as it was'}: ${messageOf(error)}`,
     });
   }
 }

@@ -105,10 +105,15 @@ function tempName(table: SourceTable): string {
  */
 export function readSourceTime(text: string | null): string | null | undefined {
   if (!text) return null;
+  if (BEYOND.test(text)) return LAST_TIME;
   const [, date = '', time = '', hours, minutes = '00'] = SOURCE_TIME.exec(text) ?? [];
   if (date === '') return parseZonedTime(text);
   return parseZonedTime(`${date}T${time}${hours === undefined ? '' : `${hours}:${minutes}`}`);
 }
+
+/** Year 10000: of the last moments of 9999 in a zone east of Greenwich. There is no later time here, and it is kept as long. */
+const BEYOND = /^\d{5,}-/;
+const LAST_TIME = '9999-12-31T23:59:59.999999';
 
 /** As databases write it: a blank between date and time, and a zone of hours alone. */
 const SOURCE_TIME = /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?:([+-]\d\d):?(\d\d)?)?$/;

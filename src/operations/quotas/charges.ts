@@ -64,6 +64,11 @@ export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): P
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
+/** Charges what another system has granted, whether it fits or not. */
+export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
+  await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
+}
+
 /** Refuses early, before a long list is stored only to be taken back. @throws QuotaExceededError */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size`);

@@ -9,7 +9,7 @@ import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
-import { charge, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
+import { charge, chargeGranted, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
 import { checkCounts, countIn, countsOf, countUnknown } from '../quotas/counts.js';
 import { asCounted } from '../quotas/recounts.js';
 import { takeTurn } from '../turn.js';
@@ -39,17 +39,22 @@ export interface UpdateRequestInput extends LimitsInput {
  * Changes what it is given and nothing else. A retention in the past ends the request; a later one revives it, charged
  * again for the files that it takes now. A greater limit lets files join at once that stayed out for it; one below what
  * a live request holds takes nothing from it.
+ * @param how.isGranted by another system: its quota refuses no request that is revived
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
-export async function updateRequest(ctx: Context, input: UpdateRequestInput): Promise<number> {
+export async function updateRequest(
+  ctx: Context,
+  input: UpdateRequestInput,
+  { isGranted = false }: { isGranted?: boolean } = {},
+): Promise<number> {
   const { id, ...rest } = input;
   await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, (note) =>
-    asCounted(ctx, () => update(ctx, input, note)),
+    asCounted(ctx, () => update(ctx, input, { note, isGranted })),
   );
   return id;
 }
 
-async function update(ctx: Context, input: UpdateRequestInput, note: Note): Promise<void> {
+async function update(ctx: Context, input: UpdateRequestInput, how: { note: Note; isGranted: boolean }): Promise<void> {
   allow(ctx, 'updateRequest');
   const given = checkUpdate(input);
   const { id } = input;
@@ -58,8 +63,8 @@ async function update(ctx: Context, input: UpdateRequestInput, note: Note): Prom
   // only then may files join: others need not wait for an import
   const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
   // a request may end just now, after it was looked at
-  if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, note })))) return;
-  await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, note }));
+  if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, ...how })))) return;
+  await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, ...how }));
 }
 
 /** Without a lock: has the request ended, or should it have? */
@@ -77,8 +82,9 @@ async function isOver(ctx: Context, id: number): Promise<boolean> {
 async function tryUpdate(
   ctx: Context,
   input: UpdateRequestInput,
-  { given, joins, note }: { given: ReturnType<typeof checkUpdate>; joins: boolean; note: Note },
+  how: { given: ReturnType<typeof checkUpdate>; joins: boolean; note: Note; isGranted: boolean },
 ): Promise<boolean> {
+  const { given, joins, note, isGranted } = how;
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
@@ -97,7 +103,7 @@ async function tryUpdate(
             max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes}${followRules(ctx, given, isRevived)} WHERE id = ${request.id}`,
     );
     if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
-    else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, quota);
+    else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, { quota, isGranted });
     else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
     const fields = ['label', 'retention', 'first', 'last', 'maxFiles', 'maxBytes'] as const;
     if (isRevived || fields.some((field) => changed[field] !== request[field])) await tx.query(note());
@@ -162,7 +168,12 @@ function checkUpdate(input: UpdateRequestInput) {
  * The request is charged again for what it held, all of it or nothing; what it waited for, and what is new, joins as far
  * as it fits. What was released stays so.
  */
-async function reviveRequest(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
+async function reviveRequest(
+  ctx: Context,
+  tx: Transaction,
+  request: LockedRequest,
+  { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
+): Promise<void> {
   // nobody may have noticed that its retention had passed: then it is still charged, and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
@@ -178,7 +189,7 @@ async function reviveRequest(ctx: Context, tx: Transaction, request: LockedReque
   );
   const held = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
   checkWithin(ctx, request, held);
-  await charge(tx, quota, held.bytes);
+  await (isGranted ? chargeGranted : charge)(tx, quota, held.bytes);
   await tx.query(
     sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
           first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL, left_out_size = NULL,

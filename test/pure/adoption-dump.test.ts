@@ -1,0 +1,120 @@
+/** Dumps as `pg_dump` and `mysqldump` write them, by their options: each text comes out as it was, or the dump is refused. */
+import { Readable } from 'node:stream';
+import { expect, test } from 'vitest';
+import { readDump } from '../../src/operations/adoption/dump.js';
+import { readSourceTime } from '../../src/operations/adoption/tables.js';
+
+const notes = 'C:\\new\ntwo';
+const columns = ['id', 'user', 'size', 'email_address', 'notes'];
+const others = {
+  tapefile: ['id', 'logical_path', 'size', 'verified', 'stage', 'restore_disk_id'],
+  taperequest: [
+    ...['id', 'label', 'retention', 'request_date', 'active_request', 'storaged_request_start', 'storaged_request_end'],
+    ...['first_files_on_disk', 'last_files_on_disk', 'request_files', 'request_patterns', 'notify_on_first_file'],
+    ...['notify_on_last_file', 'quota_id'],
+  ],
+};
+const tables = (quote: string) =>
+  Object.entries({ quota: columns, ...others })
+    .map(
+      ([name, names]) =>
+        `CREATE TABLE ${quote}nla_control_${name}${quote} (\n${names.map((column) => `  ${quote}${column}${quote} text,`).join('\n')}\n);\n`,
+    )
+    .join('');
+const escaped = String.raw`C:\\new\ntwo`;
+
+async function readNotes(dump: string | Buffer): Promise<unknown[]> {
+  const found: unknown[] = [];
+  for await (const { table, rows } of readDump(Readable.from([typeof dump === 'string' ? Buffer.from(dump) : dump]))) {
+    if (table === 'quota') found.push(...rows.map((row) => row[4]));
+  }
+  return found;
+}
+
+test.each([
+  [
+    'MySQL',
+    '`',
+    '/*!40101 SET NAMES utf8mb4 */;',
+    `INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${escaped}');`,
+  ],
+  [
+    '--compatible=ansi',
+    '"',
+    '-- MySQL dump 10.13',
+    `INSERT INTO "nla_control_quota" VALUES (1,'ada',5,NULL,'${escaped}');\n-- Dump completed`,
+  ],
+  [
+    '--skip-quote-names',
+    '',
+    '/*!40101 SET NAMES utf8 */;',
+    `INSERT INTO nla_control_quota VALUES (1,'ada',5,NULL,'${escaped}');`,
+  ],
+  ['--insert-ignore', '`', '', `INSERT  IGNORE INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${escaped}');`],
+  ['--replace', '`', '', `REPLACE INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,_binary '${escaped}');`],
+  [
+    'pg_dump --inserts',
+    '',
+    "SET client_encoding = 'UTF8';",
+    `INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, '${notes}');`,
+  ],
+  [
+    'standard_conforming_strings',
+    '',
+    'SET standard_conforming_strings = off;',
+    `INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'C:\\\\new\ntwo');`,
+  ],
+])('texts come out of a dump as they went in: %s', async (_, quote, head, rows) => {
+  expect(await readNotes(`${head}\n${tables(quote)}${rows}\n`)).toEqual([notes]);
+});
+
+test('a list of half a million paths is read', async () => {
+  const list = '/badc/a-folder/with-a-name/and-another-one/0000000.nc\\n'.repeat(500_000);
+  const dump = `${tables('`')}INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${list}');\n`;
+  expect(String((await readNotes(dump))[0])).toHaveLength(list.length - 500_000);
+});
+
+test('rows of another table are no statements', async () => {
+  const evil = 'INSERT INTO public.nla_control_quota VALUES (2, 3, 4, NULL, 5);';
+  const dump = `${tables('')}COPY public.other (name) FROM stdin;\n${evil}\n\\.\nINSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'x');\n`;
+  expect(await readNotes(dump)).toEqual(['x']);
+});
+
+test.each([
+  ['of another database', "INSERT INTO `users` VALUES (1,'x');\n", 'no table of nla_control'],
+  ['without rows', tables('`'), 'no rows'],
+  [
+    'without requests',
+    'COPY public.nla_control_quota (id, "user", size, email_address, notes) FROM stdin;\n\\.\n',
+    'no table nla_control_tapefile',
+  ],
+  [
+    'that breaks off',
+    `-- PostgreSQL database dump\n${tables('')}INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'x');\n`,
+    'breaks off',
+  ],
+  ['in Latin-1', '/*!40101 SET NAMES latin1 */;\n', 'is in latin1'],
+  [
+    'in Latin-1 that does not say so',
+    Buffer.from(
+      "INSERT INTO `nla_control_quota` (`id`, `user`, `size`, `email_address`, `notes`) VALUES (1,2,3,4,'\xe9');\n",
+      'latin1',
+    ),
+    'must be in UTF-8',
+  ],
+  ['in Latin-1 of PostgreSQL', "SET client_encoding = 'LATIN1';\n", 'is in LATIN1'],
+])('a dump %s is refused', async (_, dump, message) => {
+  await expect(readNotes(dump)).rejects.toThrow(message);
+});
+
+test('the last moments of the year 9999 stay far away in any zone', () => {
+  expect(readSourceTime('10000-01-01 05:29:59.999999+05:30')).toBe('9999-12-31T23:59:59.999999');
+  expect(readSourceTime('2026-07-01 05:30:00.000001+05:30')).toBe('2026-07-01T00:00:00.000001');
+});
+
+test('letters of all scripts come out as they went in, and bytes of other tables need be no letters', async () => {
+  const text = 'é 日本 😀 \ufeff\ufffd';
+  const rows = `INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${text}');\n`;
+  const other = Buffer.from("INSERT INTO `other` VALUES ('\xff\xe9');\n", 'latin1');
+  expect(await readNotes(Buffer.concat([Buffer.from(tables('`')), other, Buffer.from(rows)]))).toEqual([text]);
+});
