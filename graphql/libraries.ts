@@ -60,7 +60,10 @@ builder.prismaNode('Library', {
       nullable: true,
       description: 'The same in bytes.',
     }),
-    volumes: t.relationCount('volumes', { description: 'Volumes that the catalogue has of it.' }),
+    volumes: t.relationCount('volumes', {
+      where: { retiredAt: null },
+      description: 'Volumes that the catalogue has of it, without those that are retired.',
+    }),
   }),
 });
 

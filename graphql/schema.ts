@@ -25,6 +25,7 @@ import './verifications.js';
 import './second-copies.js';
 import './renames.js';
 import './withdrawals.js';
+import './volume-changes.js';
 import './audit.js';
 import './suspensions.js';
 import './tokens.js';

@@ -82,10 +82,12 @@ builder.queryFields((t) => ({
     authScopes: { operation: 'listVolumes' },
     type: 'Volume',
     cursor: 'name',
-    description: 'All volumes, in order of their names.',
+    description: 'All volumes that are in use, in order of their names.',
     complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => listVolumes(ctx).count(),
-    resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx).page),
+    args: { retired: t.arg.boolean({ description: 'Those that are retired as well; without it, they are left out.' }) },
+    totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
+    resolve: (query, _root, { retired }, ctx) =>
+      readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
   }),
   drives: t.prismaConnection({
     authScopes: { operation: 'listDrives' },

@@ -80,8 +80,11 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
 async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
   const { readLibraries } = await import('../operations/libraries/libraries.js');
   const { findLibraryOf } = await import('../operations/catalogue/places.js');
+  const { findRetired } = await import('../operations/catalogue/retired.js');
   const { ltfs } = await import('../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
+  const retired = await findRetired(ctx, volume);
+  if (retired !== undefined) throw new CommandError(retired);
   const id = await findLibraryOf(ctx, volume);
   const able = libraries.filter(({ kind }) => kind === 'ltfs');
   const known = libraries.find((library) => library.id === id);

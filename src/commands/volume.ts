@@ -1,10 +1,12 @@
-/** `volume set`, `volume list`: what operators say of their cartridges. */
+/** `volume set`, `volume list`: what operators say of their cartridges. What becomes of them is in volume-changes.ts. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { VolumeFigures } from '../operations/catalogue/volumes.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { formatTime } from './times.js';
+import { registerVolumeChanges } from './volume-changes.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerVolume(program: Command): void {
@@ -18,9 +20,11 @@ export function registerVolume(program: Command): void {
     .action((names, options) => setMedium(names, options));
   volume
     .command('list')
-    .description('all volumes')
+    .description('all volumes that are in use')
     .option(...jsonOption)
+    .option('--retired', 'those that are retired as well, and why')
     .action((options) => listVolumes(options));
+  registerVolumeChanges(volume);
 }
 
 interface MediumOptions extends OutputOptions {
@@ -51,27 +55,37 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   else printLine(`${plural(volumes, 'volume is of the medium', 'volumes are of the medium')} ${medium}`);
 }
 
-const VOLUMES = `query ($first: Int, $after: String) {
-  volumes(first: $first, after: $after) {
-    edges { node { name library { name } medium files bytes } } pageInfo { hasNextPage endCursor }
+/** A gateway from before is not asked for what it does not know. */
+const volumesQuery = (retired: boolean) => `query ($first: Int, $after: String) {
+  volumes(first: $first, after: $after${retired ? ', retired: true' : ''}) {
+    edges { node { name library { name } medium files bytes${retired ? ' retiredAt retiredWhy' : ''} } } pageInfo { hasNextPage endCursor }
   }
 }`;
 
-type VolumeNode = Omit<VolumeFigures, 'library'> & { library: { name: string } };
+type VolumeNode = Omit<VolumeFigures, 'library' | 'retiredAt' | 'retiredWhy'> &
+  Partial<Pick<VolumeFigures, 'retiredAt' | 'retiredWhy'>> & { library: { name: string } };
 
-async function listVolumes(options: OutputOptions): Promise<void> {
+const inUse = { retiredAt: null, retiredWhy: null };
+
+interface ListOptions extends OutputOptions {
+  retired?: boolean;
+}
+
+async function listVolumes(options: ListOptions): Promise<void> {
+  const retired = options.retired ?? false;
   const volumes = await operate({
     here: async (ctx) => {
       const { readVolumeFigures } = await import('../operations/catalogue/volumes.js');
-      return await readVolumeFigures(ctx);
+      const found = await readVolumeFigures(ctx, { retired });
+      return found.map((volume) => ({ ...volume, retiredAt: volume.retiredAt && `${volume.retiredAt}Z` }));
     },
     afar: async (url) => {
       const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-        return (await ask<{ volumes: Page<VolumeNode> }>(url, VOLUMES, page)).volumes;
+        return (await ask<{ volumes: Page<VolumeNode> }>(url, volumesQuery(retired), page)).volumes;
       });
       const found: VolumeFigures[] = [];
       for await (const { edges } of pages) {
-        found.push(...edges.map(({ node }) => ({ ...node, library: node.library.name })));
+        found.push(...edges.map(({ node }) => ({ ...inUse, ...node, library: node.library.name })));
       }
       return found;
     },
@@ -79,14 +93,20 @@ async function listVolumes(options: OutputOptions): Promise<void> {
   if (options.json) for (const volume of volumes) printJson(volume);
   else {
     printTable(
-      ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE'],
+      ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE', ...(retired ? ['RETIRED'] : [])],
       volumes.map((volume) => [
         volume.name,
         volume.library,
         volume.medium,
         String(volume.files),
         formatBytes(volume.bytes),
+        ...(retired ? [tellRetirement(volume)] : []),
       ]),
     );
   }
+}
+
+function tellRetirement({ retiredAt, retiredWhy }: VolumeFigures): string {
+  if (retiredAt === null) return '-';
+  return `${formatTime(retiredAt)}${retiredWhy === null ? '' : `: ${retiredWhy}`}`;
 }

@@ -96,6 +96,8 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   renameFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],
   readTold: [],
   forgetFiles: ['catalogue', 'file'],
+  moveVolume: ['library', 'places', 'volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
+  retireVolume: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   placeFiles: ['places', 'volume'],
   endVerification: ['file'],
   // tape systems

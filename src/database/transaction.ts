@@ -67,6 +67,8 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'adoptRequest',
   'checkRenames',
   'readTold',
+  'moveVolume',
+  'retireVolume',
 ]);
 
 const COMMIT = raw('COMMIT');

@@ -71,6 +71,8 @@ const byName: Record<string, Arbitrary<Value>> = {
   reason: text(label),
   name: text(thing),
   names: text(pick(...volumes, 'V00099')),
+  from: text(pick(...volumes, 'V00099')),
+  to: text(thing),
   medium: text(choose([6, pick('lto-8', 'lto-9', 'linear')], [1, oddText])),
   prefix: text(
     choose([4, pick('/data/ocean', '/data/ice/', '/data/Sky/y1', '/import', '/never')], [1, path], [1, pick('/')]),

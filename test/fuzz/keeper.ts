@@ -6,11 +6,13 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/context.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
+import { NotFoundError } from '../../src/errors.js';
 import type { MemberKind } from '../../src/generated/prisma/enums.js';
 import { removeMember } from '../../src/operations/access/members.js';
 import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
+import { reinstateFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
@@ -34,6 +36,7 @@ export async function keepBounded(ctx: Context, known: Known, signal: AbortSigna
     await restoreQuotas(ctx);
     await restoreTokens(ctx);
     await restoreDisks(ctx);
+    await restoreVolumes(ctx);
     seen = await liftRules(ctx, known, seen);
     const rows = await readLive(ctx);
     for (const { id, user } of rows.slice(0, NAMED)) known.name(id, user);
@@ -97,6 +100,18 @@ export async function correctSizes(ctx: Context): Promise<void> {
 /** Small queues of volumes whose mounts cost time wait for more, longer than a round. */
 export async function restoreMedia(ctx: Context): Promise<void> {
   await setMedium(ctx, { medium: 'linear' });
+}
+
+/** None is retired: nothing would be imported there, and nothing read. */
+export async function restoreVolumes(ctx: Context): Promise<void> {
+  await ctx.db.pool.query('UPDATE volume SET retired_at = NULL, retired_why = NULL WHERE retired_at IS NOT NULL');
+}
+
+/** All of a volume may have been withdrawn with it. */
+export async function restoreWithdrawn(ctx: Context): Promise<void> {
+  await reinstateFiles(ctx, { path: '/data/' }).catch((error: unknown) => {
+    if (!(error instanceof NotFoundError)) throw error;
+  });
 }
 
 /** All but the last one, which nobody has known since the start. */

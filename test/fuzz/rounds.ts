@@ -25,7 +25,15 @@ import { nothingStrange } from '../torture/stranger-scan.js';
 import type { Violation, ViolationKind } from '../torture/violations.js';
 import { countWork, describeLeft, describeWork } from '../torture/work.js';
 import { archive, rows, users } from './archive.js';
-import { correctSizes, liftRules, restoreDisks, restoreMedia, restoreQuotas } from './keeper.js';
+import {
+  correctSizes,
+  liftRules,
+  restoreDisks,
+  restoreMedia,
+  restoreQuotas,
+  restoreVolumes,
+  restoreWithdrawn,
+} from './keeper.js';
 import type { Known } from './known.js';
 import type { Session } from './session.js';
 import { tokens } from './texts.js';
@@ -77,7 +85,10 @@ export async function endRound(round: RoundContext): Promise<Violation[]> {
   if (violations.length > 0) return violations;
   await cancelAll(round.ctx);
   violations.push(...(await settleAndLook(round)));
-  if (violations.length === 0) await takeOut(round);
+  if (violations.length === 0) {
+    await takeOut(round);
+    await restoreWithdrawn(round.ctx);
+  }
   return violations;
 }
 
@@ -95,6 +106,7 @@ async function putRight({ ctx, session }: RoundContext): Promise<void> {
   await resumeAll(ctx);
   await restoreQuotas(ctx);
   await restoreDisks(ctx);
+  await restoreVolumes(ctx);
   await correctSizes(ctx);
   await restoreMedia(ctx);
   await liftRules(ctx, session.known, 'all'); // what nobody may ask for is in no request

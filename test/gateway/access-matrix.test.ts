@@ -146,6 +146,12 @@ async function makeWithdrawn(): Promise<void> {
   await withdrawFiles(app.ctx, { path: '/gone/1' }).catch(() => {}); // it was before
 }
 
+async function makeRetired(): Promise<void> {
+  await app.ctx.db.pool.query(
+    `INSERT INTO volume (name, retired_at) VALUES ('GONE', now()) ON CONFLICT (name) DO UPDATE SET retired_at = now()`,
+  );
+}
+
 const MEMBER = 'kind: USER, name: "zoe"';
 const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"folder\\": \\"/tapes\\"}"';
 const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
@@ -190,6 +196,11 @@ const common: Partial<Record<Operation, string>> = {
     'mutation { result: renameFiles(input: { from: "/a/1", to: "/a/new", dryRun: true }) { __typename ... on Failure { message } } }',
   forgetFiles:
     'mutation { result: forgetFiles(input: { path: "/gone/1", dryRun: true }) { __typename ... on Failure { message } } }',
+  moveVolume:
+    'mutation { result: moveVolume(input: { from: "V00001", to: "V9", dryRun: true }) { __typename ... on Failure { message } } }',
+  retireVolume:
+    'mutation { result: retireVolume(input: { name: "V1", withdraw: true, dryRun: true }) { __typename ... on Failure { message } } }',
+  reinstateVolume: 'mutation { result: reinstateVolume(name: "GONE") { __typename ... on Failure { message } } }',
   verifyAgain: 'mutation { result: verifyAgain(match: "/a/") { __typename } }',
   createToken: 'mutation { result: createToken(input: { name: "x", role: USER }) { __typename } }',
   listWebhooks: '{ result: webhooks { edges { node { url } } } }',
@@ -320,6 +331,7 @@ describe.each(Object.keys(callers))('%s', (caller) => {
     if (name === 'removePathRule')
       await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
     if (name === 'reinstateFiles' || name === 'forgetFiles') await makeWithdrawn();
+    if (name === 'reinstateVolume') await makeRetired();
     const isAllowed = (callers[caller] as Facts).rights.includes(policy[name as Operation]);
     const { outcome } = await askAs(caller, query);
     expect(outcome).toBe(isAllowed ? 'done' : 'forbidden');

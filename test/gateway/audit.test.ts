@@ -13,7 +13,9 @@ import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
+import { reinstateVolume, retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
+import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
 import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
@@ -106,6 +108,13 @@ async function makeFailed(): Promise<number> {
 let serial = 0;
 const unique = (word: string) => `${word}${++serial}`;
 
+/** With nothing on it. */
+async function makeVolume(): Promise<string> {
+  const name = unique('EMPTY');
+  await app.ctx.db.pool.query('INSERT INTO volume (name) VALUES ($1)', [name]);
+  return name;
+}
+
 async function makeWebhook(): Promise<number> {
   await app.ctx.db.pool.query('DELETE FROM webhook');
   return (await createWebhook(app.ctx, { quota: 'alice', url: 'https://example.org/' })).webhook.id;
@@ -177,6 +186,23 @@ const changes: Record<Changing, Try> & Record<string, Try> = {
       return path;
     },
     run: (ctx, path) => forgetFiles(ctx, { path }),
+  }),
+  moveVolume: attempt({
+    prepare: async () => {
+      const from = unique('VOLUME');
+      await addFiles(app.ctx, [{ path: `/w/${from}`, volume: from }]);
+      return from;
+    },
+    run: (ctx, from) => moveVolume(ctx, { from, to: `${from}B` }),
+  }),
+  retireVolume: attempt({ prepare: makeVolume, run: (ctx, name) => retireVolume(ctx, { name }) }),
+  reinstateVolume: attempt({
+    prepare: async () => {
+      const name = await makeVolume();
+      await retireVolume(app.ctx, { name });
+      return name;
+    },
+    run: (ctx, name) => reinstateVolume(ctx, name),
   }),
   createToken: attempt({ run: (ctx) => createToken(ctx, { name: 'bob', role: 'USER' }) }),
   revokeToken: attempt({

@@ -562,6 +562,7 @@ const partsOfSeen = [
   'getChosenOfRequest',
   'getDisk',
   'getLibrary',
+  'getVolume',
   'findHostsOf',
   'findServed',
   'getRequestWithPaths',

@@ -44,6 +44,8 @@ const lockedAgain: Record<string, readonly Lock[]> = {
   updateRequest: ['request', 'quota'], // its own, when files join it
   joinAwaited: ['request'], // the one whose files are searched for by its pattern
   importRows: ['file'], // when the requests are settled
+  moveVolume: ['file'],
+  retireVolume: ['file'],
   returnOrphans: ['request', 'file'], // when they are settled: the one case in which the files may be others
   returnMissing: ['request', 'file'],
   settleChanged: ['request', 'file'],

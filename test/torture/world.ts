@@ -43,6 +43,8 @@ export interface Counts {
   hangs: number;
   /** Files that were moved to another volume, or replaced. */
   moves: number;
+  /** Volumes that were copied onto others. */
+  volumeMoves: number;
   /** Times that files were withdrawn, by hand or by a list, or came back. */
   withdrawals: number;
   /** Files that got other paths, and times that withdrawn ones were to be forgotten. */
@@ -112,6 +114,7 @@ export const noCounts: Readonly<Counts> = {
   databaseRestarts: 0,
   hangs: 0,
   moves: 0,
+  volumeMoves: 0,
   withdrawals: 0,
   renames: 0,
   forgets: 0,

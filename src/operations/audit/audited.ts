@@ -54,6 +54,8 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'reinstateFiles',
   'renameFiles',
   'forgetFiles',
+  'moveVolume',
+  'retireVolume',
   'forgetUser',
   'createToken',
   'revokeToken',

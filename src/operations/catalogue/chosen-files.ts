@@ -68,7 +68,7 @@ export async function whyNone(
   return new NotFoundError(`there is no ${path.endsWith('/') ? 'file below' : 'file'} ${quote(path)}${hint}`);
 }
 
-interface Steps {
+export interface Steps {
   /** A condition on the file `f`, which is true of it no more afterwards. */
   which: Sql;
   /** More columns of `leaving`, each after a comma. */
@@ -78,7 +78,7 @@ interface Steps {
 }
 
 /**
- * Each step has its files in the temporary table `leaving`, with the catalogue's lock held.
+ * Each step has its files in the temporary table `leaving`, with the catalogue's lock held; it may take more of them along, or leave some.
  * @param run makes the transaction of a step
  */
 export async function inSteps(
@@ -96,26 +96,30 @@ export async function inSteps(
             SELECT f.id, f.path, f.size ${columns} FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${STEP}`,
       );
       await tx.query(sql`ANALYZE leaving`);
-      await step(tx);
-      const [row] = await tx.query<{ files: number; bytes: string; last: string | null }>(
-        sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
+      const [chosen] = await tx.query<{ count: number; last: string | null }>(
+        sql`SELECT count(*)::int AS count, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
       );
-      const { files = 0, bytes = '0', last = null } = row ?? {};
+      await step(tx);
+      const [row] = await tx.query<{ files: number; bytes: string }>(
+        sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes FROM leaving`,
+      );
+      const { files = 0, bytes = '0' } = row ?? {};
       if (files > 0) await tx.query(note({ files, bytes: BigInt(bytes) }));
-      return { files, bytes: BigInt(bytes), last };
+      const isLast = (chosen?.count ?? 0) < STEP;
+      return { files, bytes: BigInt(bytes), last: isLast ? null : (chosen?.last ?? null) };
     };
     const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
     done.files += files;
     done.bytes += bytes;
-    if (files < STEP || last === null) return done;
+    if (last === null) return done;
     after = last;
   }
 }
 
-interface Step {
+export interface Step {
   files: number;
   bytes: bigint;
-  /** The last of their paths. */
+  /** The last of the paths that were chosen; null where there are no more. */
   last: string | null;
 }
 

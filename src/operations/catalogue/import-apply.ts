@@ -14,7 +14,7 @@ import { ImportError, MAX_FAULTS } from './import-faults.js';
 import { refuseFolders } from './import-folders.js';
 import { followChanges } from './import-holds.js';
 import { type ImportResult, incomingColumns } from './import-incoming.js';
-import { addVolumes } from './import-libraries.js';
+import { addVolumes, refuseRetired } from './import-libraries.js';
 import { refuseTapeNames } from './import-names.js';
 import { type TellImport, tellAdding } from './import-progress.js';
 import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
@@ -50,6 +50,7 @@ export async function applyIncoming(
   const added = await addFresh(ctx, tx, told);
   told?.tell({ step: 'settling' });
   await lockCatalogue(tx, 'alone');
+  await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx);
   if (added > 0) await refuseTapeNames(tx);
   await tx.query(sql`INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id WHERE f.is_unlisted`);
@@ -267,7 +268,7 @@ const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id 
  * A copy belongs to the version that it was read from: the file is on tape again, its copy leaves as any that is to go, and
  * whoever holds it waits for the new version. What was made of a copy by hand is left alone, and stands for its file no more.
  */
-async function dropStale(tx: Transaction): Promise<void> {
+export async function dropStale(tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
     sql`SELECT f.id, f.stage FROM known k JOIN tape_file f ON f.id = k.id
         WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')} AND NOT ${isOtherCopy}`,

@@ -6,6 +6,7 @@ import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
 import { FIRST_LIBRARY, readLibraries } from '../libraries/libraries.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
+import { tellRetired } from './retired.js';
 
 /**
  * Adds the volumes of `incoming` that are new, in the library that a row says, or in the first one.
@@ -33,6 +34,17 @@ export async function addVolumes(ctx: Context, tx: Transaction): Promise<void> {
         ON CONFLICT (name) DO NOTHING`,
   );
   await refuseElsewhere(ctx, tx);
+}
+
+/** Nothing is put on a volume that was retired. With the catalogue locked: nobody retires one from here to the commit. @throws ImportError */
+export async function refuseRetired(tx: Transaction): Promise<void> {
+  const rows = await tx.query<{ line: bigint; volume: string; why: string | null }>(
+    sql`SELECT min(i.line) AS line, v.name AS volume, v.retired_why AS why
+        FROM incoming i CROSS JOIN LATERAL (VALUES (i.volume), (i.copy_volume)) AS o (volume) JOIN volume v ON v.name = o.volume
+        WHERE v.retired_at IS NOT NULL GROUP BY v.id ORDER BY 1, 2 LIMIT ${MAX_FAULTS + 1}`,
+  );
+  if (rows.length === 0) return;
+  throw new ImportError(rows.map(({ line, volume, why }) => `line ${line}: ${tellRetired(volume, why)}`));
 }
 
 async function refuseElsewhere(ctx: Context, tx: Transaction): Promise<void> {

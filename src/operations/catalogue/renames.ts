@@ -55,7 +55,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
         );
-        await refuseTaken(tx, renaming, from);
+        await refuseTakenPaths(tx, renaming, from);
       });
       if (isDryRun) return chosen;
       const done = await inSteps(
@@ -93,7 +93,7 @@ function readRenaming(from: string, to: string): Omit<Renaming, 'isInLibrary'> {
 const NAMED = 3;
 
 /** @throws InUseError; InvalidInputError for paths that are too long */
-async function refuseTaken(tx: Transaction, { isInLibrary }: Renaming, from: string): Promise<void> {
+async function refuseTakenPaths(tx: Transaction, { isInLibrary }: Renaming, from: string): Promise<void> {
   await tx.query(sql`ANALYZE leaving`);
   const [long] = await tx.query<{ path: string }>(
     sql`SELECT new_path AS path FROM leaving WHERE octet_length(new_path) > 2048 LIMIT 1`,
@@ -149,7 +149,7 @@ function refuseNamed(named: readonly { text: string }[], files: number, [one, ma
 const asRenamed = sql`(SELECT t.id, l.new_path AS path, t.size FROM leaving l JOIN tape_file t ON t.id = l.id)`;
 
 async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, from: string): Promise<void> {
-  await refuseTaken(tx, renaming, from);
+  await refuseTakenPaths(tx, renaming, from);
   const offered = sql`SELECT f.id FROM leaving l JOIN tape_file f ON f.id = l.id WHERE ${isOffered}`;
   await findJoining(ctx, tx, offered, { isNew: true, as: asRenamed });
   const requestIds = await lockRequests(

@@ -2,18 +2,26 @@
 import type { Context } from '../../context.js';
 import { lockPlaces } from '../../database/locks.js';
 import { askAtLength } from '../../database/snapshot.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
+import { NotFoundError } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
+export interface ListVolumesInput {
+  /** Retired ones as well, which are left out else. */
+  retired?: boolean | null | undefined;
+}
+
+const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : sql`v.retired_at IS NULL`);
+
 /** In order of their names: counted, or by the page. */
-export function listVolumes(ctx: Context) {
+export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
-  const rows = sql`volume v WHERE true`;
+  const rows = sql`volume v WHERE ${isListed(input)}`;
   return {
     count: () => atListServer(ctx, 'listVolumes', (at) => countRows(at, { rows })),
     page: (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) =>
@@ -26,6 +34,18 @@ export function listVolumes(ctx: Context) {
   };
 }
 
+/** By its id. */
+export async function getVolume(
+  ctx: Context,
+  id: number,
+  query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>,
+) {
+  allow(ctx, 'listVolumes');
+  const volume = await ctx.db.prisma.volume.findUnique({ ...(query as object), where: { id } });
+  if (!volume) throw new NotFoundError('the volume was removed meanwhile');
+  return volume;
+}
+
 /** What a volume holds. */
 export interface VolumeFigures {
   name: string;
@@ -34,17 +54,21 @@ export interface VolumeFigures {
   medium: string;
   files: number;
   bytes: bigint;
+  /** Null: it is in use. */
+  retiredAt: string | null;
+  retiredWhy: string | null;
 }
 
 /** What is on volumes: a file that is on tape twice is on both. */
 const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
 /** Of all volumes, in order of their names. */
-export async function readVolumeFigures(ctx: Context): Promise<VolumeFigures[]> {
+export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = {}): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
-    sql`SELECT v.name, coalesce(b.name, ${ctx.config.tapeBackend}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes
-        FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN (${placed}) f ON f.volume_id = v.id GROUP BY v.id, b.name ORDER BY v.name`,
+    sql`SELECT v.name, coalesce(b.name, ${ctx.config.tapeBackend}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
+          v.retired_at AS "retiredAt", v.retired_why AS "retiredWhy"
+        FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN (${placed}) f ON f.volume_id = v.id WHERE ${isListed(input)} GROUP BY v.id, b.name ORDER BY v.name`,
   );
   return rows;
 }
@@ -80,12 +104,12 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Out of service, or another library's: nothing more is put on it. */
+  /** Out of service, retired, or another library's: nothing more is put on it. */
   isClosed: boolean;
 }
 
 /**
- * Gives files the next places on the newest volume of the first library, in order, and begins a new one when that is out of service, and
+ * Gives files the next places on the newest volume of the first library, in order, and begins a new one when that is out of service or retired, and
  * whenever the next file would not fit; a file larger than a volume gets one of its own. A place is given out once,
  * whatever becomes of it.
  * @param sizes of the files, in bytes

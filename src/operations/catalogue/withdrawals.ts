@@ -86,7 +86,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
 }
 
 /** It stays with the requests that are told of it, whoever is forgotten. @throws InvalidInputError */
-function checkReason(why: string): string {
+export function checkReason(why: string): string {
   if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not hold an address of mail: ${quote(why)}`);
   return checkText('why', why);
 }

@@ -1,4 +1,4 @@
-/** Volumes whose files wait although nothing that is known keeps drives from them. */
+/** Volumes whose files wait although nothing that is known keeps drives from them, and retired ones that have files. */
 import { sql } from '../../database/sql.js';
 import { isClaimed, isLeftAlone, isReadyBy, isServed } from '../conditions.js';
 import type { FaultKind } from './findings.js';
@@ -49,4 +49,28 @@ const volumeUnvisited: FaultKind = {
   repair: nothing,
 };
 
-export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeUnvisited];
+const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
+
+/**
+ * A program from before may have imported a file that is there, and who retires a volume may have been broken off. It is used again rather than
+ * any place forgotten, which nobody could bring back: whoever meant it retires it once more. What is being retired is left alone for a while.
+ */
+const volumeRetired: FaultKind = {
+  kind: 'volume-retired',
+  find: (after, limit) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+      'no file on it, since it was retired at ' || to_char(v.retired_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
+      w.files || CASE w.files WHEN 1 THEN ' file: ' ELSE ' files, such as ' END || w.path AS found
+    FROM volume v CROSS JOIN LATERAL (
+      SELECT count(*) AS files, min(f.path) AS path FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id
+    ) w
+    WHERE v.id > ${after} AND v.retired_at < ${longAgo} AND w.files > 0 ORDER BY v.id LIMIT ${limit}`,
+  repair: async (ctx, keys) => {
+    await ctx.db.pool.query(
+      sql`WITH back AS (
+            UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.id = ANY(${keys}::bigint[]) AND v.retired_at IS NOT NULL AND ${isUsed} RETURNING v.id
+          ) SELECT pg_notify('tapegate', 'recall') FROM back LIMIT 1`,
+    );
+  },
+};
+
+export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeUnvisited, volumeRetired];

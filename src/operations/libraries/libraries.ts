@@ -85,7 +85,7 @@ export interface LibraryState extends Library {
 export async function describeLibraries(ctx: Context): Promise<LibraryState[]> {
   allow(ctx, 'readSettings');
   const { rows } = await ctx.db.pool.query<Pick<LibraryState, 'id' | 'volumes' | 'suspension'>>(
-    sql`SELECT b.id, (SELECT count(*)::int FROM volume v WHERE v.library_id = b.id) AS volumes,
+    sql`SELECT b.id, (SELECT count(*)::int FROM volume v WHERE v.library_id = b.id AND v.retired_at IS NULL) AS volumes,
           (SELECT json_build_object('mode', s.mode, 'reason', s.reason) FROM suspended_library s WHERE s.library_id = b.id LIMIT 1) AS suspension
         FROM library b`,
   );

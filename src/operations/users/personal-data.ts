@@ -26,6 +26,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'Volume.name': 'nobody',
   'Volume.medium': 'nobody',
   'Volume.problem': 'nobody',
+  'Volume.retiredWhy': 'nobody',
   'Drive.name': 'nobody',
   'Drive.engineId': 'nobody',
   'Quota.user': 'name',

@@ -1,0 +1,277 @@
+/**
+ * Volumes leave the archive: no file is on one afterwards, be it by its first or its second copy, and none comes there.
+ *
+ * A volume is marked first, so that nothing is put there from then on: drives leave it alone as one that is held (the view `suspended_volume`),
+ * `archive` gives out no places on it, and imports that name it are refused. Then its files leave, in steps that each hold the catalogue's lock
+ * alone. Who is killed in between leaves a marked volume with files, and the next call does the rest.
+ */
+import type { Context } from '../../context.js';
+import { lockCatalogue } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import { InUseError, NotFoundError, quote } from '../../errors.js';
+import { audited, type Note } from '../audit/audited.js';
+import { hasPlace, isByPath, isLive, isOffered, isWithdrawn } from '../conditions.js';
+import { checkText } from '../input.js';
+import { allow } from '../policy.js';
+import { takeTurn } from '../turn.js';
+import { concernedBy, inSteps } from './chosen-files.js';
+import { followPlaces, isOn, type KnownVolume, lockMoving, volumeColumns } from './volume-steps.js';
+import { checkReason, withdrawLeaving } from './withdrawals.js';
+
+export interface RetireVolumeInput {
+  name: string;
+  /** For people; those who wait for a file that is withdrawn with it are told. */
+  why?: string | null | undefined;
+  /** Files that are nowhere else are withdrawn. */
+  withdraw?: boolean | null | undefined;
+  /** Only says what would be done. */
+  isDryRun?: boolean | null | undefined;
+}
+
+/** What was done, or would be. */
+export interface RetiredVolume {
+  /** That had a copy on it; those that were withdrawn before are neither of the next two. */
+  files: number;
+  bytes: bigint;
+  /** Of these: they have another copy, and are read there. */
+  elsewhere: number;
+  /** Of these: they were nowhere else. */
+  withdrawn: number;
+  /** Live requests that hold one of them, or wait for one. */
+  requests: number;
+}
+
+/**
+ * @throws NotFoundError where there is none, or it was retired and has nothing left; InUseError while a drive has it, and where files are nowhere
+ *   else and are not to be withdrawn; InvalidInputError
+ */
+export async function retireVolume(ctx: Context, input: RetireVolumeInput): Promise<RetiredVolume> {
+  const { name: given, why, withdraw, isDryRun } = input;
+  return await audited(
+    ctx,
+    { operation: 'retireVolume', kind: 'VOLUME', object: given, given: { why, withdraw, isDryRun } },
+    async (note) => {
+      allow(ctx, 'retireVolume');
+      const name = checkText('name', given);
+      const asked = { name, why: why ? checkReason(why) : null, withdraw: withdraw ?? false };
+      if (isDryRun) return await judgeDry(ctx, asked);
+      const { id, figures } = await takeTurn(ctx, 'catalogue', () => markRetired(ctx, asked, note));
+      const notedStep = (step: object) => note({ given: { ...step, why, withdraw } });
+      const steps: [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>][] = [
+        [sql`${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn})`, (tx) => leaveStep(ctx, tx, id)],
+      ];
+      if (asked.withdraw) {
+        const isLost = sql`${isOn(id)} AND ${isOffered} AND NOT ${isElsewhere(id)}`;
+        steps.push([isLost, (tx, volume) => withdrawLost(ctx, tx, volume)]);
+      }
+      for (const [which, step] of steps) {
+        await inSteps(
+          ctx,
+          { which, note: notedStep },
+          async (tx) => await step(tx, await readRetired(tx, { id, name })),
+          (work) => transaction(ctx.db.pool, 'retireVolume', work),
+        );
+      }
+      await refuseStaying(ctx, { id, name });
+      return figures;
+    },
+  );
+}
+
+/**
+ * The file `f`, with a copy on the volume, has another one that can be read as far as is known: on a volume that is in use, with a place there,
+ * and nobody has tried it in vain.
+ */
+const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
+  THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
+    AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
+  ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} END)`;
+
+/** The part of an update that takes the copy on the volume away from the file `f`: another one is its first, and there is no second one. */
+const leave = (volumeId: number): Sql => {
+  const isFirst = sql`f.volume_id = ${volumeId}`;
+  return sql`volume_id = CASE WHEN ${isFirst} THEN nullif(f.copy_volume_id, ${volumeId}) ELSE f.volume_id END,
+    "position" = CASE WHEN ${isFirst} THEN CASE WHEN f.copy_volume_id <> ${volumeId} THEN f.copy_position END ELSE f.position END,
+    copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, copy_failed_at = NULL`;
+};
+
+interface Asked {
+  name: string;
+  why: string | null;
+  withdraw: boolean;
+}
+
+/** What would be done. @throws NotFoundError, InUseError where it cannot be */
+async function judgeRetirement(
+  tx: Transaction,
+  { name, withdraw }: Asked,
+  volume: Pick<KnownVolume, 'id' | 'retiredAt'>,
+): Promise<RetiredVolume> {
+  const { id, retiredAt } = volume;
+  const figures = await readFigures(tx, id);
+  if (retiredAt !== null && figures.files === 0) throw new NotFoundError(`volume ${quote(name)}: retired already`);
+  await refuseInDrive(tx, { id, name });
+  if (figures.withdrawn > 0 && !withdraw) throw await whyNotWithout(tx, { id, name });
+  return figures;
+}
+
+async function judgeDry(ctx: Context, asked: Asked): Promise<RetiredVolume> {
+  return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
+    const [volume] = await tx.query<KnownVolume>(
+      sql`SELECT ${volumeColumns} FROM volume v WHERE v.name = ${asked.name}`,
+    );
+    if (!volume) throw new NotFoundError(`there is no volume ${quote(asked.name)}`);
+    return await judgeRetirement(tx, asked, volume);
+  });
+}
+
+async function readFigures(tx: Transaction, id: number): Promise<RetiredVolume> {
+  const [row] = await tx.query<Omit<RetiredVolume, 'bytes'> & { bytes: string }>(
+    sql`WITH leaving AS MATERIALIZED (
+          SELECT f.id, f.path, f.size, ${isElsewhere(id)} AS is_elsewhere, ${isOffered} AS is_offered FROM tape_file f WHERE ${isOn(id)}
+        )
+        SELECT count(*)::int AS files, coalesce(sum(l.size), 0)::text AS bytes,
+          (count(*) FILTER (WHERE l.is_offered AND l.is_elsewhere))::int AS elsewhere,
+          (count(*) FILTER (WHERE l.is_offered AND NOT l.is_elsewhere))::int AS withdrawn,
+          (SELECT count(*)::int FROM request r WHERE r.id IN (${concernedBy}) AND ${isLive}) AS requests
+        FROM leaving l`,
+  );
+  const { bytes = '0', ...figures } = row ?? { files: 0, elsewhere: 0, withdrawn: 0, requests: 0 };
+  return { ...figures, bytes: BigInt(bytes) };
+}
+
+/** @throws InUseError while a drive has it mounted, or reads from it */
+async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
+  const isRead = sql`c.volume_id = ${id} AND c.state = 'RUNNING'`;
+  const [use] = await tx.query<{ drive: string; isMounted: boolean; files: number }>(
+    sql`SELECT d.name AS drive, coalesce(d.volume_id = ${id}, false) AS "isMounted",
+          (SELECT count(*)::int FROM recall c WHERE c.drive_id = d.id AND ${isRead}) AS files
+        FROM drive d WHERE d.volume_id = ${id} OR d.id IN (SELECT c.drive_id FROM recall c WHERE ${isRead})
+        ORDER BY files DESC, d.id LIMIT 1`,
+  );
+  if (!use) return;
+  const { drive, isMounted, files } = use;
+  const reads = `reads ${files} ${files === 1 ? 'file' : 'files'} from it`;
+  const does = files === 0 ? 'has it mounted' : `${isMounted ? 'has it mounted and ' : ''}${reads}`;
+  throw new InUseError(
+    `volume ${quote(name)} is in use: ${drive} ${does}; hold or drain the volume first, and try again when nothing runs on it`,
+  );
+}
+
+/** So many paths are named. */
+const NAMED = 3;
+
+async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: string }): Promise<InUseError> {
+  const isLost = sql`${isOn(id)} AND ${isOffered} AND NOT ${isElsewhere(id)}`;
+  const [sum] = await tx.query<{ files: number; bytes: string }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(f.size), 0)::text AS bytes FROM tape_file f WHERE ${isLost}`,
+  );
+  const first = await tx.query<{ path: string }>(
+    sql`SELECT f.path FROM tape_file f WHERE ${isLost} ORDER BY f.path USING ~<~ LIMIT ${NAMED}`,
+  );
+  const { files = 0, bytes = '0' } = sum ?? {};
+  const more = files > NAMED ? ` and ${files - NAMED} more` : '';
+  return new InUseError(
+    `volume ${quote(name)} has ${files} ${files === 1 ? 'file' : 'files'} of ${bytes} bytes that can be read nowhere else: ${first
+      .map(({ path }) => quote(path))
+      .join(', ')}${more}; withdraw them with it, or say where else they are`,
+  );
+}
+
+/**
+ * From its commit on nothing is put on the volume. What keeps imports off until then is the catalogue's lock; the volume is written before, as the
+ * order of locks has it, and stays as it was where it is refused.
+ */
+async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id: number; figures: RetiredVolume }> {
+  return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
+    const [volume] = await tx.query<Pick<KnownVolume, 'id' | 'retiredAt'>>(
+      sql`UPDATE volume v SET retired_at = coalesce(o.retired_at, ${ctx.now()}::timestamp),
+            retired_why = CASE WHEN o.retired_at IS NULL THEN ${asked.why} ELSE o.retired_why END, failures = 0, failing_since = NULL,
+            retry_at = NULL, problem = NULL, doubted_since = NULL
+          FROM volume o WHERE v.name = ${asked.name} AND o.id = v.id RETURNING v.id, o.retired_at AS "retiredAt"`,
+    );
+    if (!volume) throw new NotFoundError(`there is no volume ${quote(asked.name)}`);
+    await lockCatalogue(tx, 'alone');
+    const figures = await judgeRetirement(tx, asked, volume);
+    await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${asked.name}`);
+    if (volume.retiredAt === null) await tx.query(note()); // else somebody was broken off, and its steps follow
+    return { id: volume.id, figures };
+  });
+}
+
+interface Retired {
+  id: number;
+  name: string;
+  why: string | null;
+}
+
+/** At each step: somebody may have brought it back meanwhile, and a drive may have begun to read just as it was marked. @throws InUseError */
+async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
+  const [volume] = await tx.query<{ why: string | null }>(
+    sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
+  );
+  if (!volume)
+    throw new InUseError(`volume ${quote(name)} was brought back meanwhile, and keeps the files that it still has`);
+  return { id, name, why: volume.why };
+}
+
+async function leaveStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
+  await lockMoving(tx);
+  // judged again under the locks: a copy may have been tried in vain meanwhile
+  await tx.query(
+    sql`UPDATE tape_file f SET ${leave(id)} FROM known k
+        WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isReadThere(id)}`,
+  );
+  // nobody waits for what is withdrawn, and whoever was told why goes on being told that
+  await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
+  await followPlaces(ctx, tx);
+}
+
+/** A drive reads the file `f` from the volume, as one that had it mounted when it was marked. */
+const isReadThere = (volumeId: number): Sql =>
+  sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
+
+async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
+  const requestIds = await lockMoving(tx);
+  const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
+  await withdrawLeaving(ctx, tx, { requestIds, why: reason, isUnlisted: false });
+  await tx.query(
+    sql`UPDATE tape_file f SET ${leave(id)} FROM known k WHERE f.id = k.id AND ${isOn(id)} AND NOT ${isReadThere(id)}`,
+  );
+  await tx.query(sql`DELETE FROM verification w USING known k WHERE w.file_id = k.id`);
+}
+
+/** @throws InUseError where some are there all the same */
+async function refuseStaying(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
+  const { rows } = await ctx.db.pool.query<{ files: number; path: string | null }>(
+    sql`SELECT count(*)::int AS files, min(f.path) AS path FROM tape_file f WHERE ${isOn(id)}`,
+  );
+  const { files = 0, path = null } = rows[0] ?? {};
+  if (files === 0) return;
+  throw new InUseError(
+    `volume ${quote(name)} is retired, and still has ${files} ${files === 1 ? 'file' : 'files'} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire it once more`,
+  );
+}
+
+/**
+ * Has a volume used again. The files that it had do not come back by themselves: who wants them imports them, and brings back what was withdrawn.
+ * @returns its id
+ * @throws NotFoundError where there is none, or it is not retired
+ */
+export async function reinstateVolume(ctx: Context, given: string): Promise<number> {
+  return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (note) => {
+    allow(ctx, 'reinstateVolume');
+    const name = checkText('name', given);
+    const { rows } = await ctx.db.pool.query<{ id: number; isBack: boolean }>(
+      sql`WITH back AS (
+            UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.name = ${name} AND v.retired_at IS NOT NULL RETURNING v.id, v.name
+          ), noted AS (${note({ each: sql`SELECT name FROM back` })})
+          SELECT v.id, EXISTS (SELECT FROM back) AS "isBack" FROM volume v WHERE v.name = ${name}`,
+    );
+    const [volume] = rows;
+    if (!volume) throw new NotFoundError(`there is no volume ${quote(name)}`);
+    if (!volume.isBack) throw new NotFoundError(`volume ${quote(name)}: not retired`);
+    return volume.id;
+  });
+}

@@ -1,0 +1,336 @@
+/** Volumes leave the archive, and are used again. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
+import { placeFiles } from '../../src/operations/catalogue/volumes.js';
+import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
+import { resume, suspend } from '../../src/operations/suspensions.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { askData, type Connection } from '../support/graphql.js';
+import { send } from '../support/http.js';
+import { viewRequest } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { dumpTables } from '../support/tables.js';
+import { placesBelow, type Told } from '../support/volumes.js';
+
+let app: TestApp;
+
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'ann', 10n ** 9n);
+});
+afterAll(async () => {
+  expect(await findFaults()).toEqual([]);
+  await app.close();
+});
+
+async function findFaults(repair = false): Promise<object[]> {
+  const faults: object[] = [];
+  await examine(app.ctx, { repair, checksums: false, adopt: false }, (fault) => faults.push(fault));
+  return faults;
+}
+
+async function retire(name: string, more: object = {}): Promise<Told> {
+  const query = `mutation ($input: RetireVolumeInput!) { result: retireVolume(input: $input) {
+    __typename ... on RetiredVolume { files bytes elsewhere withdrawn requests } ... on Failure { message } } }`;
+  return (await askData<{ result: Told }>(app, query, { input: { name, ...more } })).result;
+}
+
+async function reinstate(name: string): Promise<object> {
+  const query = `mutation ($name: String!) { result: reinstateVolume(name: $name) {
+    __typename ... on Volume { name retiredAt retiredWhy } ... on Failure { message } } }`;
+  return (await askData<{ result: object }>(app, query, { name })).result;
+}
+
+const placed = (prefix: string) => placesBelow(app, prefix);
+const sql = async (text: string, values: unknown[] = []) => (await app.ctx.db.pool.query(text, values)).rows;
+const recallsBelow = (prefix: string) =>
+  sql(
+    `SELECT f.path, v.name AS volume, c.position::int, c.attempts FROM recall c JOIN tape_file f ON f.id = c.file_id
+     LEFT JOIN volume v ON v.id = c.volume_id WHERE starts_with(f.path, $1) ORDER BY f.path`,
+    [prefix],
+  );
+
+test('files with another copy are read there, and second copies on the volume are no more', async () => {
+  await addFiles(app.ctx, [
+    { path: '/one/first', volume: 'A1', position: 3n, copyVolume: 'B1', copyPosition: 7n },
+    { path: '/one/second', volume: 'B1', position: 4n, copyVolume: 'A1', copyPosition: 8n },
+    { path: '/one/other', volume: 'B1', position: 5n, copyVolume: 'C1', copyPosition: 1n },
+  ]);
+  const id = await makeRequest(app, { quota: 'ann', patterns: '/one/' });
+  await sql(`UPDATE recall SET attempts = 3 WHERE volume_id = (SELECT id FROM volume WHERE name = 'A1')`);
+  const before = await dumpTables(app.ctx);
+  const figures = { files: 2, bytes: '2000', elsewhere: 2, withdrawn: 0, requests: 1 };
+  expect(await retire('A1', { why: 'worn out', dryRun: true })).toEqual({ __typename: 'RetiredVolume', ...figures });
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  expect(await retire('A1', { why: 'worn out' })).toEqual({ __typename: 'RetiredVolume', ...figures });
+  expect(await placed('/one/')).toEqual(['/one/first B1:7 -', '/one/other B1:5 C1:1', '/one/second B1:4 -']);
+  expect(await recallsBelow('/one/')).toEqual([
+    { path: '/one/first', volume: 'B1', position: 7, attempts: 0 },
+    { path: '/one/other', volume: 'B1', position: 5, attempts: 0 },
+    { path: '/one/second', volume: 'B1', position: 4, attempts: 0 },
+  ]);
+  expect((await viewRequest(app, id)).holds.map(({ state }) => state)).toEqual(['WAITING', 'WAITING', 'WAITING']);
+  expect(await retire('A1')).toEqual({ __typename: 'NotFound', message: 'volume "A1": retired already' });
+  expect(await retire('A1', { dryRun: true })).toMatchObject({ __typename: 'NotFound' });
+});
+
+test('what is nowhere else is told, and withdrawn only where that is meant', async () => {
+  await addFiles(app.ctx, [
+    { path: '/two/a', volume: 'A2', position: 1n },
+    { path: '/two/b', volume: 'A2', position: 2n },
+    { path: '/two/c', volume: 'A2', position: 3n },
+    { path: '/two/d', volume: 'A2', position: 4n, stage: 'ONDISK' },
+    { path: '/two/bad', volume: 'A2', position: 5n, copyVolume: 'B2', copyPosition: 5n },
+    { path: '/two/before', volume: 'A2', position: 6n },
+    { path: '/two/safe', volume: 'A2', position: 7n, copyVolume: 'B2', copyPosition: 7n },
+    { path: '/two/unplaced', volume: 'A2', position: 8n, copyVolume: 'B2', copyPosition: null },
+  ]);
+  await sql(`UPDATE tape_file SET copy_error = 'torn' WHERE path = '/two/bad'`);
+  await withdrawFiles(app.ctx, { path: '/two/before', why: 'wrong' });
+  const id = await makeRequest(app, { quota: 'ann', files: ['/two/a', '/two/d', '/two/safe'] });
+  const before = await dumpTables(app.ctx);
+  const message =
+    'volume "A2" has 6 files of 6000 bytes that can be read nowhere else: "/two/a", "/two/b", "/two/bad" and 3 more; withdraw them with it, or say where else they are';
+  for (const more of [{}, { dryRun: true }]) {
+    expect(await retire('A2', more)).toEqual({ __typename: 'InUse', message });
+  }
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  const told = { files: 8, bytes: '8000', elsewhere: 1, withdrawn: 6, requests: 1 };
+  expect(await retire('A2', { withdraw: true, why: 'worn out', dryRun: true })).toMatchObject(told);
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  expect(await retire('A2', { withdraw: true, why: 'worn out' })).toMatchObject(told);
+  expect(await placed('/two/')).toEqual([
+    '/two/a - -',
+    '/two/b - -',
+    '/two/bad B2:5 -', // nobody can read it there; it is all that is known
+    '/two/before - -',
+    '/two/c - -',
+    '/two/d - -',
+    '/two/safe B2:7 -',
+    '/two/unplaced B2:- -',
+  ]);
+  expect(
+    await sql(
+      `SELECT path, withdrawn_why AS why FROM tape_file WHERE path LIKE '/two/%' AND withdrawn_at IS NOT NULL ORDER BY path`,
+    ),
+  ).toEqual([
+    ...['a', 'b', 'bad'].map((name) => ({ path: `/two/${name}`, why: 'volume A2 was retired: worn out' })),
+    { path: '/two/before', why: 'wrong' },
+    ...['c', 'd', 'unplaced'].map((name) => ({ path: `/two/${name}`, why: 'volume A2 was retired: worn out' })),
+  ]);
+  expect((await viewRequest(app, id)).holds).toMatchObject([
+    {
+      path: '/two/a',
+      state: 'FAILED',
+      errorClass: 'POLICY',
+      error: 'withdrawn from the archive: volume A2 was retired: worn out',
+    },
+    { path: '/two/d', state: 'ON_DISK' },
+    { path: '/two/safe', state: 'WAITING' },
+  ]);
+  // a file that comes back has no place until an import says where it is
+  await reinstateFiles(app.ctx, { path: '/two/a' });
+  await addFiles(app.ctx, [{ path: '/two/a', volume: 'B2', position: 50n }]);
+  await askData(app, `mutation { retryRequest(input: { id: ${id} }) { __typename } }`);
+  expect(await recallsBelow('/two/')).toMatchObject([{ path: '/two/a', volume: 'B2' }, { path: '/two/safe' }]);
+});
+
+test('what failed on the volume is tried again where it is read from then on', async () => {
+  await addFiles(app.ctx, [
+    { path: '/three/a', volume: 'A3', position: 1n, copyVolume: 'B3', copyPosition: 1n },
+    { path: '/three/b', volume: 'A3', position: 2n, copyVolume: 'B3', copyPosition: 2n },
+  ]);
+  const id = await makeRequest(app, { quota: 'ann', patterns: '/three/' });
+  await sql(`DELETE FROM recall c USING tape_file f WHERE f.id = c.file_id AND f.path = '/three/a'`);
+  await sql(
+    `UPDATE hold h SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' FROM tape_file f WHERE f.id = h.file_id AND f.path = '/three/a'`,
+  );
+  await sql('UPDATE request SET files_failed = 1 WHERE id = $1', [id]);
+  await retire('A3');
+  expect(await viewRequest(app, id)).toMatchObject({
+    filesFailed: 0,
+    holds: [
+      { path: '/three/a', state: 'WAITING', error: null },
+      { path: '/three/b', state: 'WAITING' },
+    ],
+  });
+  expect(await recallsBelow('/three/')).toMatchObject([{ volume: 'B3' }, { volume: 'B3' }]);
+});
+
+test('a volume that a drive has is refused by the name of the drive, and nothing is stored', async () => {
+  await addFiles(app.ctx, [
+    { path: '/four/a', volume: 'A4', position: 1n, copyVolume: 'B4', copyPosition: 1n },
+    { path: '/four/b', volume: 'A4', position: 2n, copyVolume: 'B4', copyPosition: 2n },
+  ]);
+  await makeRequest(app, { quota: 'ann', patterns: '/four/' });
+  await sql(`INSERT INTO drive (name, volume_id) SELECT 'drive-7', id FROM volume WHERE name = 'A4'`);
+  const refusal = (does: string) => ({
+    __typename: 'InUse',
+    message: `volume "A4" is in use: drive-7 ${does}; hold or drain the volume first, and try again when nothing runs on it`,
+  });
+  const before = await dumpTables(app.ctx);
+  expect(await retire('A4')).toEqual(refusal('has it mounted'));
+  expect(await retire('A4', { dryRun: true })).toEqual(refusal('has it mounted'));
+  expect(await dumpTables(app.ctx)).toEqual(before);
+  const run = (state: string) =>
+    sql(
+      `UPDATE recall c SET state = $1::"RecallState", drive_id = CASE $1 WHEN 'RUNNING' THEN (SELECT id FROM drive WHERE name = 'drive-7') END
+       FROM tape_file f WHERE f.id = c.file_id AND f.path = '/four/a'`,
+      [state],
+    );
+  await run('RUNNING');
+  expect(await retire('A4')).toEqual(refusal('has it mounted and reads 1 file from it'));
+  await sql(`UPDATE drive SET volume_id = NULL WHERE name = 'drive-7'`);
+  expect(await retire('A4')).toEqual(refusal('reads 1 file from it'));
+  await run('WAITING');
+  expect(await retire('A4')).toMatchObject({ files: 2 });
+  await sql(`DELETE FROM drive WHERE name = 'drive-7'`);
+});
+
+test('nothing is put on a retired volume: neither by imports, by their lines, nor by archive or a move', async () => {
+  const [place] = await placeFiles(app.ctx, { sizes: [10n], volumeSize: 1000n });
+  const volume = place?.volume as string;
+  await retire(volume, { why: 'torn' });
+  expect((await placeFiles(app.ctx, { sizes: [10n], volumeSize: 1000n }))[0]?.volume).not.toBe(volume);
+  await sql(`INSERT INTO volume (name) VALUES ('A5')`);
+  await retire('A5');
+  const rows = [
+    'path,size,stage,volume,position,copy_volume,copy_position',
+    '/five/a,1,T,V1,1,,',
+    `/five/b,1,T,${volume},1,,`,
+    '/five/c,1,T,V1,2,A5,2',
+    `/five/d,1,T,${volume},2,,`,
+  ];
+  const { status, body } = await send(app, '/import', {
+    method: 'PUT',
+    body: `${rows.join('\n')}\n`,
+    headers: { Authorization: `Bearer ${app.token}` },
+  });
+  expect([status, (body as { faults: string[] }).faults]).toEqual([
+    400,
+    [`line 3: volume "${volume}" was retired: torn`, 'line 4: volume "A5" was retired: nothing is put there any more'],
+  ]);
+  expect(await placed('/five/')).toEqual([]);
+  await addFiles(app.ctx, [{ path: '/five/e', volume: 'V5' }]);
+  await expect(moveVolume(app.ctx, { from: 'V5', to: 'A5' })).rejects.toThrow('to must not be retired');
+});
+
+test('a volume of more files than a step takes is retired whole, and a call that was broken off is repeated', async () => {
+  const paths = Array.from({ length: 10_003 }, (_, n) => `/many/f${100_000 + n}`);
+  const copies = { volume: 'M1', copyVolume: 'M2' };
+  await addFiles(
+    app.ctx,
+    paths.map((path, n) => ({
+      path,
+      size: 1n,
+      ...(n < 10_002 ? { ...copies, copyPosition: BigInt(n) } : { volume: 'M1' }),
+    })),
+  );
+  await addQuota(app.ctx, 'eve', 10n ** 9n);
+  const id = await makeRequest(app, { quota: 'eve', patterns: '/many/' });
+  await sql(`CREATE FUNCTION refuse_last() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken off'; END $$`);
+  await sql(
+    `CREATE TRIGGER refuse_last BEFORE UPDATE ON tape_file FOR EACH ROW WHEN (NEW.path = '/many/f110001') EXECUTE FUNCTION refuse_last()`,
+  );
+  const query = 'mutation { retireVolume(input: { name: "M1", withdraw: true, why: "first" }) { __typename } }';
+  await expect(askData(app, query)).rejects.toThrow();
+  await sql('DROP TRIGGER refuse_last ON tape_file');
+  await sql('DROP FUNCTION refuse_last');
+  const count = `SELECT coalesce(v.name, '-') AS name, count(*)::int AS files FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path LIKE '/many/%' GROUP BY 1 ORDER BY 1`;
+  expect(await sql(count)).toEqual([
+    { name: 'M1', files: 3 },
+    { name: 'M2', files: 10_000 },
+  ]);
+  expect((await readVolume('M1')).retiredWhy).toBe('first');
+  expect(await retire('M1')).toMatchObject({ __typename: 'InUse' });
+  expect(await retire('M1', { withdraw: true, why: 'second' })).toMatchObject({ files: 3, elsewhere: 2, withdrawn: 1 });
+  expect(await sql(count)).toEqual([
+    { name: '-', files: 1 },
+    { name: 'M2', files: 10_002 },
+  ]);
+  expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 1, filesTotal: 10_003 });
+  expect(await sql(`SELECT withdrawn_why AS why FROM tape_file WHERE path = '/many/f110002'`)).toEqual([
+    { why: 'volume M1 was retired: first' },
+  ]);
+});
+
+interface Listed {
+  name: string;
+  retiredAt: string | null;
+  retiredWhy: string | null;
+}
+
+async function readVolume(name: string): Promise<Listed> {
+  const { volumes } = await listVolumes('retired: true');
+  return volumes.find((volume) => volume.name === name) as Listed;
+}
+
+async function listVolumes(args: string): Promise<{ totalCount: number; volumes: Listed[] }> {
+  const query = `{ volumes(first: 1000, ${args}) { totalCount edges { node { name retiredAt retiredWhy } } } }`;
+  const { volumes } = await askData<{ volumes: Connection<Listed> }>(app, query);
+  return { totalCount: volumes.totalCount ?? -1, volumes: volumes.edges.map(({ node }) => node) };
+}
+
+test('retired volumes are in the list where they are asked for, and in use again once they are brought back', async () => {
+  await sql(`INSERT INTO volume (name) VALUES ('A6')`);
+  const before = await listVolumes('retired: false');
+  const held = { kind: 'VOLUME', name: 'A6', mode: 'HELD', reason: 'torn' } as const;
+  await suspend(app.ctx, held);
+  await retire('A6', { why: 'worn out' });
+  expect((await listVolumes('retired: false')).totalCount).toBe(before.totalCount - 1);
+  expect((await listVolumes('')).volumes.map(({ name }) => name)).not.toContain('A6');
+  expect(await readVolume('A6')).toEqual({
+    name: 'A6',
+    retiredAt: expect.stringMatching(/^\d{4}-.*Z$/),
+    retiredWhy: 'worn out',
+  });
+  // its hold went with it
+  await expect(resume(app.ctx, held)).rejects.toThrow('neither held nor draining');
+  expect(await reinstate('A6')).toEqual({ __typename: 'Volume', name: 'A6', retiredAt: null, retiredWhy: null });
+  expect(await listVolumes('')).toEqual(before);
+  expect(await reinstate('A6')).toEqual({ __typename: 'NotFound', message: 'volume "A6": not retired' });
+  expect(await reinstate('NONE')).toEqual({ __typename: 'NotFound', message: 'there is no volume "NONE"' });
+  await addFiles(app.ctx, [{ path: '/six/a', volume: 'A6' }]);
+  expect(await placed('/six/')).toEqual(['/six/a A6:1 -']);
+});
+
+test('what cannot be meant is refused by name', async () => {
+  const refused: [Told, type: string, message: string][] = [
+    [await retire('NONE'), 'NotFound', 'there is no volume "NONE"'],
+    [await retire(''), 'NotFound', 'there is no volume ""'],
+    [await retire('A\n6'), 'InvalidInput', 'name must not hold control characters: "A\\n6"'],
+    [
+      await retire('A6', { why: 'ask zoe@example.org' }),
+      'InvalidInput',
+      'why must not hold an address of mail: "ask zoe@example.org"',
+    ],
+    [await retire('A6', { why: 'a\nb' }), 'InvalidInput', 'why must not hold control characters: "a\\nb"'],
+  ];
+  for (const [told, __typename, message] of refused) expect(told).toEqual({ __typename, message });
+});
+
+test('the doctor has a retired volume used again that has files, and leaves one alone that is being retired', async () => {
+  await addFiles(app.ctx, [
+    { path: '/seven/a', volume: 'A7' },
+    { path: '/seven/b', volume: 'V7', copyVolume: 'A8', copyPosition: 1n },
+  ]);
+  await sql(
+    `UPDATE volume SET retired_at = timezone('utc', clock_timestamp()), retired_why = 'torn' WHERE name IN ('A7', 'A8')`,
+  );
+  expect(await findFaults()).toEqual([]);
+  await sql(`UPDATE volume SET retired_at = timestamp '2026-01-02 03:04:05' WHERE name IN ('A7', 'A8')`);
+  const fault = (volume: string, path: string) => ({
+    kind: 'volume-retired',
+    thing: `volume ${volume}`,
+    expected: 'no file on it, since it was retired at 2026-01-02T03:04:05',
+    found: `1 file: ${path}`,
+  });
+  const faults = [fault('A7', '/seven/a'), fault('A8', '/seven/b')];
+  expect(await findFaults()).toEqual(faults.map((each) => ({ ...each, isRepaired: false })));
+  expect(await findFaults(true)).toEqual(faults.map((each) => ({ ...each, isRepaired: true })));
+  expect(await findFaults()).toEqual([]);
+  expect(await placed('/seven/')).toEqual(['/seven/a A7:1 -', '/seven/b V7:2 A8:1']);
+  expect(await readVolume('A7')).toMatchObject({ retiredAt: null, retiredWhy: null });
+});

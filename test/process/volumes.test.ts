@@ -1,0 +1,274 @@
+/** Volumes are copied onto others and leave the archive, whatever is recalled just then. */
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { retireVolume } from '../../src/operations/catalogue/retirements.js';
+import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
+import { suspend } from '../../src/operations/suspensions.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import type { TestApp } from '../support/app.js';
+import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
+import { addFiles, addTaped, checksumOf, putOnTape } from '../support/factories.js';
+import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { placesBelow } from '../support/volumes.js';
+import { createGate, waitFor } from '../support/wait.js';
+
+let app: TestApp;
+const backend = createMemoryBackend();
+const { onRead } = backend;
+
+beforeAll(async () => {
+  app = await startIdleApp();
+});
+afterEach(() => {
+  backend.onRead = onRead;
+  backend.log.length = 0;
+});
+afterAll(async () => {
+  await cleanUp();
+  expect(await findIllegalMoves(app)).toEqual([]);
+  await app.close();
+});
+
+const readsOf = (volume: string) =>
+  backend.log.filter((entry) => entry.what === 'read' && entry.volume === volume).length;
+
+/** What the tools of a library do: the same bytes at the same positions. */
+function copyCartridge(from: string, to: string): void {
+  for (const [position, bytes] of backend.volumes.get(from) ?? []) putOnTape(backend, { volume: to, position, bytes });
+}
+
+function expectRestored(contents: Map<string, Uint8Array>): void {
+  for (const [file, bytes] of contents) expect([file, readRestored(app, file)]).toEqual([file, Buffer.from(bytes)]);
+}
+
+/** Reads of a volume wait until they are let go. */
+function stopReads(volume: string) {
+  const gate = createGate();
+  backend.onRead = async (of, _position, bytes) => {
+    if (of === volume) await gate.opened;
+    return bytes;
+  };
+  return gate;
+}
+
+test('what waits is read from the volume that its own was copied onto, and what is being read is restored all the same', async () => {
+  const contents = await addTaped(
+    app.ctx,
+    backend,
+    Array.from({ length: 400 }, (_, n) => ({ path: `/moved/${1000 + n}`, volume: 'A1', size: 10 })),
+  );
+  const gate = stopReads('A1');
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/moved/' });
+  await withEngine(app, backend, async () => {
+    await waitFor('a read', async () => readsOf('A1') > 0);
+    copyCartridge('A1', 'B1');
+    expect(await moveVolume(app.ctx, { from: 'A1', to: 'B1' })).toMatchObject({ files: 400, requests: 1 });
+    gate.open();
+    await waitForState(app, id, 'COMPLETED');
+  });
+  expectRestored(contents);
+  // the archive has told their checksums: they stay where they are when their volume is copied once more
+  copyCartridge('B1', 'C1');
+  await moveVolume(app.ctx, { from: 'B1', to: 'C1' });
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 400 });
+  expectRestored(contents);
+  expect(readsOf('A1') + readsOf('B1')).toBe(400);
+  expect(readsOf('B1')).toBeGreaterThan(0);
+});
+
+test('what is being read without a checksum is read again where it is said to be', async () => {
+  const bytes = randomBytes(1000);
+  putOnTape(backend, { volume: 'A2', position: 1n, bytes });
+  await addFiles(app.ctx, [{ path: '/unchecked/1', volume: 'A2', size: 1000n }]);
+  const gate = stopReads('A2');
+  const id = await makeRequest(app, { quota: 'alice', files: ['/unchecked/1'] });
+  await withEngine(app, backend, async () => {
+    await waitFor('a read', async () => readsOf('A2') > 0);
+    copyCartridge('A2', 'B2');
+    await moveVolume(app.ctx, { from: 'A2', to: 'B2' });
+    gate.open();
+    await waitForState(app, id, 'COMPLETED');
+  });
+  expect(readsOf('B2')).toBe(1);
+  expectRestored(new Map([['/unchecked/1', bytes]]));
+  // nobody vouches for the bytes at another place: what was restored is read there, as after an import
+  copyCartridge('B2', 'C2');
+  await moveVolume(app.ctx, { from: 'B2', to: 'C2' });
+  expect((await viewRequest(app, id)).holds).toMatchObject([{ state: 'WAITING' }]);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(readsOf('C2')).toBe(1);
+  expectRestored(new Map([['/unchecked/1', bytes]]));
+});
+
+test('a cartridge that could not be read is copied, and what had failed comes from the copy', async () => {
+  const contents = await addTaped(app.ctx, backend, [
+    { path: '/torn/1', volume: 'A3', position: 1n },
+    { path: '/torn/2', volume: 'A3', position: 2n },
+  ]);
+  backend.onRead = async (volume, _position, bytes) => {
+    if (volume === 'A3') throw new TapeError('PERMANENT', 'the tape is torn');
+    return bytes;
+  };
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/torn/' });
+  await withEngine(app, backend, async () => {
+    await waitForState(app, id, 'PARTIAL');
+    copyCartridge('A3', 'B3');
+    await moveVolume(app.ctx, { from: 'A3', to: 'B3' });
+    await waitForState(app, id, 'COMPLETED');
+  });
+  expectRestored(contents);
+});
+
+/** Each file on both volumes, with the same bytes. */
+async function addTwice(
+  names: readonly string[],
+  volume: string,
+  copyVolume: string,
+): Promise<Map<string, Uint8Array>> {
+  const files = names.map((file, n) => ({ path: file, position: BigInt(n + 1), bytes: randomBytes(1000) }));
+  for (const { position, bytes } of files) {
+    putOnTape(backend, { volume, position, bytes });
+    putOnTape(backend, { volume: copyVolume, position: position + 100n, bytes });
+  }
+  await addFiles(
+    app.ctx,
+    files.map(({ path: file, position, bytes }) => ({
+      ...{ path: file, volume, position, checksum: checksumOf(bytes) },
+      ...{ copyVolume, copyPosition: position + 100n },
+    })),
+  );
+  return new Map(files.map((file) => [file.path, file.bytes]));
+}
+
+test('a volume that is read is not retired until it is held, and what waits is read from the other copies then', async () => {
+  const names = Array.from({ length: 30 }, (_, n) => `/leaving/${100 + n}`);
+  const contents = await addTwice(names, 'A4', 'B4');
+  const gate = stopReads('A4');
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/leaving/' });
+  await withEngine(app, backend, async () => {
+    await waitFor('a read', async () => readsOf('A4') > 0);
+    await expect(retireVolume(app.ctx, { name: 'A4' })).rejects.toThrow(
+      /^volume "A4" is in use: drive-\d has it mounted and reads \d+ files? from it; hold or drain the volume first/,
+    );
+    await suspend(app.ctx, { kind: 'VOLUME', name: 'A4', mode: 'HELD', reason: 'it leaves' });
+    gate.open();
+    await waitFor('the volume to be free', async () => {
+      const { rows } = await app.ctx.db.pool.query(
+        `SELECT FROM volume v WHERE v.name = 'A4' AND (EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
+           OR EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'RUNNING'))`,
+      );
+      return rows.length === 0;
+    });
+    expect(await retireVolume(app.ctx, { name: 'A4', why: 'worn out' })).toMatchObject({ files: 30, elsewhere: 30 });
+    const before = readsOf('A4');
+    await waitForState(app, id, 'COMPLETED');
+    expect(readsOf('A4')).toBe(before);
+  });
+  expectRestored(contents);
+  expect((await placesBelow(app, '/leaving/')).filter((place) => place.includes('A4'))).toEqual([]);
+});
+
+test('what is nowhere else is withdrawn with its volume, and who waits is told, and gets the rest', async () => {
+  const twice = await addTwice(['/half/1', '/half/2'], 'A5', 'B5');
+  await addTaped(app.ctx, backend, [{ path: '/half/3', volume: 'A5', position: 50n }]);
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/half/' });
+  await expect(retireVolume(app.ctx, { name: 'A5' })).rejects.toThrow(
+    '1 file of 1000 bytes that can be read nowhere else: "/half/3"',
+  );
+  expect(await retireVolume(app.ctx, { name: 'A5', withdraw: true })).toMatchObject({ elsewhere: 2, withdrawn: 1 });
+  await withEngine(app, backend, async () => {
+    const { holds } = await waitForState(app, id, 'PARTIAL');
+    expect(holds).toMatchObject([
+      { state: 'ON_DISK' },
+      { state: 'ON_DISK' },
+      { state: 'FAILED', errorClass: 'POLICY', error: 'withdrawn from the archive: volume A5 was retired' },
+    ]);
+  });
+  expect([readsOf('A5'), readsOf('B5')]).toEqual([0, 2]);
+  expectRestored(twice);
+});
+
+test('requests that are made while a volume is moved and retired get every file, with its bytes', async () => {
+  const names = Array.from({ length: 60 }, (_, n) => `/race/${100 + n}`);
+  const contents = await addTwice(names, 'A6', 'B6');
+  copyCartridge('A6', 'C6');
+  await withEngine(app, backend, async () => {
+    const asked = names.map((file) => makeRequest(app, { quota: 'alice', files: [file] }));
+    const moved = moveVolume(app.ctx, { from: 'A6', to: 'C6' });
+    const ids = await Promise.all(asked);
+    await moved;
+    for (const id of ids) await waitForState(app, id, 'COMPLETED');
+  });
+  expectRestored(contents);
+  expect((await placesBelow(app, '/race/')).filter((place) => place.includes(' A6:'))).toEqual([]);
+});
+
+const cliAt = (env: Record<string, string>) => {
+  return async (...words: string[]): Promise<[number | null, string]> => {
+    const { code, stdout, stderr } = await runCli(words, { env });
+    return [code, stdout + stderr];
+  };
+};
+
+const retiredIn = (lines: string, volume: string) =>
+  JSON.parse(lines.split('\n').find((line) => line.includes(`"${volume}"`)) ?? '{}');
+const isRetired = { retiredAt: expect.stringMatching(/^\d{4}-.*Z$/), retiredWhy: 'worn out' };
+
+test('an operator moves, retires, lists and brings back from the command line', async () => {
+  const dir = makeDataDir();
+  const run = cliAt({ TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir });
+  await addFiles(app.ctx, [
+    { path: '/cli/1', volume: 'CLI1' },
+    { path: '/cli/2', volume: 'CLI1' },
+  ]);
+  expect(await run('volume', 'move', 'CLI1', 'CLI2', '--dry-run')).toEqual([0, '2 files, 2.00 kB, would be on CLI2\n']);
+  expect(await run('volume', 'move', 'CLI1', 'CLI2')).toEqual([0, '2 files, 2.00 kB, now on CLI2\n']);
+  expect(await run('volume', 'move', 'CLI1', 'CLI2')).toEqual([1, 'tapegate: nothing is on volume "CLI1"\n']);
+  expect(await run('volume', 'move', 'CLI1', 'CLI1')).toEqual([
+    2,
+    'tapegate: to must be another volume than from, and both are "CLI1"\n',
+  ]);
+  expect(await run('volume', 'retire', 'CLI2')).toEqual([
+    1,
+    'tapegate: volume "CLI2" has 2 files of 2000 bytes that can be read nowhere else: "/cli/1", "/cli/2"; withdraw them with it, or say where else they are\n',
+  ]);
+  expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--dry-run')).toEqual([
+    0,
+    'volume CLI2 would be retired: 2 files, 2.00 kB\n2 would be withdrawn\n',
+  ]);
+  expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--why', 'worn out')).toEqual([
+    0,
+    'volume CLI2 is retired: 2 files, 2.00 kB\n2 are withdrawn\n',
+  ]);
+  expect(await run('volume', 'retire', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": retired already\n']);
+  expect((await run('volume', 'list'))[1]).not.toContain('CLI2');
+  expect((await run('volume', 'list', '--retired'))[1]).toMatch(/CLI2 .*worn out/);
+  expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'CLI2')).toMatchObject(isRetired);
+  expect(await run('volume', 'reinstate', 'CLI2')).toEqual([
+    0,
+    expect.stringMatching(/^volume CLI2 is used again; its files do not come back by themselves/),
+  ]);
+  expect(await run('volume', 'reinstate', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": not retired\n']);
+});
+
+test('the same is done where the database is', async () => {
+  const dir = makeDataDir();
+  const run = cliAt({ DATABASE_URL: app.databaseUrl, DATA_DIR: dir, HOME: dir });
+  await addFiles(app.ctx, [{ path: '/here/1', volume: 'HERE1' }]);
+  expect(await run('volume', 'move', 'HERE1', 'HERE2', '--json')).toEqual([
+    0,
+    '{"files":1,"bytes":1000,"requests":0}\n',
+  ]);
+  expect(await run('volume', 'retire', 'HERE2', '--withdraw', '--why', 'worn out', '--json')).toEqual([
+    0,
+    '{"files":1,"bytes":1000,"elsewhere":0,"withdrawn":1,"requests":0}\n',
+  ]);
+  expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'HERE2')).toMatchObject(isRetired);
+  expect((await run('volume', 'list'))[1]).not.toContain('HERE2');
+  expect(await run('volume', 'reinstate', 'HERE2', '--json')).toEqual([0, '{"name":"HERE2"}\n']);
+});
