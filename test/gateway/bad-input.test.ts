@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MAX_BODY_BYTES } from '../../src/http-body.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { badCatalogue } from '../support/bad-catalogue.js';
 import { badHttp } from '../support/bad-http.js';
 import type { BadGraphql, BadHttp, BadRest } from '../support/bad-input-forms.js';
 import { badReads } from '../support/bad-reads.js';
@@ -74,16 +75,15 @@ async function expectTapeRefusal({ method, path, body, status, says, allow }: Ba
   expect([answer.status, answer.headers.get('allow')]).toEqual([status, allow ?? null]);
 }
 
-test.each([...badWrites, ...badReads, ...badHttp, ...badTape].map((input) => [input.name, input] as const))(
-  '%s is refused clearly and stores nothing',
-  async (_name, input) => {
-    if (input.protocol === 'REST') await expectRestRefusal(input);
-    else if (input.protocol === 'HTTP') await expectHttpRefusal(input);
-    else if (input.protocol === 'Tape REST') await expectTapeRefusal(input);
-    else await expectGraphqlRefusal(input);
-    expect(await dumpTables(app.ctx)).toEqual(before);
-  },
-);
+test.each(
+  [...badWrites, ...badCatalogue, ...badReads, ...badHttp, ...badTape].map((input) => [input.name, input] as const),
+)('%s is refused clearly and stores nothing', async (_name, input) => {
+  if (input.protocol === 'REST') await expectRestRefusal(input);
+  else if (input.protocol === 'HTTP') await expectHttpRefusal(input);
+  else if (input.protocol === 'Tape REST') await expectTapeRefusal(input);
+  else await expectGraphqlRefusal(input);
+  expect(await dumpTables(app.ctx)).toEqual(before);
+});
 
 test.each(['/tape_control/api/v1/requests', '/graphql'])(
   'a body of unknown length that is too long is refused at %s',

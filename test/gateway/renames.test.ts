@@ -189,7 +189,7 @@ test.each([
   ['everything', '/', '/all/', 'InvalidInput', 'must be a file or a folder, and not all there is: "/"'],
   ['a path that leads out', '/bad/a', '/bad/../../b', 'InvalidInput', 'has the part ".."'],
   ['a name that is kept', '/bad/a', '/bad/.tapegate-x', 'InvalidInput', 'that Tapegate keeps for itself'],
-  ['a path that is taken', '/bad/a', '/bad/b', 'InUse', '1 path is taken: "/bad/b"; nothing was renamed'],
+  ['a path that is taken', '/bad/a', '/bad/b', 'InUse', '1 path is taken: "/bad/b"; none of them was renamed'],
   ['a path that a withdrawn file has', '/bad/a', '/bad/gone', 'InUse', '"/bad/gone" (withdrawn)'],
   ['a file below a file', '/bad/a', '/bad/b/c', 'InUse', '"/bad/b" cannot be a file and a folder, of "/bad/b/c"'],
   ['a file where a folder is', '/bad/a', '/bad/deep', 'InUse', '"/bad/deep" cannot be a file and a folder'],

@@ -137,11 +137,12 @@ async function refuseInLibrary(tx: Transaction): Promise<void> {
   ]);
 }
 
+/** Where it is found by a step, those of earlier steps have their new paths. */
 function refuseNamed(named: readonly { text: string }[], files: number, [one, many]: [string, string]): void {
   if (named.length === 0) return;
   const more = files > named.length ? ', and others' : '';
   throw new InUseError(
-    `${files} ${files === 1 ? one : many}: ${named.map(({ text }) => text).join(', ')}${more}; nothing was renamed`,
+    `${files} ${files === 1 ? one : many}: ${named.map(({ text }) => text).join(', ')}${more}; none of them was renamed`,
   );
 }
 
