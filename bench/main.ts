@@ -32,6 +32,7 @@ const benches: readonly Bench[] = [
   { name: 'posts', small: { SECONDS: '2', ROUNDS: '3' } },
   { name: 'bulk', small: { FILES: '20000', ROUNDS: '1' } },
   { name: 'import', small: { FILES: '100000', ROUNDS: '1' } },
+  { name: 'changes', small: { FILES: '50000', ROUNDS: '1' } },
   { name: 'backup', small: { FILES: '100000', ROUNDS: '1' } },
   { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
   { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
