@@ -97,7 +97,8 @@ export const RequestType = builder.prismaNode('Request', {
       description: 'When nothing was left to do; null: something is.',
     }),
     restoredBelow: t.stringList({
-      description: 'Mount points of the restore disks that have files of it: each is there under its archive path.',
+      description:
+        'Mount points of the restore disks that have files of it: each is there under its archive path, or the one that it had when it was restored.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),

@@ -139,6 +139,7 @@ async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, count
     const known = await readPlaces(
       ctx,
       batch.map(({ path }) => path),
+      row.volume,
     );
     const lines: string[] = [];
     for (const { path, size, position, mtimeNs } of batch) {

@@ -38,8 +38,11 @@ export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 /** The other way round; found by an index. */
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
-/** The file `f` was withdrawn, and is on tape alone: whoever asks to have it back is told so. A recall that runs by then goes on. */
-export const isRecalledNoMore = sql`(${isWithdrawn} AND f.stage = 'ONTAPE')`;
+/**
+ * The file `f` was withdrawn, and is on tape alone, or forgotten, wherever it was: whoever asks to have it back is told so. A recall that runs by
+ * then goes on.
+ */
+export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.forgotten_at IS NOT NULL))`;
 
 /** What those are told who hold the file `f`. */
 export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;

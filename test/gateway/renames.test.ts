@@ -189,7 +189,7 @@ test.each([
   ['everything', '/', '/all/', 'InvalidInput', 'must be a file or a folder, and not all there is: "/"'],
   ['a path that leads out', '/bad/a', '/bad/../../b', 'InvalidInput', 'has the part ".."'],
   ['a name that is kept', '/bad/a', '/bad/.tapegate-x', 'InvalidInput', 'that Tapegate keeps for itself'],
-  ['a path that is taken', '/bad/a', '/bad/b', 'InUse', '1 path is taken: "/bad/b"; none of them was renamed'],
+  ['a path that is taken', '/bad/a', '/bad/b', 'InUse', '1 path is taken: "/bad/b"; nothing was renamed'],
   ['a path that a withdrawn file has', '/bad/a', '/bad/gone', 'InUse', '"/bad/gone" (withdrawn)'],
   ['a file below a file', '/bad/a', '/bad/b/c', 'InUse', '"/bad/b" cannot be a file and a folder, of "/bad/b/c"'],
   ['a file where a folder is', '/bad/a', '/bad/deep', 'InUse', '"/bad/deep" cannot be a file and a folder'],
@@ -304,4 +304,16 @@ test('a list that has the name of before makes a new file; one of a library that
   expect((await rename('/east/d', '/east/a', { inLibrary: true })).message).toContain(
     '1 file has such a name in its library, and another one here: "/east/e"',
   );
+});
+
+test('a library that has names for some folders only is told of no others', async () => {
+  const settings = JSON.stringify({ bucket: 'archive', region: 'eu-west-2', prefixes: ['/bucket/=k/'] });
+  const addLibrary =
+    'mutation ($settings: String!) { addLibrary(input: { name: "cold", kind: "s3", settings: $settings }) { __typename ... on Failure { message } } }';
+  expect(await askData(app, addLibrary, { settings })).toEqual({ addLibrary: { __typename: 'Library' } });
+  await importRows(app.ctx, [buildRow({ path: '/bucket/a', volume: 'COLD1', library: 'cold', position: null })]);
+  expect((await rename('/bucket/a', '/other/a', { inLibrary: true })).message).toBe(
+    'to must have names in library cold, and "/other/a" is below none of "/bucket/"',
+  );
+  expect(await rename('/bucket/a', '/other/a')).toMatchObject({ files: 1 });
 });

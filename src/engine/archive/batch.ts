@@ -1,6 +1,6 @@
 /** Files that are archived together: each step is done for all of them before the next one begins. */
 import type { Context } from '../../context.js';
-import { messageOf } from '../../errors.js';
+import { messageOf, quote } from '../../errors.js';
 import { type KnownFile, readKnown } from '../../operations/catalogue/files.js';
 import { registerRows } from '../../operations/catalogue/import.js';
 import { ImportError } from '../../operations/catalogue/import-faults.js';
@@ -79,14 +79,36 @@ class ArchiveBatch {
     const written = await this.write([...fresh, ...lost]);
     const isFresh = isOneOf(fresh);
     const registered = await this.registerFresh(written.filter(isFresh));
-    const verified = await this.verify([...registered, ...written.filter((file) => !isFresh(file))], '');
+    const readFresh = await this.keepStanding(await this.verify(registered, ''));
+    const readLost = await this.verify(
+      written.filter((file) => !isFresh(file)),
+      '',
+    );
+    const verified = [...readFresh, ...readLost];
     await this.register(verified, 'ONTAPE', this.ctx.now()); // over ONDISK
     this.result.archived += verified.length;
     for (const file of verified) this.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
     this.result.unchanged += unchanged.length;
     // last, so that a source is never gone while the catalogue still counts on it; nothing goes on the catalogue's word
-    if (this.options.move) await this.doEach([...verified, ...unchanged], removeSource);
+    if (this.options.move) await this.doEach(await this.keepStanding([...verified, ...unchanged]), removeSource);
+  }
+
+  /**
+   * Of files that were found on tape, those that the catalogue still has there by their paths, and offers: one that somebody has renamed is not
+   * to be registered once more, and the source of one that is withdrawn may soon be all that there is.
+   */
+  private async keepStanding(files: readonly Written[]): Promise<Written[]> {
+    const known = await readKnown(
+      this.ctx,
+      files.map(({ path }) => path),
+    );
+    return files.filter(({ file, path, volume, position }) => {
+      const { place = null, isWithdrawn = false } = known.get(path) ?? {};
+      if (!isWithdrawn && place?.volume === volume && place.position === position) return true;
+      this.result.failed.push(`${file}: ${path} was renamed or withdrawn while it was read back; run it again`);
+      return false;
+    });
   }
 
   /**
@@ -104,6 +126,9 @@ class ArchiveBatch {
       const old = known.get(source.path);
       const clash = clashes.get(source.path);
       if (!old && clash !== undefined) throw new Error(clash);
+      if (old?.isWithdrawn) {
+        throw new Error(`${quote(source.path)} is withdrawn: reinstate it, or forget it, and run it again`);
+      }
       if (!old || !isOnTape(old)) return void fresh.push(source);
       const checksum = await checkSame(source, old, this.signal);
       this.onSource(source);

@@ -27,10 +27,14 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
+/** What is forgotten is kept from those from whom it was kept under the path that it had. */
+const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-forgotten/')
+  THEN regexp_replace(f.path, '^/\\.tapegate-forgotten/[0-9]+', '') ELSE f.path END`;
+
 /** A condition on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
-  return sql`(${isUnruled} OR path_allowed(f.path, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
+  return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
 /**
@@ -46,7 +50,7 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 /** The same for a request `r`, whoever asks: what joins it later, and what its mail tells. */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
-    OR path_allowed(f.path, ${action}, r.ruled_by, r.ruled_groups))`;
+    OR path_allowed(${ruledPath}, ${action}, r.ruled_by, r.ruled_groups))`;
 }
 
 /**
@@ -84,7 +88,9 @@ export async function readPathFilter(
         FROM path_rule r WHERE r.action = ${action} GROUP BY r.prefix ORDER BY length(r.prefix) DESC`,
   );
   if (rows.length === 0) return undefined;
-  return (path) => {
+  return (told) => {
+    const path = told.replace(/^\/\.tapegate-forgotten\/\d+/, '');
+    if (path === '') return false; // nobody knows any more where it was
     const rule = rows.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`));
     return rule?.isAllowed ?? true;
   };

@@ -13,7 +13,7 @@ import { bulkKeyOf } from './key.js';
 import { isBulkId, noBulk } from './read.js';
 
 interface Members {
-  /** The paths of each request that holds some. */
+  /** Of each request that holds some, what they are called by now. */
   requests: { id: number; paths: string[] }[];
 }
 
@@ -39,7 +39,7 @@ export async function releaseInAll(ctx: Context, paths: readonly string[]): Prom
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const { rows } = await ctx.db.pool.query<{ bulkId: string; id: number; paths: string[] }>(
-    sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(b.path) AS paths
+    sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(f.path) AS paths
         FROM tape_file f JOIN bulk_file b ON b.file_id = f.id JOIN request r ON r.id = b.request_id JOIN quota q ON q.id = r.quota_id
         WHERE f.path = ANY(${known}::text[]) AND ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
         GROUP BY b.bulk_id, r.id ORDER BY r.id`,
@@ -91,9 +91,11 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 
 async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members> {
   const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
-  const { rows } = await ctx.db.pool.query<{ path: string; isIn: boolean; requestId: number | null }>(
-    sql`SELECT w.path, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
-        FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path`,
+  const { rows } = await ctx.db.pool.query<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
+    // a client knows a file by the path by which it has staged it, also when it was renamed since
+    sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
+        FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path
+          LEFT JOIN tape_file n ON n.id = f.file_id`,
   );
   const foreign = rows.filter(({ isIn }) => !isIn);
   if (foreign[0]) {
@@ -102,11 +104,11 @@ async function findMembers(ctx: Context, id: string, paths: readonly string[]): 
     throw new InvalidInputError('paths', `has what stage request ${id} does not hold: ${first}${more}`);
   }
   const byRequest = new Map<number, string[]>();
-  for (const { path, requestId } of rows) {
+  for (const { name, requestId } of rows) {
     if (requestId === null) continue;
     const own = byRequest.get(requestId) ?? [];
     byRequest.set(requestId, own);
-    own.push(path);
+    own.push(name);
   }
   return { requests: [...byRequest].map(([request, own]) => ({ id: request, paths: own })) };
 }
@@ -115,8 +117,8 @@ async function findMembers(ctx: Context, id: string, paths: readonly string[]): 
 async function letGoAll(ctx: Context, bulkId: string, { requests }: Members): Promise<void> {
   for (const { id, paths } of requests) {
     await ctx.db.pool.query(
-      sql`UPDATE bulk_file b SET was_on_disk = true FROM hold h
-          WHERE b.bulk_id = ${bulkId}::uuid AND b.request_id = ${id} AND b.path = ANY(${paths}::text[])
+      sql`UPDATE bulk_file b SET was_on_disk = true FROM hold h JOIN tape_file f ON f.id = h.file_id
+          WHERE b.bulk_id = ${bulkId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
     await releaseFiles(ctx, { id, paths });

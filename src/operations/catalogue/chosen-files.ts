@@ -78,13 +78,14 @@ export interface Steps {
 }
 
 /**
- * Each step has its files in the temporary table `leaving`, with the catalogue's lock held; it may take more of them along, or leave some.
+ * Each step has its files in the temporary table `leaving`, with the catalogue's lock held, and is told how many files were done before it; it may
+ * take more of them along, or leave some.
  * @param run makes the transaction of a step
  */
 export async function inSteps(
   ctx: Context,
   { which, columns = empty, note }: Steps,
-  step: (tx: Transaction) => Promise<void>,
+  step: (tx: Transaction, before: number) => Promise<void>,
   run: (work: (tx: Transaction) => Promise<Step>) => Promise<Step>,
 ): Promise<Pick<ChosenFiles, 'files' | 'bytes'>> {
   const done = { files: 0, bytes: 0n };
@@ -99,7 +100,7 @@ export async function inSteps(
       const [chosen] = await tx.query<{ count: number; last: string | null }>(
         sql`SELECT count(*)::int AS count, (SELECT path FROM leaving ORDER BY path USING ~>~ LIMIT 1) AS last FROM leaving`,
       );
-      await step(tx);
+      await step(tx, done.files);
       const [row] = await tx.query<{ files: number; bytes: string }>(
         sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes FROM leaving`,
       );

@@ -132,6 +132,7 @@ export interface KnownFile {
   stage: Stage;
   size: bigint;
   checksum: string | null;
+  isWithdrawn: boolean;
   /** Where its tape copy is; null where the catalogue has no place for it. */
   place: Place | null;
 }
@@ -141,7 +142,7 @@ export async function readKnown(ctx: Context, paths: readonly string[]): Promise
   const { rows } = await ctx.db.pool.query<
     Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }
   >(
-    sql`SELECT f.path, f.stage, f.size, f.checksum, v.name AS volume, f."position"
+    sql`SELECT f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
         FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
   );
   return new Map(

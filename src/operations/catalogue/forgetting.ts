@@ -86,13 +86,15 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 /**
  * Of files that may be forgotten, those that requests tell of, ended ones in their compact form too, which are looked through once for all of
- * them. Nobody begins to hold a file that is withdrawn; rows of holds are looked for once more with the files locked.
+ * them. Nobody begins to hold a file that is withdrawn; rows of holds are looked for once more with the files locked, and here as well, from
+ * the same snapshot: they may become bundles in between.
  */
 async function readTold(ctx: Context, which: Sql): Promise<ReadonlySet<bigint>> {
   const rows = await transaction(ctx.db.pool, 'readTold', async (tx) =>
     tx.query<{ id: bigint }>(
       sql`WITH chosen AS MATERIALIZED (SELECT f.id FROM tape_file f WHERE ${which})
-          SELECT DISTINCT u.id FROM hold_bundle b CROSS JOIN LATERAL unnest(b.file_ids) AS u (id) WHERE u.id IN (SELECT id FROM chosen)`,
+          SELECT DISTINCT u.id FROM hold_bundle b CROSS JOIN LATERAL unnest(b.file_ids) AS u (id) WHERE u.id IN (SELECT id FROM chosen)
+          UNION SELECT c.id FROM chosen c WHERE EXISTS (SELECT FROM hold h WHERE h.file_id = c.id)`,
     ),
   );
   return new Set(rows.map(({ id }) => id));
@@ -111,9 +113,8 @@ async function forgetStep(ctx: Context, tx: Transaction, told: ReadonlySet<bigin
   );
   const stay = rows.filter(({ id, isTold }) => isTold || told.has(id)).map(({ id }) => id);
   await tx.query(
-    // as long as it fits; what requests tell is to be known by people
-    sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = CASE WHEN octet_length(f.path) < 2000
-            THEN '/.tapegate-forgotten/' || f.id || f.path ELSE '/.tapegate-forgotten/' || f.id || regexp_replace(f.path, '^.*/', '/') END,
+    // whole, however long it is: people are to know it, and the rules of its folder go on holding (access/paths.ts)
+    sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         WHERE f.id = ANY(${stay}::bigint[])`,
   );

@@ -4,7 +4,7 @@ import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database
 import { join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { type Stage, stageLetters } from '../../stages.js';
-import { isChanged, isLive } from '../conditions.js';
+import { isByPath, isChanged, isLive } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
@@ -52,7 +52,7 @@ export async function applyIncoming(
   await lockCatalogue(tx, 'alone');
   await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx);
-  if (added > 0) await refuseTapeNames(tx);
+  await refuseTapeNames(tx);
   await tx.query(sql`INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id WHERE f.is_unlisted`);
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
@@ -171,6 +171,10 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
 /** What went wrong there may go wrong again: the bytes are said to be where they were. */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
+/** The library that has the file `f` knows it as before: where it is on another volume now, that of its second copy, or one that is to let it go. */
+const keepsTapeName = sql`(f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
+  AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
+
 /** @returns how many files have changed */
 async function updateKnown(tx: Transaction): Promise<number> {
   const moved = await moveKnown(tx);
@@ -179,7 +183,7 @@ async function updateKnown(tx: Transaction): Promise<number> {
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
             "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken,
             copy_volume_id = cv.id, copy_position = i.copy_position, copy_error = CASE WHEN ${isSameCopy} THEN f.copy_error END,
-            tape_path = CASE WHEN f.volume_id IS NOT DISTINCT FROM v.id THEN f.tape_path END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
+            tape_path = CASE WHEN ${keepsTapeName} THEN f.tape_path END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
           FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
           WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.checksum_taken, f.copy_volume_id, f.copy_position, f.mode, f.mtime, f.uid, f.gid)
             IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.checksum_taken, cv.id, i.copy_position, i.mode, i.mtime, i.uid, i.gid)

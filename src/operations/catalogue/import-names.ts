@@ -7,8 +7,9 @@ import { isByPath } from '../conditions.js';
 import { ImportError, MAX_FAULTS } from './import-faults.js';
 
 /**
- * A library that finds files by their paths has one of each name: a new row with the name of before would be another name of the same file. The
- * new files are in the temporary table `fresh`, and the catalogue is locked.
+ * A library that finds files by their paths has one of each name: a row with the name of before would be another name of the same file, or give its
+ * bytes to the file that has this path by now. What says nothing new of that one may stay. New files are in the temporary table `fresh`, and
+ * inserted; the catalogue is locked.
  * @throws ImportError
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
@@ -17,9 +18,11 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedFreely());
   if (!renamed) return;
   const rows = await tx.query<{ line: bigint; path: string; name: string }>(
-    sql`SELECT i.line, o.path, f.path AS name FROM fresh n JOIN tape_file f ON f.id = n.id JOIN tape_file o ON o.tape_path = f.path
-          JOIN incoming i ON i.path = f.path JOIN volume v ON v.id = f.volume_id
-        WHERE ${isByPath(sql`f.volume_id`)} AND v.library_id IN (SELECT w.library_id FROM volume w WHERE w.id IN (o.volume_id, o.copy_volume_id))
+    sql`SELECT i.line, o.path, f.path AS name FROM incoming i JOIN tape_file o ON o.tape_path = i.path JOIN tape_file f ON f.path = i.path
+        WHERE EXISTS (SELECT FROM volume v WHERE v.name IN (i.volume, i.copy_volume) AND ${isByPath(sql`v.id`)}
+            AND v.library_id IN (SELECT w.library_id FROM volume w WHERE w.id IN (o.volume_id, o.copy_volume_id))
+            AND (f.id IN (SELECT id FROM fresh) OR (v.id IN (f.volume_id, f.copy_volume_id)) IS NOT TRUE OR i.size <> f.size
+              OR i.checksum <> f.checksum))
         ORDER BY i.line LIMIT ${MAX_FAULTS + 1}`,
   );
   if (rows.length === 0) return;

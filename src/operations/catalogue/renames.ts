@@ -11,6 +11,7 @@ import { recordProgress } from '../../event-writes.js';
 import { audited } from '../audit/audited.js';
 import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditions.js';
 import { checkPath } from '../input.js';
+import { readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 import { followRenames, unawaitHeld } from '../requests/awaited.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
@@ -33,6 +34,8 @@ interface Renaming {
   which: Sql;
   newPath: Sql;
   isInLibrary: boolean;
+  /** Files that earlier steps have renamed. */
+  before: number;
 }
 
 /**
@@ -47,9 +50,10 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
     { operation: 'renameFiles', kind: 'CATALOGUE', object: from, given: { to, isInLibrary, isDryRun } },
     async (note) => {
       allow(ctx, 'renameFiles');
-      const renaming = { ...readRenaming(from, to), isInLibrary };
+      const renaming = { ...readRenaming(from, to), isInLibrary, before: 0 };
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
+      if (isInLibrary) await refuseNoNames(ctx, renaming);
       // before the first step: nothing is renamed where not all can be
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
@@ -65,7 +69,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
           columns: sql`, ${renaming.newPath} AS new_path`,
           note: (step) => note({ given: { ...step, to, isInLibrary } }),
         },
-        (tx) => renameStep(ctx, tx, renaming, from),
+        (tx, before) => renameStep(ctx, tx, { ...renaming, before }, from),
         (work) => transaction(ctx.db.pool, 'renameFiles', work),
       );
       return { ...done, requests: chosen.requests };
@@ -74,7 +78,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
 }
 
 /** @throws InvalidInputError */
-function readRenaming(from: string, to: string): Omit<Renaming, 'isInLibrary'> {
+function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPath'> {
   const which = chosenFiles(from, 'from');
   chosenFiles(to, 'to');
   if (from === to) throw new InvalidInputError('to', `must be another path than ${quote(from)}`);
@@ -93,7 +97,7 @@ function readRenaming(from: string, to: string): Omit<Renaming, 'isInLibrary'> {
 const NAMED = 3;
 
 /** @throws InUseError; InvalidInputError for paths that are too long */
-async function refuseTakenPaths(tx: Transaction, { isInLibrary }: Renaming, from: string): Promise<void> {
+async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renaming, from: string): Promise<void> {
   await tx.query(sql`ANALYZE leaving`);
   const [long] = await tx.query<{ path: string }>(
     sql`SELECT new_path AS path FROM leaving WHERE octet_length(new_path) > 2048 LIMIT 1`,
@@ -109,21 +113,39 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary }: Renaming, from
   );
   refuseNamed(
     taken.map(({ path, isWithdrawn }) => ({ text: `${quote(path)}${isWithdrawn ? ' (withdrawn)' : ''}` })),
-    taken[0]?.files ?? 0,
+    { files: taken[0]?.files ?? 0, before },
     ['path is taken', 'paths are taken'],
   );
   const clash = await findClash(tx, sql`SELECT new_path AS path FROM leaving`);
   if (clash !== undefined) throw new InUseError(clash);
-  if (isInLibrary) await refuseInLibrary(tx);
+  if (isInLibrary) await refuseInLibrary(tx, before);
+}
+
+/** A library may give names to some folders only: what is in none of them it could not be asked for. @throws InvalidInputError */
+async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
+  for (const library of await readLibraries(ctx)) {
+    const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
+    if (!prefixes) continue;
+    const { rows } = await ctx.db.pool.query<{ path: string }>(
+      sql`SELECT ${newPath} AS path FROM tape_file f JOIN volume v ON v.id IN (f.volume_id, f.copy_volume_id) AND v.library_id = ${library.id}
+          WHERE ${which} AND NOT EXISTS (SELECT FROM unnest(${prefixes}::text[]) AS p (prefix) WHERE starts_with(${newPath}, p.prefix)) LIMIT 1`,
+    );
+    if (!rows[0]) continue;
+    const known = prefixes.map((each) => quote(each)).join(', ');
+    throw new InvalidInputError(
+      'to',
+      `must have names in library ${library.name}, and ${quote(rows[0].path)} is below none of ${known}`,
+    );
+  }
 }
 
 /** A library that is asked for a file has to be told by the same name to let it go, and no two files have one name there. */
-async function refuseInLibrary(tx: Transaction): Promise<void> {
+async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
   const busy = await tx.query<{ text: string; files: number }>(
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.id = l.id
         WHERE f.stage = 'RESTORING' OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id) ORDER BY f.path LIMIT ${NAMED}`,
   );
-  refuseNamed(busy, busy[0]?.files ?? 0, [
+  refuseNamed(busy, { files: busy[0]?.files ?? 0, before }, [
     'file is being brought by its library',
     'files are being brought by their library',
   ]);
@@ -131,18 +153,22 @@ async function refuseInLibrary(tx: Transaction): Promise<void> {
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.tape_path = l.new_path AND f.id <> l.id
         ORDER BY f.path LIMIT ${NAMED}`,
   );
-  refuseNamed(names, names[0]?.files ?? 0, [
+  refuseNamed(names, { files: names[0]?.files ?? 0, before }, [
     'file has such a name in its library, and another one here',
     'files have such names in their library, and others here',
   ]);
 }
 
-/** Where it is found by a step, those of earlier steps have their new paths. */
-function refuseNamed(named: readonly { text: string }[], files: number, [one, many]: [string, string]): void {
+function refuseNamed(
+  named: readonly { text: string }[],
+  { files, before }: { files: number; before: number },
+  [one, many]: [string, string],
+): void {
   if (named.length === 0) return;
   const more = files > named.length ? ', and others' : '';
+  const done = before === 0 ? 'nothing was renamed' : `${before} files were renamed before that`;
   throw new InUseError(
-    `${files} ${files === 1 ? one : many}: ${named.map(({ text }) => text).join(', ')}${more}; none of them was renamed`,
+    `${files} ${files === 1 ? one : many}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`,
   );
 }
 
@@ -170,7 +196,9 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 /** What is read from tape while it is renamed is put where it was to be put before. Of a changed copy an older program may not have noted the disk. */
 const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING'
   OR (f.stage = 'UNVERIFIED' AND EXISTS (SELECT FROM verification w WHERE w.file_id = f.id)))`;
-const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)})`;
+/** A library that it has left may still be to be told to let it go. */
+const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
+  OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
 
 async function writePaths(tx: Transaction, { isInLibrary }: Renaming): Promise<void> {
   await tx.query(

@@ -5,6 +5,7 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { audited, type Note } from '../audit/audited.js';
+import { pathOnTape } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { endTrials } from '../suspensions.js';
@@ -112,9 +113,9 @@ async function refuseNameless(
   const { prefixes = [''] } = ctx.stagingTermsOf({ ...before, settings });
   if (were.every((each) => prefixes.some((prefix) => each.startsWith(prefix)))) return;
   const beginsWithOne = (of: readonly string[]) =>
-    sql`EXISTS (SELECT FROM unnest(${of}::text[]) AS p (prefix) WHERE starts_with(f.path, p.prefix))`;
+    sql`EXISTS (SELECT FROM unnest(${of}::text[]) AS p (prefix) WHERE starts_with(${pathOnTape}, p.prefix))`;
   const [lost] = await tx.query<{ path: string }>(
-    sql`SELECT f.path FROM tape_file f WHERE f.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${before.id})
+    sql`SELECT ${pathOnTape} AS path FROM tape_file f WHERE f.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${before.id})
           AND ${beginsWithOne(were)} AND NOT ${beginsWithOne(prefixes)} LIMIT 1`,
   );
   if (!lost) return;

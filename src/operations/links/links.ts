@@ -83,6 +83,10 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
 const copyDisk = sql`CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END`;
 
+/** The file was renamed, and the one that has its path of before has its copy at that place, too: the link `l` is the other one's by now. */
+const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
+  WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
+
 /** Claims the next rows that are due, in the order in which they came to be, for whoever settles them. */
 export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]> {
   const now = ctx.now();
@@ -103,7 +107,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
     wantedAt: string | null;
     wantedTarget: string | null;
   }>(
-    sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.is_there AS "isThere",
+    sql`SELECT l.file_id AS "fileId", l.change, CASE WHEN NOT ${isOfOther} THEN l.at END AS at, l.target, l.is_there AS "isThere",
           ${wantedAt} AS "wantedAt", CASE WHEN r.path IS NOT NULL THEN ${wantedTarget} END AS "wantedTarget"
         FROM archive_link l JOIN tape_file f ON f.id = l.file_id LEFT JOIN link_root r ON r.path IS NOT NULL
           LEFT JOIN restore_disk k ON k.id = ${copyDisk}

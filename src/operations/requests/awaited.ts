@@ -5,6 +5,7 @@ import type { Context } from '../../context.js';
 import { lockCatalogue, lockRequests } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import { isAllowedIn } from '../access/paths.js';
 import { isLive, isOffered, isWithdrawn } from '../conditions.js';
 import { joinFiles } from './joins.js';
 import { smallestUnnoted, unnotedFiles } from './left-out.js';
@@ -94,16 +95,44 @@ export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quo
 }
 
 /**
- * Files of the temporary table `leaving` get other paths: what waits for room waits for the file, whatever it is called. The requests are locked.
+ * The same of a request that is revived: while it was over, files may have been withdrawn, renamed and forgotten, and nobody has followed that.
+ * It is locked, and what is unknown then is counted with it.
+ */
+export async function leaveMissing(tx: Transaction, requestId: number): Promise<void> {
+  const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
+    AND NOT EXISTS (SELECT FROM tape_file f WHERE f.path = a.path AND ${isOffered})`;
+  await tx.query(
+    sql`DELETE FROM awaited_path a USING request r WHERE ${isMissing} AND r.id = a.request_id AND r.pattern <> ''`,
+  );
+  await tx.query(sql`UPDATE awaited_path a SET reason = 'UNKNOWN' WHERE ${isMissing}`);
+}
+
+/**
+ * Files of the temporary table `leaving` get other paths: what waits for room waits for the file, whatever it is called, unless the rules of its
+ * new folder keep it from the request, which is not told of that. The requests and their quotas are locked.
  */
 export async function followRenames(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isLeftOut = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
+  await leaveKept(tx, requestIds);
   // its own wish for that path says the same
   await tx.query(
     sql`DELETE FROM awaited_path a USING leaving l WHERE ${isLeftOut}
           AND EXISTS (SELECT FROM awaited_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,
   );
   await tx.query(sql`UPDATE awaited_path a SET path = l.new_path FROM leaving l WHERE ${isLeftOut}`);
+}
+
+/** What a request may not ask for under its new name it waits for no more; by a list, for the name that it has asked for. */
+async function leaveKept(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  const isKept = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
+    AND r.id = a.request_id AND NOT ${isAllowedIn('REQUEST')}`;
+  const renamed = sql`(SELECT l.path AS old_path, l.new_path AS path FROM leaving l) f`;
+  await tx.query(sql`DELETE FROM awaited_path a USING ${renamed}, request r WHERE ${isKept} AND r.pattern <> ''`);
+  await tx.query(
+    sql`WITH unknown AS (UPDATE awaited_path a SET reason = 'UNKNOWN' FROM ${renamed}, request r WHERE ${isKept} RETURNING r.quota_id)
+        UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths
+        FROM (SELECT quota_id, count(*) AS paths FROM unknown GROUP BY 1) u WHERE q.id = u.quota_id`,
+  );
 }
 
 /** What a request has, or has let go, under the name of before, it waits for no more. The requests and their quotas are locked. */

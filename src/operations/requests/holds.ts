@@ -98,7 +98,7 @@ const waitedByKeys =
 const lockServed = (waited: Waited) =>
   sql`SELECT count(*) FROM (SELECT FROM ${waited(sql`f.stage <> 'ONTAPE'`, locking.fileShared)}) locked`;
 
-const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND NOT ${isChanged}`;
+const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND f.forgotten_at IS NULL AND NOT ${isChanged}`;
 
 const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
   WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND ${isServable}`;

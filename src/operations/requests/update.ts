@@ -14,7 +14,7 @@ import { checkCounts, countIn, countsOf, countUnknown } from '../quotas/counts.j
 import { asCounted } from '../quotas/recounts.js';
 import { takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
-import { leaveWithdrawn } from './awaited.js';
+import { leaveMissing } from './awaited.js';
 import { unpackRequest } from './compaction.js';
 import { endOverdue, endRequests } from './ends.js';
 import { settleRequests } from './holds.js';
@@ -178,7 +178,7 @@ async function reviveRequest(
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   if (request.form !== 'ROWS') await unpackRequest(tx, request.id);
-  await leaveWithdrawn(tx, sql`r.id = ${request.id}`);
+  await leaveMissing(tx, request.id);
   await tx.query(
     sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
         FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
