@@ -96,6 +96,6 @@ function toCatalogueRow(line: number, file: ChosenFile, { tell }: Adopting): Cat
   const verified = readSourceTime(file.verified);
   const row = checkRow(line, { path, size, stage: letter, ...(verified ? { verified } : {}) });
   if (!(row instanceof RowError)) return row;
-  tell({ kind: 'file-refused', thing: path, there, here: `nothing: ${row.message}` });
+  tell({ kind: 'file-refused', thing: path, there, here: `nothing: ${row.problem}` });
   return undefined;
 }
