@@ -1,7 +1,6 @@
 /** What a sceptic looked for in files that get other paths, or are forgotten: who is told what, and what is waited for. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
@@ -14,6 +13,7 @@ import { setLibrary } from '../../src/operations/libraries/set.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
 import { cancel, made, update } from '../support/mutations.js';
@@ -33,11 +33,7 @@ beforeAll(async () => {
   bob = { url: app.url, token: (await createToken(app.ctx, { name: 'bob', role: 'USER' })).secret };
 });
 afterAll(async () => {
-  const faults: string[] = [];
-  await examine(app.ctx, { repair: false, checksums: false, adopt: false }, ({ kind, thing }) =>
-    faults.push(`${kind}: ${thing}`),
-  );
-  expect(faults).toEqual([]);
+  expect(await findFaults(app)).toEqual([]);
   await app.close();
 });
 

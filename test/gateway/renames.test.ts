@@ -1,10 +1,10 @@
 /** Files that get other paths, and withdrawn files that are forgotten, as clients see it. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { cancel, retry } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
@@ -17,11 +17,7 @@ beforeAll(async () => {
   await addQuota(app.ctx, 'ann', 1_000_000n);
 });
 afterAll(async () => {
-  const faults: string[] = [];
-  await examine(app.ctx, { repair: false, checksums: false, adopt: false }, ({ kind, thing }) =>
-    faults.push(`${kind}: ${thing}`),
-  );
-  expect(faults).toEqual([]);
+  expect(await findFaults(app)).toEqual([]);
   await app.close();
 });
 

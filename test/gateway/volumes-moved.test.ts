@@ -1,6 +1,5 @@
 /** A cartridge was copied onto another one: its files are said to be there. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
@@ -9,6 +8,7 @@ import { addLibrary } from '../../src/operations/libraries/add.js';
 import { suspend } from '../../src/operations/suspensions.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -22,11 +22,7 @@ beforeAll(async () => {
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
 afterAll(async () => {
-  const faults: string[] = [];
-  await examine(app.ctx, { repair: false, checksums: false, adopt: false }, ({ kind, thing }) =>
-    faults.push(`${kind}: ${thing}`),
-  );
-  expect(faults).toEqual([]);
+  expect(await findFaults(app)).toEqual([]);
   await app.close();
 });
 

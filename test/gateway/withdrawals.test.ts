@@ -1,8 +1,8 @@
 /** Files that are withdrawn from the catalogue, by hand or by a complete list, and come back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { cancel, update } from '../support/mutations.js';
@@ -15,11 +15,7 @@ beforeAll(async () => {
   app = await startApp();
 });
 afterAll(async () => {
-  const faults: string[] = [];
-  await examine(app.ctx, { repair: false, checksums: false, adopt: false }, ({ kind, thing }) =>
-    faults.push(`${kind}: ${thing}`),
-  );
-  expect(faults).toEqual([]);
+  expect(await findFaults(app)).toEqual([]);
   await app.close();
 });
 
