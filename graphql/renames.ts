@@ -1,6 +1,7 @@
 /** Files that get other paths, and files that are forgotten. */
+
+import { hasRole } from '../src/caller.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { isRuled } from '../src/operations/access/paths.js';
 import { type ForgottenFiles, forgetFiles } from '../src/operations/catalogue/forgetting.js';
 import { renameFiles } from '../src/operations/catalogue/renames.js';
 import { builder } from './builder.js';
@@ -13,7 +14,7 @@ builder.prismaObjectField('TapeFile', 'tapePath', (t) =>
       'By which its library finds it, where that is another name than its path: it was renamed here, and not there. For operators and viewers.',
     select: { tapePath: true },
     // it may be of a folder that is kept from others
-    resolve: ({ tapePath }, _args, ctx) => (isRuled(ctx.caller) ? null : tapePath),
+    resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
 );
 

@@ -98,7 +98,7 @@ export const RequestType = builder.prismaNode('Request', {
     }),
     restoredBelow: t.stringList({
       description:
-        'Mount points of the restore disks that have files of it: each is there under its archive path, or the one that it had when it was restored.',
+        'Mount points of the restore disks that have files of it: each is there under its archive path. Empty where that is not so of one of them, since files were renamed: `restoredPath` of each says where it is.',
       select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),

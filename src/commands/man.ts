@@ -97,6 +97,7 @@ const firstLine = (text: string): string => text.split(/[;:]/)[0] ?? text;
 function toRoff(text: string): string {
   const plain = text
     .replaceAll('\\', '\\e')
+    .replaceAll('"', '\\(dq')
     .replaceAll('-', '\\-')
     .replace(/\s*\n\s*/g, ' ');
   return /^[.']/.test(plain) ? `\\&${plain}` : plain;

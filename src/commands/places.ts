@@ -62,15 +62,28 @@ export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
 
-/** Says below which directories restored files are. */
-export function printPlaces(restoredBelow: readonly string[]): void {
-  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
+interface Places {
+  restoredBelow: readonly string[];
+  /** On restore disks. */
+  copies: number;
 }
 
-const PLACES = 'query ($id: Int!) { request(id: $id) { restoredBelow } }';
+/** Says below which directories restored files are; where some of them were renamed, how to learn it. */
+export function printPlaces(id: number, { restoredBelow, copies }: Places): void {
+  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
+  if (restoredBelow.length === 0 && copies > 0) printLine(whereTold(id));
+}
+
+export const whereTold = (id: number) =>
+  `not all of its files are at their archive paths: \`tapegate show ${id} --print-paths\` says where they are`;
+
+const PLACES = 'query ($id: Int!) { request(id: $id) { restoredBelow filesOnDisk filesAtPrimaryPlace } }';
 
 /** The same of a request. */
 export async function tellPlaces(url: string, id: number): Promise<void> {
-  const { request } = await ask<{ request: { restoredBelow: string[] } | null }>(url, PLACES, { id });
-  printPlaces(request?.restoredBelow ?? []);
+  type Placed = { restoredBelow: string[]; filesOnDisk: number; filesAtPrimaryPlace: number };
+  const { request } = await ask<{ request: Placed | null }>(url, PLACES, { id });
+  if (!request) return;
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
+  printPlaces(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
 }

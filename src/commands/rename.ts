@@ -51,7 +51,7 @@ async function renameFiles(
   if (json) return printJson(renamed);
   const { files, bytes, requests } = renamed;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}renamed`);
-  if (requests > 0) printLine(`${plural(requests, 'live request has', 'live requests have')} to do with them`);
+  if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
 }
 
 const FORGET = `mutation ($input: ForgetFilesInput!) {
@@ -61,7 +61,7 @@ const FORGET = `mutation ($input: ForgetFilesInput!) {
 async function forgetFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
   type Forgotten = { files: number; bytes: bigint; kept: number };
   const answer = await ask<{ result: Result<Forgotten> }>(readUrl(), FORGET, { input: { path, dryRun } });
-  const forgotten = unwrapResult(answer.result, {});
+  const forgotten = unwrapResult(answer.result, { path: '<path>' });
   if (json) return printJson(forgotten);
   const { files, bytes, kept } = forgotten;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}forgotten`);

@@ -130,7 +130,10 @@ async function createRequest(url: string, input: object, options: RequestOptions
       `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${request.retention}`,
     );
   }
-  if (!options.json && !options.watch && !options.printPaths) printPlaces(request.restoredBelow);
+  if (!options.json && !options.watch && !options.printPaths) {
+    const copies = request.state === 'COMPLETED' ? request.filesTotal - request.filesAtPrimaryPlace : 0;
+    printPlaces(request.requestId, { restoredBelow: request.restoredBelow, copies });
+  }
   return {
     id: request.requestId,
     mayMiss: request.filesUnknown > 0 || request.filesTotal === 0,

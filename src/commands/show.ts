@@ -6,7 +6,14 @@ import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { findMissing } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
-import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPaths } from './places.js';
+import {
+  atPrimaryPlace,
+  createNullOption,
+  createPathsOption,
+  type PathsOptions,
+  printPaths,
+  whereTold,
+} from './places.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 import { readReasons } from './waiting.js';
@@ -112,12 +119,19 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
       `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
     ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
+    ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)]] : []),
     ...reasons.map((reason) => ['WAITS', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],
     ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
     ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
   ];
   printTable([`REQUEST ${request.requestId}`, request.state], rows);
+}
+
+/** Of a request that lives, copies are not all at their archive paths. */
+function isElsewhere({ state, restoredBelow, filesOnDisk, filesAtPrimaryPlace }: RequestNode): boolean {
+  const isOver = state === 'EXPIRED' || state === 'CANCELLED';
+  return !isOver && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
 }
 
 async function readHolds(url: string, id: number, limit: number): Promise<{ holds: HoldNode[]; isWhole: boolean }> {

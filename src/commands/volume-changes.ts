@@ -91,15 +91,18 @@ async function retireVolume(name: string, { json, dryRun, why, withdraw }: Retir
   });
   const { files, bytes, elsewhere, withdrawn, requests } = retired;
   if (json) return printJson({ files, bytes, elsewhere, withdrawn, requests });
-  const [is, are] = dryRun ? ['would be ', 'would be '] : ['is ', 'are '];
+  const is = dryRun ? 'would be ' : 'is ';
+  const are = (count: number) => (dryRun ? `${count} would be` : plural(count, 'is', 'are'));
   printLine(`volume ${printable(name)} ${is}retired: ${plural(files, 'file')}, ${formatBytes(bytes)}`);
-  if (elsewhere > 0) printLine(`${elsewhere} ${are}read from other copies`);
-  if (withdrawn > 0) printLine(`${withdrawn} ${are}withdrawn`);
+  if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
+  if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
+  const before = files - elsewhere - withdrawn;
+  if (before > 0) printLine(`${before} ${before === 1 ? 'was' : 'were'} withdrawn before, and on no volume any more`);
   tellRequests(requests);
 }
 
 function tellRequests(requests: number): void {
-  if (requests > 0) printLine(`${plural(requests, 'live request has', 'live requests have')} to do with them`);
+  if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
 }
 
 const REINSTATE = `mutation ($name: String!) {

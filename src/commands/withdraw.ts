@@ -51,10 +51,10 @@ async function choose(field: keyof typeof fields, path: string, { json, dryRun, 
   const { mutation, done } = fields[field];
   const input = { path, dryRun, ...(why === undefined ? {} : { why }) };
   const answer = await ask<{ result: Result<Chosen> }>(readUrl(), mutation, { input });
-  const chosen = unwrapResult(answer.result, { why: '--why' });
+  const chosen = unwrapResult(answer.result, { path: '<path>', why: '--why' });
   if (json) return printJson(chosen);
   const { files, bytes, requests } = chosen;
   const would = dryRun ? 'would be ' : '';
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${would}${done}`);
-  if (requests > 0) printLine(`${plural(requests, 'live request has', 'live requests have')} to do with them`);
+  if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
 }

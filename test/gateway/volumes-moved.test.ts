@@ -154,23 +154,28 @@ test('what cannot be meant is refused by name, with both values, and changes not
   expect(await dumpTables(app.ctx)).toEqual(before);
 });
 
-test('a library that finds no file by its path takes none without a position', async () => {
+test('a cartridge is copied within its library: a volume of another one is refused, with what it has', async () => {
   await addLibrary(app.ctx, { name: 'site', kind: 'command', settings: { read: ['/bin/cat'] } });
   await importRows(app.ctx, [
     buildRow({ path: '/five/a', volume: 'S1', library: 'site', position: null }),
     buildRow({ line: 2, path: '/five/b', volume: 'D1', position: 8n }),
   ]);
-  expect(await move('S1', 'D1')).toEqual({
-    __typename: 'InvalidInput',
-    message:
-      'to must be of a library that finds files by their paths, as that of "S1" does, and "D1" is not: file "/five/a" has no position',
-  });
+  for (const [from, to] of [
+    ['S1', 'D1'],
+    ['D1', 'S1'],
+  ] as const) {
+    const refused = await move(from, to);
+    expect([refused.__typename, refused.message]).toEqual([
+      'InvalidInput',
+      `to must be of the library of "${from}", where cartridges are copied, and "${to}" is of another one: import says where files are there`,
+    ]);
+    expect(await move(from, to, { dryRun: true })).toEqual(refused);
+  }
   expect(await move('S1', 'S2')).toMatchObject({ files: 1 });
   expect(await sql(`SELECT b.name FROM volume v JOIN library b ON b.id = v.library_id WHERE v.name = 'S2'`)).toEqual([
     { name: 'site' },
   ]);
-  expect(await move('D1', 'S2')).toMatchObject({ files: 1 });
-  expect(await placed('/five/')).toEqual(['/five/a S2:- -', '/five/b S2:8 -']);
+  expect(await placed('/five/')).toEqual(['/five/a S2:- -', '/five/b D1:8 -']);
 });
 
 test('a volume of more files than a step moves is moved whole, and a call that was broken off is repeated', async () => {

@@ -242,7 +242,7 @@ async function forgetByCommands(plain: TestApp): Promise<void> {
   const env = { env: { TAPEGATE_URL: plain.url, TAPEGATE_TOKEN: plain.token, ...place } };
   const renamed = await runCli(['rename', '/bye/a', '/bye/b'], env);
   expect(renamed.stderr).toBe('');
-  expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 live request has to do with them\n');
+  expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 live request is concerned\n');
   await withdrawFiles(plain.ctx, { path: '/bye/b' });
   const busy = await runCli(['forget', '/bye/'], env);
   expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be forgotten yet: request ${id} has it\n`]);

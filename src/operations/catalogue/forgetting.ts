@@ -80,7 +80,7 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
   );
   const first = rows[0];
   if (!first) return new InUseError(`${quote(path)} is in use just now`);
-  const others = kept > 1 ? `, and so with ${kept - 1} more` : '';
+  const others = kept > 1 ? `, and ${kept - 1} more ${kept === 2 ? 'is' : 'are'} in use` : '';
   return new InUseError(`${quote(first.path)} cannot be forgotten yet: ${first.why}${others}`);
 }
 

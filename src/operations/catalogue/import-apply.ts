@@ -172,7 +172,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /** The library that has the file `f` knows it as before: where it is on another volume now, that of its second copy, or one that is to let it go. */
-const keepsTapeName = sql`(f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
+const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
 /** @returns how many files have changed */

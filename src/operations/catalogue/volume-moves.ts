@@ -10,7 +10,7 @@ import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { audited } from '../audit/audited.js';
-import { isByPath, isOffered } from '../conditions.js';
+import { isOffered } from '../conditions.js';
 import { allow } from '../policy.js';
 import { type ChosenFiles, countChosen, inSteps } from './chosen-files.js';
 import { dropStale } from './import-apply.js';
@@ -182,22 +182,13 @@ async function refuseTaken(
       `position ${taken.position} of volume ${quote(names.to)} has file ${quote(taken.other)}, and would have ${quote(taken.path)} of volume ${quote(names.from)} as well`,
     );
   }
-  if (to.libraryId !== from.libraryId) await refuseUnplaced(ask, { names, from, to });
+  if (to.libraryId !== from.libraryId) {
+    throw new InvalidInputError(
+      'to',
+      `must be of the library of ${quote(names.from)}, where cartridges are copied, and ${quote(names.to)} is of another one: import says where files are there`,
+    );
+  }
 }
 
 /** Two names of the same bytes share a place, so that one of them may have come there after the other has moved. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
-
-/** The other library may find no file without its position. @throws InvalidInputError */
-async function refuseUnplaced(ask: Ask, { names, from, to }: Volumes & { to: KnownVolume }): Promise<void> {
-  const [file] = await ask<{ path: string }>(
-    sql`SELECT f.path FROM tape_file f
-        WHERE ((f.volume_id = ${from.id} AND f.position IS NULL) OR (f.copy_volume_id = ${from.id} AND f.copy_position IS NULL))
-          AND NOT ${isByPath(sql`${to.id}::int`)} ORDER BY f.path LIMIT 1`,
-  );
-  if (!file) return;
-  throw new InvalidInputError(
-    'to',
-    `must be of a library that finds files by their paths, as that of ${quote(names.from)} does, and ${quote(names.to)} is not: file ${quote(file.path)} has no position`,
-  );
-}

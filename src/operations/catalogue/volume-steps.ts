@@ -47,8 +47,10 @@ const MAX_NAME = 255;
 /** The name of a volume, as an import takes it. @throws InvalidInputError */
 export function checkVolumeName(field: string, value: string): string {
   const name = checkText(field, value);
-  if (name !== '' && name.length <= MAX_NAME) return name;
-  throw new InvalidInputError(field, `must be a name of 1 to ${MAX_NAME} characters, not ${quote(name)}`);
+  if (name.trim() === '' || name.length > MAX_NAME) {
+    throw new InvalidInputError(field, `must be a name of 1 to ${MAX_NAME} characters, not ${quote(name)}`);
+  }
+  return name;
 }
 
 /**

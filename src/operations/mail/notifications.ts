@@ -92,9 +92,10 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    sql`SELECT DISTINCT d.mountpoint FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
-       JOIN restore_disk d ON d.id = ${diskOfCopy}
-     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} ORDER BY d.mountpoint`,
+    // none where a file is at another place than its path
+    sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM hold h JOIN request r ON r.id = h.request_id
+       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
   );
   return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };
 }

@@ -43,14 +43,17 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
   return new Map(rows.map(({ id, files }) => [id, files]));
 }
 
-/** Mount points of the restore disks that have files of requests, by the ids of the requests; those without are left out. */
+/**
+ * Mount points of the restore disks that have files of requests, by the ids of the requests; those without are left out, and those of which a file
+ * is at another place than its path.
+ */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
         FROM any_hold h JOIN tape_file f ON f.id = h.file_id
           JOIN restore_disk k ON k.id = ${diskOfCopy}
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${mayPath(ctx, 'FETCH')}
-        GROUP BY h.request_id`,
+        GROUP BY h.request_id HAVING bool_and(f.disk_path IS NULL)`,
   );
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
 }
