@@ -241,7 +241,7 @@ export class FailingDisks {
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Writes a few bytes to a disk, syncs and removes them, as a recall would. One that is full is none that fails.
+ * Makes a file on a disk, removes it, and writes and syncs a few bytes to it, as a recall would. One that is full is none that fails.
  * @throws what says that the disk cannot be written to
  */
 async function tryWriting(disk: MarkedDisk): Promise<void> {
@@ -254,12 +254,12 @@ async function tryWriting(disk: MarkedDisk): Promise<void> {
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
+      await unlink(file); // before it takes its time: who is killed meanwhile leaves no name behind
       await handle.writeFile('.');
       await handle.sync();
     } finally {
       await handle.close();
     }
-    await unlink(file);
   } catch (error) {
     await unlink(file).catch(() => {}); // it may not be there, and what is wrong is known
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
