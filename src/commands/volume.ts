@@ -90,7 +90,10 @@ async function listVolumes(options: ListOptions): Promise<void> {
       return found;
     },
   });
-  if (options.json) for (const volume of volumes) printJson(volume);
+  // without --retired all are in use, and there is nothing to say of that
+  if (options.json)
+    for (const { retiredAt, retiredWhy, ...volume } of volumes)
+      printJson(retired ? { ...volume, retiredAt, retiredWhy } : volume);
   else {
     printTable(
       ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE', ...(retired ? ['RETIRED'] : [])],
