@@ -5,6 +5,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { DriveError, LibraryError, type TapeBackend, VolumeError } from '../../src/tape/backend.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
 import { at, describeBackend, mount, quiet, readAll, text } from '../support/tape-backend.js';
+import { waitFor } from '../support/wait.js';
 
 describeBackend('ltfs', () => createLtfsBench({ drives: 4 }));
 
@@ -353,9 +354,12 @@ describe('the end of LTFS', () => {
     const withoutLock = ['sh', '-c', 'exec "$@" 3>&-', 'sh', ...ltfs];
     const commands = { ...(bench.settings.commands as object), mount: withoutLock };
     const mounted = await mount(bench.reopen({ commands }), 'V1');
-    bench.behave('end', { slowMs: 500 });
-    await mounted.unmount();
-    expect(bench.log().filter((line) => line === 'begin unload').length).toBeGreaterThan(1);
+    bench.behave('end', { hold: 'before' });
+    const unmounting = mounted.unmount();
+    const tries = () => bench.log().filter((line) => line === 'begin unload').length;
+    await waitFor('a second try', async () => tries() > 1 || undefined);
+    bench.goOn('end');
+    await unmounting;
     expect(volumesIn(bench).drives).toEqual([null, null]);
   });
 });

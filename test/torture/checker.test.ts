@@ -319,7 +319,9 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
   [
     'copy-untried',
     'a file that has failed is on tape once more',
-    ({ run }) => run(`UPDATE tape_file SET copy_volume_id = volume_id, copy_position = 99 WHERE path = '/s/bad'`),
+    ({ run }) =>
+      run(`WITH other AS (INSERT INTO volume (name) VALUES ('V00009') RETURNING id)
+        UPDATE tape_file SET copy_volume_id = other.id, copy_position = 99 FROM other WHERE path = '/s/bad'`),
   ],
   [
     'withdrawn-never',
