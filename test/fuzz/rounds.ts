@@ -179,6 +179,7 @@ async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
       miswritten: new Set(),
       withdrawn: new Set(),
       versions: PLACES,
+      openRetirements: new Set(),
     });
   } finally {
     await client.query('ROLLBACK');

@@ -142,6 +142,7 @@ async function findPlanted(plant: (soil: Soil) => Promise<unknown>, { isTold = f
       miswritten: new Set(),
       withdrawn: new Set(),
       versions: new Map(),
+      openRetirements: new Set(),
       archivePaths: { root: linkRoot, lost: [] },
       strange: nothingStrange,
       staged: [],
@@ -322,6 +323,14 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
     ({ run }) =>
       run(`WITH other AS (INSERT INTO volume (name) VALUES ('V00009') RETURNING id)
         UPDATE tape_file SET copy_volume_id = other.id, copy_position = 99 FROM other WHERE path = '/s/bad'`),
+  ],
+  ['volume-left', 'a volume is retired that a file is on', ({ run }) => run('UPDATE volume SET retired_at = now()')],
+  [
+    'volume-left',
+    'a volume is retired that a second copy is on',
+    ({ run }) =>
+      run(`WITH other AS (INSERT INTO volume (name, retired_at) VALUES ('V00009', now()) RETURNING id)
+        UPDATE tape_file SET copy_volume_id = other.id, copy_position = 99 FROM other WHERE path = '/s/a'`),
   ],
   [
     'withdrawn-never',
@@ -927,6 +936,14 @@ test.each([
     await tell(ids.partial);
   });
   expect(found).toEqual(kinds);
+});
+
+test('a volume has files that is being retired as far as anybody was told', async () => {
+  const found = await findPlanted(async ({ run, outside }) => {
+    await run('UPDATE volume SET retired_at = now()');
+    outside.openRetirements = new Set(['V00001']);
+  });
+  expect(found).toEqual([]);
 });
 
 test('a folder is empty whose copy was taken away by somebody', async () => {

@@ -15,6 +15,7 @@ import { checkRequests } from './check-requests.js';
 import { checkStaging } from './check-staging.js';
 import { checkStrangers } from './check-strangers.js';
 import { checkVerifications } from './check-verifications.js';
+import { checkVolumes } from './check-volumes.js';
 import { checkWatches } from './check-watches.js';
 import { checkWebhooks } from './check-webhooks.js';
 import { indexFacts } from './fact-index.js';
@@ -37,6 +38,7 @@ export function check(facts: Facts): Violation[] {
   checkWatches(facts, report);
   checkVerifications(facts, report);
   checkChecksums(facts, report);
+  checkVolumes(facts, report);
   checkStaging(facts, report);
   checkAudit(facts, report);
   return violations;

@@ -20,6 +20,7 @@ export async function dumpFacts(
     revivals: [...outside.revivals],
     watches: outside.watches,
     versions: [...outside.versions],
+    openRetirements: [...outside.openRetirements],
   };
   await writeFile(file, JSON.stringify(plain, null, 1));
 }

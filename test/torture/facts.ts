@@ -145,6 +145,8 @@ export interface Stored {
   /** Of what staging libraries were asked for. */
   staging: { library: string; path: string; state: StagingState; readyUntil: string | null }[];
   disks: DiskFact[];
+  /** On retired volumes, be it by their first or their second copy. */
+  onRetired: { volume: string; path: string }[];
   quotas: {
     user: string;
     size: bigint;
@@ -194,6 +196,8 @@ export interface Outside {
   withdrawn: ReadonlySet<string>;
   /** Of files that were moved or replaced, by path: what stands at each of the places they have had since. */
   versions: ReadonlyMap<string, readonly { volume: string; position: bigint; sha256: string }[]>;
+  /** Volumes that are being retired as far as anybody was told. */
+  openRetirements: ReadonlySet<string>;
   archivePaths: ArchivePaths;
   /** What another user of the host has, and what became of it. */
   strange: Strange;
@@ -278,6 +282,10 @@ async function readStored(query: Query): Promise<Stored> {
     staging: await query(
       `SELECT b.name AS library, f.path, s.state, s.ready_until AS "readyUntil" FROM staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id
        ORDER BY s.library_id, s.file_id`,
+    ),
+    onRetired: await query(
+      `SELECT v.name AS volume, f.path FROM tape_file f JOIN volume v ON v.id IN (f.volume_id, f.copy_volume_id)
+       WHERE v.retired_at IS NOT NULL ORDER BY v.id, f.id`,
     ),
     disks: await query('SELECT id, mountpoint, used, reserved FROM restore_disk ORDER BY id'),
     quotas: await query(

@@ -101,6 +101,7 @@ async function findKinds(app: TestApp, { systems }: RemoteSystems): Promise<stri
       miswritten: new Set(),
       withdrawn: new Set(),
       versions: new Map(),
+      openRetirements: new Set(),
     },
     ...{ archivePaths: noArchivePaths, strange: nothingStrange, stuck: [], doubleClaims: [], wrong: [] },
     staged: systems.flatMap((remote) => listLeft(remote, noted).files),

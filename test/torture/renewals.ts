@@ -19,6 +19,8 @@ const RENEWED = 0.4;
 const TWICE = 0.4;
 const SPOILED = 0.5;
 
+const USED_AGAIN = 0.3;
+
 interface Placed {
   path: string;
   size: bigint;
@@ -26,22 +28,33 @@ interface Placed {
   position: bigint;
 }
 
+/** A file that was on a volume that was retired may be nowhere. */
+interface Known {
+  path: string;
+  size: bigint;
+  volume: string | null;
+  position: bigint | null;
+}
+
 /** Moves one to three files, or gives them new bytes of the same size or another one, in one import. */
 export const moveFiles = (world: World, random: Random): Promise<void> => inTurn(() => moveSome(world, random));
 
 async function moveSome(world: World, random: Random): Promise<void> {
-  const { rows } = await world.ctx.db.pool.query<Placed>(
-    `SELECT f.path, f.size, f.position, v.name AS volume FROM tape_file f JOIN volume v ON v.id = f.volume_id
-     WHERE f.position IS NOT NULL AND f.withdrawn_at IS NULL AND f.path LIKE '/data/%' ORDER BY f.id`,
+  const { rows } = await world.ctx.db.pool.query<Known>(
+    `SELECT f.path, f.size, f.position, v.name AS volume FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
+     WHERE f.withdrawn_at IS NULL AND f.path LIKE '/data/%' ORDER BY f.id`,
   );
   const files = random.sample(
-    rows.filter((file) => isMovable(file.path)),
+    rows.filter((file) => isMovable(file.path) && (hasPlace(file) || world.versions.has(file.path))),
     random.integer(1, 3),
   );
-  const volume = `MV${String(random.integer(0, 999_999)).padStart(6, '0')}`;
-  const moves: { from: Placed; to: Version; copy: Version | undefined; hasChecksum: boolean }[] = [];
+  const { volume, written } = await chooseVolume(world, random);
+  // who is retiring it may withdraw what comes there meanwhile
+  if (written > 0n) for (const { path: file } of files) world.withdrawn.add(file);
+  const moves: { from: Known; to: Version; copy: Version | undefined; hasChecksum: boolean }[] = [];
   for (const from of files) {
-    const to = await writeVersion(world, random, { from, volume, position: BigInt(moves.length + 1) });
+    const position = written + BigInt(moves.length + 1);
+    const to = await writeVersion(world, random, { from, volume, position });
     const copy = random.chance(TWICE) ? await writeCopy(world, { path: from.path, ...to }) : undefined;
     moves.push({ from, to, copy, hasChecksum: !random.chance(WITHOUT_CHECKSUM) });
   }
@@ -60,23 +73,36 @@ async function moveSome(world: World, random: Random): Promise<void> {
   world.counts.moves += moves.length;
   if (staysWithdrawn !== undefined) return; // some are where they were
   for (const { from, to, copy, hasChecksum } of moves) {
-    if (random.chance(WRITTEN_AGAIN)) await writeAgain(world, from);
+    if (hasPlace(from) && random.chance(WRITTEN_AGAIN)) await writeAgain(world, from);
     // what is there once more, and told from anything else, may be lost
     if (copy && hasChecksum && random.chance(SPOILED)) await writeAgain(world, to);
   }
+}
+
+const hasPlace = (file: Known): file is Placed => file.volume !== null && file.position !== null;
+
+/** A new one, or one that was written before, which may be retired. @returns its name, and the last of its places that was ever given out */
+async function chooseVolume(world: World, random: Random): Promise<{ volume: string; written: bigint }> {
+  const volume = `MV${String(random.integer(0, 999_999)).padStart(6, '0')}`;
+  if (!random.chance(USED_AGAIN)) return { volume, written: 0n };
+  const given = [...world.versions.values()].flat().filter((version) => version.volume.startsWith('MV'));
+  if (given.length === 0) return { volume, written: 0n };
+  const { volume: again } = random.pick(given);
+  const positions = given.filter((version) => version.volume === again).map(({ position }) => Number(position));
+  return { volume: again, written: BigInt(Math.max(...positions)) };
 }
 
 /** The bytes of the file as it is now, or new ones, at a place of their own. */
 async function writeVersion(
   world: World,
   random: Random,
-  { from, volume, position }: { from: Placed; volume: string; position: bigint },
+  { from, volume, position }: { from: Known; volume: string; position: bigint },
 ): Promise<Version> {
   const backend = createBackend('directory', { dataDir: world.dataDir });
   const signal = new AbortController().signal;
   const isSameSize = random.chance(0.5);
   const newSize = isSameSize ? Number(from.size) : random.integer(VERSION_BYTES.low, VERSION_BYTES.high);
-  const bytes = random.chance(RENEWED) ? randomBytes(newSize) : await readWhole(world, from);
+  const bytes = hasPlace(from) && !random.chance(RENEWED) ? await readWhole(world, from) : randomBytes(newSize);
   await backend.write(volume, position, one(bytes), signal);
   await backend.sync?.(volume, signal);
   const sha256 = createHash('sha256').update(bytes).digest('hex');

@@ -15,7 +15,7 @@ export function describeResult({ counts, facts, remoteTroubles, violations }: To
       `${counts.databaseRestarts} restarts of PostgreSQL`,
       `${counts.hangs} hangs`,
       `${counts.moves} files moved or replaced`,
-      `${counts.volumeMoves} volumes copied onto others`,
+      `${counts.volumeMoves} volumes copied onto others, ${counts.retirements} times one retired or used again`,
       `${counts.withdrawals} times files withdrawn or brought back`,
       `${counts.renames} files renamed, ${counts.forgets} times some forgotten`,
       `${counts.strangeDeeds} deeds of a stranger`,

@@ -122,6 +122,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       miswritten: new Set(),
       withdrawn: new Set(),
       versions: new Map(),
+      openRetirements: new Set(),
       stranger,
       stuck: [],
       callers: await createCallers(runtime.ctx, USERS),

@@ -16,6 +16,7 @@ import { archiveRest } from './late.js';
 import { resumeAll } from './operators.js';
 import { endsInTime } from './processes.js';
 import { listLeft, type NotedDemand, READ_DEMANDS } from './remote-left.js';
+import { retireRest } from './retirements.js';
 import { lookAtStranger } from './stranger-scan.js';
 import type { Violation } from './violations.js';
 import { countWork, describeWork } from './work.js';
@@ -99,7 +100,9 @@ export async function settleAndCheck(
 async function findWork(world: World): Promise<string> {
   const trees = await archiveRest(world);
   await resumeAll(world.ctx); // a last failed mount may have held its volume since
-  return describeWork({ ...(await countWork(world.ctx)), 'trees to be archived': BigInt(trees) });
+  const volumes = await retireRest(world);
+  const rest = { 'trees to be archived': BigInt(trees), 'volumes to be retired': BigInt(volumes) };
+  return describeWork({ ...(await countWork(world.ctx)), ...rest });
 }
 
 async function readWorld(world: World): Promise<Facts> {
@@ -126,6 +129,7 @@ async function readWorld(world: World): Promise<Facts> {
       miswritten,
       withdrawn,
       versions,
+      openRetirements,
     } = world;
     return await readFacts(query, {
       sources,
@@ -141,6 +145,7 @@ async function readWorld(world: World): Promise<Facts> {
       miswritten,
       withdrawn,
       versions,
+      openRetirements,
       archivePaths: { root: world.linkRoot, lost: world.linksLost },
       strange,
       staged: left.flatMap(({ files }) => files),

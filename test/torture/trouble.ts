@@ -11,6 +11,7 @@ import { pickWeighted, type Random } from './random.js';
 import { moveRemote } from './remote-moves.js';
 import { forgetSome, renameSome } from './renames.js';
 import { moveFiles } from './renewals.js';
+import { retireVolume } from './retirements.js';
 import { moveVolume } from './volume-moves.js';
 import { listCompletely, reinstateSome, withdrawSome } from './withdrawals.js';
 import type { World } from './world.js';
@@ -78,6 +79,7 @@ const TROUBLES: readonly (readonly [number, Trouble])[] = [
   [10, moveFiles],
   [4, moveRemote],
   [8, moveVolume],
+  [8, retireVolume],
   [5, withdrawSome],
   [6, reinstateSome],
   [4, listCompletely],

@@ -11,6 +11,7 @@ export const violationKinds = {
   'hold-lost': 'a request does not have a file that moved for it, in rows or in bundles, or has it twice',
   'join-missed': 'a live request neither holds nor awaits a file that it asked for, or awaits one that could join',
   'copy-untried': 'a file has failed that is on tape once more, and nobody has tried that copy',
+  'volume-left': 'a volume was retired, and has files all the same',
   'withdrawn-wanted': 'a file that is withdrawn is waited for as one that could join, or recalled',
   'withdrawn-never': 'a hold says that its file was withdrawn, and nobody has',
   'request-lost': 'a request that was answered with its id is not there',

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { graphql } from './gateway.js';
 import { inTurn } from './in-turn.js';
 import type { Random } from './random.js';
+import { OWN_VOLUMES } from './retirements.js';
 import type { World } from './world.js';
 
 const MOVE = 'mutation ($input: MoveVolumeInput!) { result: moveVolume(input: $input) { __typename } }';
@@ -24,7 +25,7 @@ async function moveOne(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<Placed>(
     `SELECT f.path, f.size, v.name AS volume, p.position
      FROM tape_file f CROSS JOIN LATERAL (VALUES (f.volume_id, f.position), (f.copy_volume_id, f.copy_position)) AS p (volume_id, position)
-     JOIN volume v ON v.id = p.volume_id WHERE v.name ~ '^(MV|CP)[0-9]{6}$' AND p.position IS NOT NULL ORDER BY v.id, f.id`,
+     JOIN volume v ON v.id = p.volume_id WHERE v.name ~ '${OWN_VOLUMES}' AND p.position IS NOT NULL ORDER BY v.id, f.id`,
   );
   if (rows.length === 0) return;
   const { volume: from } = random.pick(rows);

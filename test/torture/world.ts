@@ -45,6 +45,8 @@ export interface Counts {
   moves: number;
   /** Volumes that were copied onto others. */
   volumeMoves: number;
+  /** Times that a volume left the archive, or was used again. */
+  retirements: number;
   /** Times that files were withdrawn, by hand or by a list, or came back. */
   withdrawals: number;
   /** Files that got other paths, and times that withdrawn ones were to be forgotten. */
@@ -102,6 +104,8 @@ export interface World {
   miswritten: Set<string>;
   withdrawn: Set<string>;
   versions: Map<string, Version[]>;
+  /** Volumes that somebody has asked to be retired, and may still be: nobody has told them that it is done. */
+  openRetirements: Set<string>;
   /** Undefined where this process cannot be another user. */
   stranger: Stranger | undefined;
   stuck: string[];
@@ -115,6 +119,7 @@ export const noCounts: Readonly<Counts> = {
   hangs: 0,
   moves: 0,
   volumeMoves: 0,
+  retirements: 0,
   withdrawals: 0,
   renames: 0,
   forgets: 0,
