@@ -96,7 +96,9 @@ function createProgress(): (progress: ArchiveProgress) => void {
 function printResult(result: ArchiveResult, isMove: boolean): void {
   printLine(`${plural(result.archived, 'file')} archived, ${formatBytes(result.bytes)}`);
   if (result.unchanged > 0) {
-    printLine(`${result.unchanged} were on tape already, ${isMove ? 'and were read back' : 'by the catalogue'}`);
+    printLine(
+      `${plural(result.unchanged, 'file was', 'files were')} on tape already, ${isMove ? 'and were read back' : 'by the catalogue'}`,
+    );
   }
   if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
 }

@@ -72,7 +72,10 @@ export async function estimateRequest(url: string, input: RequestInput, options:
 
 function formatUnknown({ unknownPaths, filesUnknown }: EstimateNode, folders: ReadonlySet<string>): string[] {
   const unknown = { paths: unknownPaths, count: filesUnknown, folders };
-  const [first = '', ...named] = describeUnknown('paths that the catalogue does not know', unknown);
+  const [first = '', ...named] = describeUnknown(
+    `${plural(filesUnknown, 'path')} that the catalogue does not know`,
+    unknown,
+  );
   return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 

@@ -177,11 +177,20 @@ function tellWithoutStage({ addedWithoutStage, knownWithoutStage, addedWithoutCo
   const lines: string[] = [];
   if (addedWithoutStage > 0) {
     lines.push(
-      `${addedWithoutStage} new files without a stage are U: on disk at their primary place, and not recalled`,
+      `${isAre(addedWithoutStage, 'new file', 'without a stage')} U: on disk at ${addedWithoutStage === 1 ? 'its' : 'their'} primary place, and not recalled`,
     );
   }
-  if (knownWithoutStage > 0) lines.push(`${knownWithoutStage} known files without a stage stay at the one they had`);
+  if (knownWithoutStage > 0) {
+    const stay = knownWithoutStage === 1 ? 'stays at the one it had' : 'stay at the one they had';
+    lines.push(`${plural(knownWithoutStage, 'known file')} without a stage ${stay}`);
+  }
   if (addedWithoutCopy > 0)
-    lines.push(`${addedWithoutCopy} new files at A or R are T: there is no copy of them in the restore area`);
+    lines.push(
+      `${isAre(addedWithoutCopy, 'new file', 'at A or R')} T: there is no copy of ${addedWithoutCopy === 1 ? 'it' : 'them'} in the restore area`,
+    );
   return lines;
 }
+
+/** `1 file at R is`, `2 files at R are` */
+const isAre = (count: number, one: string, which: string): string =>
+  `${plural(count, one)} ${which} ${count === 1 ? 'is' : 'are'}`;

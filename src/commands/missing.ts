@@ -39,7 +39,8 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   if (filesUnknown > 0) {
     const paths = pathsOf('UNKNOWN');
     const folders = await findFolders(url, paths);
-    lines.push(...describeUnknown('of its paths are not in the catalogue', { paths, count: filesUnknown, folders }));
+    const what = `${filesUnknown} of its paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
+    lines.push(...describeUnknown(what, { paths, count: filesUnknown, folders }));
   }
   if (filesRefused > 0) {
     lines.push(`${filesRefused} of its files found no room in the quota:`);
@@ -102,12 +103,12 @@ interface UnknownPaths {
   folders: ReadonlySet<string>;
 }
 
-/** How many paths are unknown, and which. */
+/** @param what tells how many there are @returns that, and which */
 export function describeUnknown(what: string, { paths, count, folders }: UnknownPaths): string[] {
   const named = paths.map((path) =>
     folders.has(path) ? `${path} (a folder: --pattern ${JSON.stringify(`${path}/`)} takes the files below it)` : path,
   );
-  return [`${count} ${what}${hintFor(paths)}:`, ...listPaths(named, count)];
+  return [`${what}${hintFor(paths)}:`, ...listPaths(named, count)];
 }
 
 function hintFor(texts: readonly string[]): string {

@@ -1,7 +1,7 @@
 /** The command line: what there is, and how it fails. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, Help } from 'commander';
 import { ConfigError, environment, hideSecrets, isDebug } from '../config.js';
 import { hideSecretsOfCrashes } from '../crash.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
@@ -27,7 +27,10 @@ export function createProgram(commands: readonly Register[], where: string): Com
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
     .exitOverride()
-    .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')) })
+    .configureOutput({
+      writeOut: (text) => process.stdout.write(fitTerminal(text)),
+      outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')),
+    })
     .showHelpAfterError('(--help shows what there is)')
     .addHelpText(
       'after',
@@ -40,6 +43,14 @@ export function createProgram(commands: readonly Register[], where: string): Com
   program.hook('preAction', () => tellTimesTo(process.stdout.isTTY && !program.opts().utc ? 'people' : 'scripts'));
   requireOptionsLast(program);
   return program;
+}
+
+/** Notes of a help, which commander leaves as they are: lines that begin with a blank are a table or a command, and stay. */
+function fitTerminal(text: string): string {
+  const { isTTY, columns } = process.stdout;
+  if (!isTTY || !columns) return text;
+  const fit = (line: string) => (line.startsWith(' ') ? line : new Help().boxWrap(line, columns));
+  return text.split('\n').map(fit).join('\n');
 }
 
 function showExamples(command: Command, words: readonly string[]): void {

@@ -90,7 +90,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   if (options.json) printJson(request);
   else printRequest(request, await readReasons(url, id));
   const { holds, isWhole } = await readHolds(url, id, limit);
-  const cut = `the first ${holds.length} files that are not on disk; --limit shows more`;
+  const cut = `the first ${holds.length === 1 ? 'file that is' : `${holds.length} files that are`} not on disk; --limit shows more`;
   if (options.json) {
     holds.forEach(printJson);
     if (!isWhole) noteLine(cut);
@@ -115,7 +115,7 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
     ['ASKED', formatTime(request.requestDate)],
     ['UNTIL', formatTime(request.retention)],
     [
-      'ON DISK',
+      isOver(request) ? 'HAD ON DISK' : 'ON DISK',
       `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
     ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
@@ -128,10 +128,13 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
   printTable([`REQUEST ${request.requestId}`, request.state], rows);
 }
 
+/** What it had is no longer its own, whether it is on disk or not. */
+const isOver = ({ state }: RequestNode): boolean => state === 'EXPIRED' || state === 'CANCELLED';
+
 /** Of a request that lives, copies are not all at their archive paths. */
-function isElsewhere({ state, restoredBelow, filesOnDisk, filesAtPrimaryPlace }: RequestNode): boolean {
-  const isOver = state === 'EXPIRED' || state === 'CANCELLED';
-  return !isOver && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
+function isElsewhere(request: RequestNode): boolean {
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
+  return !isOver(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
 }
 
 async function readHolds(url: string, id: number, limit: number): Promise<{ holds: HoldNode[]; isWhole: boolean }> {

@@ -158,7 +158,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
     expect.arrayContaining(['/show/3-paused', 'WAITING', 'TRANSIENT: dust']),
     ['/show/4-held', 'WAITING', '0', 'volume RESTING is held: it is being copied'],
     [''],
-    ['1 of its paths are not in the catalogue (upper and lower case differ):'],
+    ['1 of its paths is not in the catalogue (upper and lower case differ):'],
     ['', '/show/later'],
     [expect.stringMatching(/^request \d+ stays until /)],
     [''],
@@ -166,7 +166,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
   const some = await run('show', String(id), '--limit', '1');
   const lines = some.stdout.split('\n');
   const first = lines.findIndex((line) => line.startsWith('/show/2-failed '));
-  expect(lines[first + 1]).toBe('the first 1 files that are not on disk; --limit shows more');
+  expect(lines[first + 1]).toBe('the first file that is not on disk; --limit shows more');
   expect((await run('show', String(id), '--limit', '0')).stdout).not.toContain('/show/2-failed');
   for (const thing of [
     ['user', 'ann'],

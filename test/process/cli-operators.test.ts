@@ -234,7 +234,7 @@ test('archive ends with 1 and tells each file that failed', async () => {
   expect(await run('archive', 'tree', '--prefix', '/arch/three')).toEqual({
     code: 1,
     stdout: `0 files archived, 0 bytes
-1 were on tape already, by the catalogue
+1 file was on tape already, by the catalogue
 1 skipped: links and other things that are no regular files
 `,
     stderr: `skipped: ${dir}/tree/link.nc is a link

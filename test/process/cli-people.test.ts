@@ -97,6 +97,14 @@ test.skipIf(!isTerminal)(
   },
 );
 
+test.skipIf(!isTerminal)('the notes of a help fit a narrow terminal, word for word', async () => {
+  const narrow = await show(60, 'volume', 'retire', '--help');
+  expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
+  const { stdout } = await run('volume', 'retire', '--help');
+  const words = (text: string) => text.split(/\s+/);
+  expect(words(narrow)).toEqual(words(stdout));
+});
+
 const complete = (words: string[]) =>
   `COMP_WORDS=(tapegate ${words.map((word) => `"${word}"`).join(' ')}); COMP_CWORD=${words.length}; _tapegate; echo "\${COMPREPLY[*]}"`;
 

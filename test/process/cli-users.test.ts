@@ -187,7 +187,7 @@ ${staysOf(unknown)}
     '\nno file of the catalogue has "/Ocean/" in its path (upper and lower case differ)\n',
   );
   expect((await run('request', '--quota', 'ann', '--file', '/no/such', '--dry-run')).stdout).toContain(
-    '\nunknown     1 paths that the catalogue does not know (upper and lower case differ):\n            /no/such\n',
+    '\nunknown     1 path that the catalogue does not know (upper and lower case differ):\n            /no/such\n',
   );
 });
 
@@ -196,7 +196,7 @@ test('what is not known yet is told, and what is known is waited for', async () 
   const result = await run('request', '--quota', 'ann', '--file', '/later/known', '/later/unknown');
   expect(result).toMatchObject({
     code: 0,
-    stderr: `1 of its paths are not in the catalogue (upper and lower case differ):\n  /later/unknown\n${staysOf(result)}\n`,
+    stderr: `1 of its paths is not in the catalogue (upper and lower case differ):\n  /later/unknown\n${staysOf(result)}\n`,
   });
 });
 
@@ -336,6 +336,7 @@ test('requests lists those of a user, and ended ones only when asked', async () 
   expect(await run('cancel', String(one.requestId), '--json')).toEqual(
     done(`{"requestId":${one.requestId},"state":"CANCELLED"}\n`),
   );
+  expect((await run('show', String(one.requestId))).stdout).toMatch(/^HAD ON DISK +\d of /m);
   const left = await run('requests', '--quota', 'lister');
   const all = await run('requests', '--quota', 'lister', '--all');
   expect(two).toEqual({

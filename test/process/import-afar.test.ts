@@ -108,7 +108,7 @@ test('the command says the same, and ends the same, as beside the database', { t
     const beside = name === 'json' ? undefined : await runCli(args, { env: here });
     const there = await runCli(args, { env: afar });
     if (beside) expect([name, there]).toEqual([name, beside]);
-    else expect(there.stdout).toContain('1 file added, 0 updated\n1 new files without a stage are U');
+    else expect(there.stdout).toContain('1 file added, 0 updated\n1 new file without a stage is U');
   }
   expect((await runCli(['import', path.join(dir, 'broken.csv')], { env: afar })).stderr).toBe(
     'tapegate: nothing was imported:\n  line 3: size must be a whole number of bytes, not "many"\n  line 4: path does not begin with "/": "raw/c.dat"\n',

@@ -101,7 +101,7 @@ test.each([
   expect(result).toEqual({
     code: 0,
     stdout:
-      '3 files added, 0 updated\n1 new files without a stage are U: on disk at their primary place, and not recalled\n',
+      '3 files added, 0 updated\n1 new file without a stage is U: on disk at its primary place, and not recalled\n',
     stderr: '',
   });
   expect(await readStored(top)).toEqual(sample.stored);
@@ -322,8 +322,8 @@ test('the command says what it did, also as JSON, and quietly takes a file with 
     code: 0,
     stdout: [
       '1 file added, 1 updated',
-      '1 new files without a stage are U: on disk at their primary place, and not recalled',
-      '1 known files without a stage stay at the one they had\n',
+      '1 new file without a stage is U: on disk at its primary place, and not recalled',
+      '1 known file without a stage stays at the one it had\n',
     ].join('\n'),
     stderr: '',
   });
