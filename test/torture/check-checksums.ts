@@ -15,9 +15,12 @@ export function checkChecksums(facts: Facts, report: Report): void {
   }
 }
 
-/** Of the bytes that lie on tape where the file is now; undefined where nobody has put any there. */
+/** Of the bytes that lie on tape where the file is now, or was last; undefined where nobody has put any there. */
 export function sha256Of({ outside }: Facts, file: FileFact): string | undefined {
   const versions = outside.versions.get(file.path) ?? [];
   const moved = versions.find(({ volume, position }) => volume === file.volume && position === file.position);
-  return (moved ?? outside.sources.get(file.path))?.sha256;
+  // where it was last is not told of a file that has left with its volume, and which version that was its checksum tells
+  const checksum = file.volume === null ? (file.checksum ?? file.copyChecksum) : undefined;
+  const gone = versions.find(({ sha256 }) => checksum === `sha256:${sha256}`);
+  return (moved ?? gone ?? outside.sources.get(file.path))?.sha256;
 }

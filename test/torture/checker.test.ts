@@ -946,6 +946,18 @@ test('a volume has files that is being retired as far as anybody was told', asyn
   expect(found).toEqual([]);
 });
 
+test('a copy has the bytes of a version that has left the archive with its volume', async () => {
+  const found = await findPlanted(async ({ run, outside }) => {
+    const source = sources.get('/s/a');
+    if (!source) throw new Error('nothing is known of /s/a');
+    outside.versions = new Map([['/s/a', [{ volume: 'V00001', position: 1n, sha256: source.sha256 }]]]);
+    outside.sources = new Map(sources).set('/s/a', { ...source, sha256: '0'.repeat(64) });
+    await run(`UPDATE tape_file SET volume_id = NULL, position = NULL, withdrawn_at = now() WHERE path = '/s/a'`);
+    outside.withdrawn = new Set(['/s/a']);
+  });
+  expect(found).toEqual([]);
+});
+
 test('a folder is empty whose copy was taken away by somebody', async () => {
   const found = await findPlanted(async ({ run, replace, makeFolder, outside }) => {
     await makeFolder('/s/emptied');
