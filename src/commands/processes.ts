@@ -11,7 +11,6 @@ import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { readEnvironment } from './context.js';
-import { keepHeartbeat } from './heartbeat.js';
 import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
@@ -153,6 +152,7 @@ async function startParts(
   const { openTraces } = await import('../open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
+  const { keepHeartbeat } = await import('./heartbeat.js');
   closers.unshift(await keepHeartbeat(ctx, parts));
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;

@@ -29,7 +29,7 @@ const resolve = (file: string, specifier: string): string =>
 
 /** What a file loads before its own code runs: neither types nor what is imported when it is needed. */
 const loadsOf = (file: string): string[] =>
-  [...read(file).matchAll(/^import (?!type )(?:[^;]*? from )?'([^']+)';/gm)].map((match) => match[1] ?? '');
+  [...read(file).matchAll(/^import (?!type )(?:[^;]*? from )?['"]([^'"]+)['"];?$/gm)].map((match) => match[1] ?? '');
 
 /** `a/` is a folder and all below it; any other entry is a file. */
 const isIn = (file: string, places: readonly string[]): boolean =>
