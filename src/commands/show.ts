@@ -118,7 +118,7 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
       isOver(request) ? 'HAD ON DISK' : 'ON DISK',
       `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
-    ...request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint]),
+    ...(isOver(request) ? [] : request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint])),
     ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)]] : []),
     ...reasons.map((reason) => ['WAITS', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],

@@ -336,7 +336,8 @@ test('requests lists those of a user, and ended ones only when asked', async () 
   expect(await run('cancel', String(one.requestId), '--json')).toEqual(
     done(`{"requestId":${one.requestId},"state":"CANCELLED"}\n`),
   );
-  expect((await run('show', String(one.requestId))).stdout).toMatch(/^HAD ON DISK +\d of /m);
+  const ended = (await run('show', String(one.requestId))).stdout;
+  expect([ended.match(/^HAD ON DISK +\d of /m)?.length, ended.includes('BELOW')]).toEqual([1, false]);
   const left = await run('requests', '--quota', 'lister');
   const all = await run('requests', '--quota', 'lister', '--all');
   expect(two).toEqual({
