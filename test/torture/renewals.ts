@@ -18,7 +18,6 @@ const WITHOUT_CHECKSUM = 0.2;
 const RENEWED = 0.4;
 const TWICE = 0.4;
 const SPOILED = 0.5;
-
 const USED_AGAIN = 0.3;
 
 interface Placed {
@@ -48,7 +47,7 @@ async function moveSome(world: World, random: Random): Promise<void> {
     rows.filter((file) => isMovable(file.path) && (hasPlace(file) || world.versions.has(file.path))),
     random.integer(1, 3),
   );
-  const { volume, written } = await chooseVolume(world, random);
+  const { volume, written } = chooseVolume(world, random);
   // who is retiring it may withdraw what comes there meanwhile
   if (written > 0n) for (const { path: file } of files) world.withdrawn.add(file);
   const moves: { from: Known; to: Version; copy: Version | undefined; hasChecksum: boolean }[] = [];
@@ -82,7 +81,7 @@ async function moveSome(world: World, random: Random): Promise<void> {
 const hasPlace = (file: Known): file is Placed => file.volume !== null && file.position !== null;
 
 /** A new one, or one that was written before, which may be retired. @returns its name, and the last of its places that was ever given out */
-async function chooseVolume(world: World, random: Random): Promise<{ volume: string; written: bigint }> {
+function chooseVolume(world: World, random: Random): { volume: string; written: bigint } {
   const volume = `MV${String(random.integer(0, 999_999)).padStart(6, '0')}`;
   if (!random.chance(USED_AGAIN)) return { volume, written: 0n };
   const given = [...world.versions.values()].flat().filter((version) => version.volume.startsWith('MV'));

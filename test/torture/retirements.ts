@@ -25,8 +25,8 @@ async function retireOne(world: World, random: Random): Promise<void> {
        EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id) AS "isUsed"
      FROM volume v WHERE v.name ~ '${OWN_VOLUMES}' ORDER BY v.id`,
   );
-  const isUsed = random.chance(USED);
-  const volumes = rows.filter((volume) => !isUsed || volume.isUsed || volume.isRetired);
+  const takesEmpty = !random.chance(USED);
+  const volumes = rows.filter(({ isUsed, isRetired }) => takesEmpty || isUsed || isRetired);
   if (volumes.length === 0) return;
   const { name, isRetired } = random.pick(volumes);
   if (isRetired && random.chance(BACK)) {
@@ -50,7 +50,7 @@ async function retire(world: World, name: string, withdraw: boolean): Promise<vo
     world.callers.operator.secret,
   );
   if (told === 'RetiredVolume') world.counts.retirements++;
-  const isDone = told === 'RetiredVolume' || !(await isRetired(world, name));
+  const isDone = told === 'RetiredVolume' || !(await hasLeft(world, name));
   if (isDone && !wasOpen) world.openRetirements.delete(name);
 }
 
@@ -62,7 +62,8 @@ async function listOn(world: World, name: string): Promise<string[]> {
   return rows.map(({ path }) => path);
 }
 
-async function isRetired(world: World, name: string): Promise<boolean> {
+/** It is said to be retired, whatever is still on it. */
+async function hasLeft(world: World, name: string): Promise<boolean> {
   const { rowCount } = await world.ctx.db.pool.query(
     'SELECT FROM volume v WHERE v.name = $1 AND v.retired_at IS NOT NULL',
     [name],
@@ -74,7 +75,7 @@ async function isRetired(world: World, name: string): Promise<boolean> {
 export async function retireRest(world: World): Promise<number> {
   let left = 0;
   for (const name of world.openRetirements) {
-    if (!(await isRetired(world, name)) || (await listOn(world, name)).length === 0) continue;
+    if (!(await hasLeft(world, name)) || (await listOn(world, name)).length === 0) continue;
     await retire(world, name, true);
     if ((await listOn(world, name)).length > 0) left++;
   }
