@@ -9,7 +9,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { errorBody, post, read } from '../support/rest.js';
-import { waitFor } from '../support/wait.js';
+import { waitFor, whenClosed } from '../support/wait.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -174,8 +174,7 @@ test('a sender who was answered before its body had come has bounded time for th
   await Promise.all(
     paths.map(async (path) => {
       const socket = net.connect(Number(port), '127.0.0.1');
-      socket.on('error', () => {});
-      const closed = once(socket, 'close');
+      const closed = whenClosed(socket);
       const head = ['Host: 127.0.0.1', 'Authorization: Bearer tapegate_false', 'Transfer-Encoding: chunked'];
       socket.write(`POST ${path} HTTP/1.1\r\n${head.join('\r\n')}\r\n\r\n`);
       const [answer] = await once(socket, 'data');

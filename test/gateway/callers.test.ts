@@ -13,7 +13,7 @@ import { sendGraphql } from '../support/graphql.js';
 import { request, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { errorBody, get, post } from '../support/rest.js';
-import { waitFor } from '../support/wait.js';
+import { waitFor, whenClosed } from '../support/wait.js';
 
 const open: { destroy(): unknown }[] = [];
 let app: TestApp | undefined;
@@ -77,7 +77,7 @@ test('all connections together are bounded, idle ones make way, and one too many
   const idle = await connect(narrow, '127.0.0.2');
   idle.write(GET);
   await once(idle, 'data');
-  const ended = once(idle, 'close');
+  const ended = whenClosed(idle);
   idle.resume();
   for (let n = 0; n < 15; n++) await connect(narrow, `127.0.0.${10 + n}`);
   const [first, second] = [await connect(narrow, '127.0.0.3'), await connect(narrow, '127.0.0.4')];

@@ -8,7 +8,7 @@ import { send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { get } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
-import { waitFor } from '../support/wait.js';
+import { waitFor, whenClosed } from '../support/wait.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -80,7 +80,7 @@ test.each([
 
 test('a connection on which very many requests wait is ended, and others are served', async () => {
   const socket = await connect();
-  const closed = once(socket, 'close');
+  const closed = whenClosed(socket);
   socket.resume();
   socket.write(ask('/quota/alice').repeat(500));
   await closed;

@@ -22,7 +22,7 @@ import {
   waitForReaders,
 } from '../support/streams.js';
 import { transaction } from '../support/transaction.js';
-import { waitFor } from '../support/wait.js';
+import { waitFor, whenClosed } from '../support/wait.js';
 
 let app: TestApp;
 let id: number;
@@ -212,7 +212,7 @@ test('behind a stream nothing is answered, and nothing but the stream is written
   await waitFor('the next state', async () => text().includes('"filesOnDisk":1'));
   expect(text().match(/HTTP\/1.1/g)).toHaveLength(1);
   socket.write('this is no HTTP\r\n\r\n');
-  await once(socket, 'close');
+  await whenClosed(socket);
   expect(text().match(/HTTP\/1.1/g)).toHaveLength(1);
   await waitForReaders(app, 0);
 });
@@ -238,7 +238,7 @@ test('a stream has the headers that all answers have, and is whole for a client 
   const results: unknown[] = [];
   for await (const result of readEvents(Promise.resolve(stream))) results.push(result);
   expect(results).toHaveLength(2);
-  await once(old.socket, 'close');
+  await whenClosed(old.socket);
   expect(old.text()).toMatch(/event: complete\ndata:\n\n$/);
 });
 

@@ -11,7 +11,7 @@ import { type Certificate, makeCertificate } from '../support/certificate.js';
 import { addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, runCli, startServer, stop } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
-import { waitFor } from '../support/wait.js';
+import { waitFor, whenClosed } from '../support/wait.js';
 
 const dir = makeTempDir();
 const files = { tlsCert: path.join(dir, 'cert.pem'), tlsKey: path.join(dir, 'key.pem') };
@@ -82,13 +82,13 @@ test('what speaks no TLS is cut off, and nobody else notices', async () => {
   const { port } = new URL(app.url);
   for (const bytes of ['GET / HTTP/1.1\r\nHost: localhost\r\n\r\n', '\x16\x03\x01\x00\x05hello', '']) {
     const socket = net.connect(Number(port), '127.0.0.1');
-    socket.on('error', () => {});
+    const closed = whenClosed(socket);
     socket.end(bytes);
     let told = '';
     socket.on('data', (part) => {
       told += part;
     });
-    await once(socket, 'close');
+    await closed;
     expect(told).not.toContain('HTTP/');
   }
   expect((await ask('/health/live', { ca: first.cert })).status).toBe(200);

@@ -1,4 +1,5 @@
 /** How a test waits: on what it can see, or until it is let on; never for a fixed time. */
+import type { Socket } from 'node:net';
 
 /** Waits until `look` gives something, and fails with what was waited for when it takes too long. */
 export async function waitFor<T>(
@@ -13,6 +14,14 @@ export async function waitFor<T>(
     if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
+}
+
+/** Of a connection that the other side may end before it has read all: the reset that follows is an end like another. */
+export function whenClosed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    if (socket.closed) resolve();
+    else socket.on('error', () => {}).once('close', () => resolve());
+  });
 }
 
 export interface Gate {
