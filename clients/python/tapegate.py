@@ -329,7 +329,9 @@ def _request(tapes, given):
         raise Refused("give either --pattern or --file")
     if given.dry_run:
         estimate = tapes.estimate(given.quota, files=given.file, pattern=given.pattern)
-        line = "%(files)d files, %(bytes)d bytes: %(filesOnDisk)d on disk, %(filesToRecall)d from tape on %(volumes)d volumes" % estimate
+        line = "%s, %s: %d on disk, %d from tape on %s" % (
+            _plural(estimate["files"], "file"), _plural(estimate["bytes"], "byte"),
+            estimate["filesOnDisk"], estimate["filesToRecall"], _plural(estimate["volumes"], "volume"))
         return _print(given, estimate, line)
     request = tapes.create_request(given.quota, files=given.file, pattern=given.pattern, label=given.label)
     _tell(given, request)
@@ -340,7 +342,10 @@ def _request(tapes, given):
 
 def _watch(tapes, given):
     for step in tapes.follow(given.id):
-        _print(given, step, "%(state)s %(filesOnDisk)d of %(filesTotal)d files, %(filesFailed)d failed, %(bytesOnDisk)d of %(bytesTotal)d bytes" % step)
+        line = "%s %d of %s, %d failed, %d of %s" % (
+            step["state"], step["filesOnDisk"], _plural(step["filesTotal"], "file"), step["filesFailed"],
+            step["bytesOnDisk"], _plural(step["bytesTotal"], "byte"))
+        _print(given, step, line)
 
 
 def _requests(tapes, given):
@@ -369,12 +374,18 @@ def _quota(tapes, given):
     quota = tapes.quota(given.user)
     if quota is None:
         raise Refused("there is no quota %s" % json.dumps(given.user))
-    _print(given, quota, "%(user)s: %(used)d of %(size)d bytes used" % quota)
+    _print(given, quota, "%s: %d of %s used" % (quota["user"], quota["used"], _plural(quota["size"], "byte")))
 
 
 def _tell(given, request):
-    line = "request %(requestId)d is %(state)s: %(filesOnDisk)d of %(filesTotal)d files, kept until %(retention)s" % request
+    line = "request %d is %s: %d of %s, kept until %s" % (
+        request["requestId"], request["state"], request["filesOnDisk"], _plural(request["filesTotal"], "file"),
+        request["retention"])
     _print(given, request, line)
+
+
+def _plural(count, one):
+    return "%d %s" % (count, one if count == 1 else one + "s")
 
 
 def _print(given, value, line):

@@ -10,9 +10,10 @@ import type { Context } from '../context.js';
 import type { Change } from '../operations/adoption/changes.js';
 import type { Adoption, Difference } from '../operations/adoption/report.js';
 import type { Source } from '../operations/adoption/tables.js';
+import { plural } from '../plural.js';
 import { readEnvironment, withContext } from './context.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerAdopt(program: Command): void {
   program

@@ -5,11 +5,12 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
 import type { ArchiveProgress, ArchiveResult } from '../engine/archive.js';
+import { plural } from '../plural.js';
 import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printable, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
   program

@@ -9,10 +9,11 @@ import type { Context } from '../context.js';
 import { messageOf } from '../errors.js';
 import type { PutBack } from '../operations/doctor/put-back.js';
 import { packageRoot } from '../package-root.js';
+import { plural } from '../plural.js';
 import { parseZonedTime } from '../time.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerBackup(program: Command): void {
   program

@@ -5,11 +5,12 @@ import { formatBytes } from '../bytes.js';
 import type { DiskState } from '../engine/disk/setup.js';
 import type { DiskRow } from '../operations/disks/disks.js';
 import type { ForgottenDisk } from '../operations/disks/remove.js';
+import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
 import { ask, FAILURE, type Result } from './client.js';
 import { askDisks, hostsOf, readRow } from './disks-afar.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { operate, runThere, unwrapOperated } from './where.js';
 

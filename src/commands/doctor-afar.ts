@@ -1,8 +1,9 @@
 /** The doctor by a gateway, which looks at rows alone, and says which restore disks nobody has looked at. */
 import type { Report } from '../engine/doctor/doctor.js';
 import type { Finding } from '../operations/doctor/findings.js';
+import { plural } from '../plural.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
-import { noteLine, plural } from './output.js';
+import { noteLine } from './output.js';
 import { unwrapOperated } from './where.js';
 
 type RowFinding = Finding & { needsHost: boolean };

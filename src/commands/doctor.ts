@@ -2,10 +2,11 @@
 import type { Command } from 'commander';
 import type { Report } from '../engine/doctor/doctor.js';
 import type { Finding } from '../operations/doctor/findings.js';
+import { plural } from '../plural.js';
 import { askHosts } from './disks-afar.js';
 import { findAfar } from './doctor-afar.js';
 import { CommandError, exitCodes } from './failure.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate, runThere } from './where.js';
 
 export function registerDoctor(program: Command): void {

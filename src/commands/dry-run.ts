@@ -1,9 +1,10 @@
 /** What a request would take: the part of `request` that is behind `--dry-run`. */
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { ask, FAILURE, type Result, unwrapResult } from './client.js';
 import { CommandError } from './failure.js';
 import { describeNoMatch, describeUnknown, findFolders } from './missing.js';
-import { type OutputOptions, plural, printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 import { atPrimaryPlace } from './places.js';
 import { type EndRange, formatEnd } from './times.js';
 

@@ -4,12 +4,13 @@ import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
+import { plural } from '../plural.js';
 import { readNumber } from './arguments.js';
 import { CommandError, UsageError } from './failure.js';
 import type { ListOptions } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';
 import type { OpenList } from './import-source.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
 export function registerImport(program: Command): void {

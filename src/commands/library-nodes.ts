@@ -2,8 +2,8 @@
 
 import { formatBytes } from '../bytes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
+import { plural } from '../plural.js';
 import { UsageError } from './failure.js';
-import { plural } from './output.js';
 
 export const LIBRARY_FIELDS = `name kind contract settings drives depthFiles depthBytes volumes suspension { mode reason }
   usage { request sent bytes }`;

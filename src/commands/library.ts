@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
 import type { RemovedLibrary } from '../operations/libraries/remove.js';
+import { plural } from '../plural.js';
 import { readNumber, readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import {
@@ -17,7 +18,7 @@ import {
   SECRETS,
 } from './library-nodes.js';
 import { registerLibrarySet } from './library-set.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 import { operate, unwrapOperated } from './where.js';

@@ -1,12 +1,13 @@
 /** `ls`: tape files by a part of their path and by stage. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import type { Stage } from '../stages.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { describeNoMatch } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import {
   createNullOption,
   createPathsOption,

@@ -52,11 +52,6 @@ function printCells([header = [], ...rows]: string[][]): void {
   process.stdout.write(`${blocks.join('\n\n')}\n`);
 }
 
-/** `1 file`, `8 files`. @param many where it is not `one` with an s */
-export function plural(count: number | bigint, one: string, many = `${one}s`): string {
-  return `${count} ${Number(count) === 1 ? one : many}`;
-}
-
 /**
  * Text as one line of a terminal. Names come from users and must not move its cursor, begin another line, or turn the
  * direction of writing.

@@ -1,10 +1,11 @@
 /** `plan`: what the drives do and will do, and where a request stands in it. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { readId, readNumber } from './arguments.js';
 import { ask, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { type EndRange, formatEnd, formatSpan, secondsBetween } from './times.js';
 
 export function registerPlan(program: Command): void {

@@ -3,10 +3,11 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
 import type { RemovedQuota } from '../operations/quotas/remove.js';
+import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { operate, serialOf, unwrapOperated } from './where.js';
 
 export function registerQuota(program: Command): void {

@@ -1,10 +1,11 @@
 /** `release`: single files of a request are let go before its end. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { fileOption, readId, readPaths } from './arguments.js';
 import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerRelease(program: Command): void {
   program

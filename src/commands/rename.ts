@@ -1,8 +1,9 @@
 /** `rename` and `forget`: files that get other paths, and withdrawn files that go for good. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerRename(program: Command): void {
   program

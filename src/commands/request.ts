@@ -2,12 +2,13 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { environment } from '../config.js';
+import { plural } from '../plural.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPlaces } from './places.js';
 import { watchRequest } from './watch.js';

@@ -1,8 +1,9 @@
 /** `retry`: files of a request that have failed are tried again. */
 import type { Command } from 'commander';
+import { plural } from '../plural.js';
 import { readId } from './arguments.js';
 import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerRetry(program: Command): void {
   program

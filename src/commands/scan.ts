@@ -5,10 +5,11 @@ import { environment } from '../config.js';
 import type { Context } from '../context.js';
 import { messageOf, quote } from '../errors.js';
 import { attributesOf } from '../operations/catalogue/attributes.js';
+import { plural } from '../plural.js';
 import type { MountedVolume } from '../tape/backend.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printable, printJson, printLine } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerScan(program: Command): void {
   program

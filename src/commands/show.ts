@@ -1,11 +1,12 @@
 /** `show`: one request, and how it goes with each file of it that is not on disk. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { findMissing } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import {
   atPrimaryPlace,
   createNullOption,

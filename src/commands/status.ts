@@ -2,8 +2,9 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { messageOf } from '../errors.js';
+import { plural } from '../plural.js';
 import { ask, readUrl } from './client.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerStatus(program: Command): void {

@@ -1,10 +1,11 @@
 /** `update`: a request is changed: how long it is kept, its name, its mail and its limits. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { readId, readNumber, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerUpdate(program: Command): void {
   program

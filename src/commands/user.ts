@@ -1,8 +1,9 @@
 /** `user forget`: what is kept of a person goes. */
 import type { Command } from 'commander';
 import type { ForgetResult } from '../operations/users/forget.js';
+import { plural } from '../plural.js';
 import { ask, FAILURE, type Result } from './client.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerUser(program: Command): void {

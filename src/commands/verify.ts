@@ -1,9 +1,10 @@
 /** `verify`: tape copies that could not be confirmed. */
 import type { Command } from 'commander';
+import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerVerify(program: Command): void {

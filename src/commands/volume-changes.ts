@@ -3,8 +3,9 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { ChosenFiles } from '../operations/catalogue/chosen-files.js';
 import type { RetiredVolume } from '../operations/catalogue/retirements.js';
+import { plural } from '../plural.js';
 import { ask, FAILURE, type Result } from './client.js';
-import { jsonOption, type OutputOptions, plural, printable, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printable, printJson, printLine } from './output.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerVolumeChanges(volume: Command): void {

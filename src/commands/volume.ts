@@ -2,9 +2,10 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { VolumeFigures } from '../operations/catalogue/volumes.js';
+import { plural } from '../plural.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 import { registerVolumeChanges } from './volume-changes.js';
 import { operate, unwrapOperated } from './where.js';

@@ -1,9 +1,9 @@
 /** Why a request that is watched does not go on, as the plan knows it. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { plural } from '../plural.js';
 import { ask, type Page } from './client.js';
 import { CommandError } from './failure.js';
-import { plural } from './output.js';
 import type { EndRange } from './times.js';
 
 /** What the plan says of a request that waits. */

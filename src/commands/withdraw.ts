@@ -1,8 +1,9 @@
 /** `withdraw` and `reinstate`: files that nobody can ask for any more, and that come back. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { plural } from '../plural.js';
 import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, plural, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerWithdraw(program: Command): void {
   program

@@ -152,7 +152,7 @@ test('a disk where recalls may have left something is looked at by an engine bef
       'mutation ($m: String!) { removeDisk(mountpoint: $m) { ... on RemovedDisk { leftBehind } ... on InUse { message } } }',
       { m: mountpoint },
     );
-  const message = `the restore disk ${JSON.stringify(mountpoint)} may have what ended recalls of 1 files have left there, such as "/race/known": engines look for it within a minute, and it can be removed then`;
+  const message = `the restore disk ${JSON.stringify(mountpoint)} may have what ended recalls of 1 file have left there, such as "/race/known": engines look for it within a minute, and it can be removed then`;
   expect(await remove()).toEqual({ removeDisk: { message } });
   await app.ctx.db.pool.query('UPDATE restore_disk SET retry_at = $2 WHERE id = $1', [id, app.ctx.now()]);
   expect(await remove()).toEqual({ removeDisk: { leftBehind: ['/race/known'] } });

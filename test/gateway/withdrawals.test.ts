@@ -240,7 +240,7 @@ test('a list that was cut short withdraws nothing, unless it is meant', async ()
   await importList(paths);
   const half = [...paths.slice(0, 10), '/seven/other'];
   const message =
-    'the list does not have 10 of 20 files below "/seven/", and at most 5 % of them are withdrawn: nothing was imported';
+    'the list does not have 10 of 20 files below "/seven/", and at most 5 % are withdrawn at a time: nothing was imported';
   expect(await importList(half, '?complete=/seven/')).toMatchObject({ status: 409, body: { error: message } });
   expect((await importList([], '?complete=/seven/')).body).toMatchObject({
     error: expect.stringContaining('20 of 20 files'),

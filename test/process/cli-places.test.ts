@@ -190,7 +190,7 @@ test('a quota is removed only without live requests, its history stays, and it c
   await addQuota(app.ctx, 'gone', 1_000_000n);
   const id = idOf(await run('request', '--quota', 'gone', '--pattern', '/place/', '--watch'));
   expect(await run('quota', 'remove', 'gone')).toEqual(
-    refused(1, 'the quota of user "gone" has 1 live requests with 2 files of 1500 bytes: cancel them first'),
+    refused(1, 'the quota of user "gone" has 1 live request with 2 files of 1500 bytes: cancel it first'),
   );
   await run('cancel', id);
   expect(await run('quota', 'remove', 'gone')).toEqual(
@@ -225,7 +225,7 @@ test('a restore disk is removed only while it holds nothing, and leaves its serv
   expect(await run('disk', 'remove', app.restoreDir)).toEqual(
     refused(
       1,
-      `the restore disk ${JSON.stringify(app.restoreDir)} holds 2 copies of 1500 bytes and has 0 recalls under way: drain it, and remove it when they have gone`,
+      `the restore disk ${JSON.stringify(app.restoreDir)} holds 2 copies of 1500 bytes and has 0 recalls under way: drain it, and remove it once nothing is left there`,
     ),
   );
 });

@@ -78,7 +78,7 @@ east       directory  1        1       -      -     in service
     code: 1,
     stdout: '',
     stderr:
-      'tapegate: the library "east" has 1 files of 11 bytes on 1 volumes, and 0 recalls from it: import these files with other places first\n',
+      'tapegate: the library "east" has 1 file of 11 bytes on 1 volume, and 0 recalls from it: import what it has with other places first\n',
   });
   expect(await stop(server)).toMatchObject({ code: 0 });
 });

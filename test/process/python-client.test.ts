@@ -72,7 +72,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
         .map((line) => JSON.parse(line).path),
     ).toEqual([0, 1, 2, 3].map((n) => `/ocean/sst "${n}" ü.nc`));
     const priced = await command('request', '--quota', 'alice', '--pattern', '/ocean', '--dry-run');
-    expect(priced.stdout).toBe('4 files, 4000 bytes: 0 on disk, 4 from tape on 1 volumes\n');
+    expect(priced.stdout).toBe('4 files, 4000 bytes: 0 on disk, 4 from tape on 1 volume\n');
 
     const { port, letGo } = await takePort();
     await letGo();
@@ -122,7 +122,7 @@ for path in tapes.restored_paths(request["requestId"]):
       JSON.parse((await command(...args, '--json')).stdout.split('\n')[0] ?? 'null');
     await waitFor('the end', async () => (await told('show', String(requestId))).state === 'COMPLETED');
     expect((await command('requests', '--quota', 'alice')).stdout).toMatch(
-      /^request 1 is [^\n]*\nrequest \d+ is COMPLETED: 1 of 1 files, kept until \S+\n$/,
+      /^request 1 is [^\n]*\nrequest \d+ is COMPLETED: 1 of 1 file, kept until \S+\n$/,
     );
     expect(await told('quota', 'alice')).toMatchObject({ user: 'alice', size: 10 ** 17 });
     expect(await told('release', String(requestId), '--match', 'sst')).toMatchObject({ filesTotal: 0 });

@@ -386,7 +386,7 @@ test('a library is not removed before it was told what nobody needs, be the file
   await addFiles(app.ctx, [{ path: '/a/0000', volume: 'V00001', position: 1n }]);
   await untilStates({ '/a/0000': 'RELEASING' });
   await expect(removeLibrary(app.ctx, 'silo')).rejects.toThrow(
-    'the library "silo" was asked for 1 files, and is still to be told that nobody needs them; try again when it was, or force it where it cannot be told any more',
+    'the library "silo" was asked for 1 file, and is still to be told that nobody needs it; try again when it was, or force it where it cannot be told any more',
   );
   system.onCall = async () => {};
   await waitFor('it to be told', async () => {
@@ -412,7 +412,7 @@ test('a library that is gone for good is removed by force, which tells and audit
       } }`,
       {},
     );
-  const refused = { message: expect.stringContaining('has 1 files of') };
+  const refused = { message: expect.stringContaining('has 1 file of') };
   expect(await force()).toMatchObject({ result: refused });
   await addFiles(app.ctx, [{ path: '/a/0000', volume: 'V00001', position: 1n }]);
   await untilStates({ '/a/0000': 'RELEASING' });

@@ -142,7 +142,7 @@ test('an operator withdraws, lists, and brings back from the command line, and i
   write(['b']);
   expect(await run('import', list, '--complete', '/cli')).toEqual([
     1,
-    'tapegate: the list does not have 1 of 2 files below "/cli/", and at most 5 % of them are withdrawn: nothing was imported\n',
+    'tapegate: the list does not have 1 of 2 files below "/cli/", and at most 5 % are withdrawn at a time: nothing was imported\n',
   ]);
   const told = '0 files added, 0 updated\n1 of 2 withdrawn, since the list does not have them\n';
   expect(await run('import', list, '--complete', '/cli', '--force', '--dry-run')).toEqual([

@@ -2,12 +2,14 @@
  * Files get other paths, as the archive has it. They stay the same files: requests keep them, and copies that are on disk, or on their
  * way there, stay where they are until nobody holds them (`disk_path`). Requests that wait for the new paths take them in.
  */
+
 import type { Context } from '../../context.js';
 import { lockQuotas, lockRequests } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, quote } from '../../errors.js';
 import { recordProgress } from '../../event-writes.js';
+import { plural } from '../../plural.js';
 import { audited } from '../audit/audited.js';
 import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditions.js';
 import { checkPath } from '../input.js';
@@ -166,10 +168,8 @@ function refuseNamed(
 ): void {
   if (named.length === 0) return;
   const more = files > named.length ? ', and others' : '';
-  const done = before === 0 ? 'nothing was renamed' : `${before} files were renamed before that`;
-  throw new InUseError(
-    `${files} ${files === 1 ? one : many}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`,
-  );
+  const done = before === 0 ? 'nothing was renamed' : `${plural(before, 'file was', 'files were')} renamed before that`;
+  throw new InUseError(`${plural(files, one, many)}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`);
 }
 
 /** The files of the temporary table `leaving` as they will be. */

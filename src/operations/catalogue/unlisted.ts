@@ -1,8 +1,10 @@
 /** Lists that are complete: what is below their folder, and not in them, is withdrawn, and comes back with the next list that has it. */
+
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, quote } from '../../errors.js';
+import { plural } from '../../plural.js';
 import { isOffered, isWithdrawn } from '../conditions.js';
 import { chosenFiles } from './chosen-files.js';
 import { withdrawLeaving } from './withdrawals.js';
@@ -50,7 +52,7 @@ export async function findUnlisted(
   const { withdrawn, known } = row ?? { withdrawn: 0, known: 0 };
   if (withdrawn * 100 > known * complete.mostPercent) {
     throw new InUseError(
-      `the list does not have ${withdrawn} of ${known} files below ${quote(complete.prefix)}, and at most ${complete.mostPercent} % of them are withdrawn: nothing was imported`,
+      `the list does not have ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, and at most ${complete.mostPercent} % are withdrawn at a time: nothing was imported`,
     );
   }
   return { withdrawn, known };

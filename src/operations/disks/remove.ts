@@ -1,9 +1,11 @@
 /** Restore disks are taken out of use for good. */
+
 import type { Context } from '../../context.js';
 import { lockDisks } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InUseError, NotFoundError, quote } from '../../errors.js';
+import { plural } from '../../plural.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isChanged } from '../conditions.js';
 import { allow } from '../policy.js';
@@ -70,17 +72,17 @@ function refuseInUse(disk: ForgottenDisk & Contents): void {
   const { copies, copyBytes, running, changed, leftBehind, isFailing } = disk;
   if (copies > 0 || running > 0) {
     throw new InUseError(
-      `${name} holds ${copies} copies of ${copyBytes} bytes and has ${running} recalls under way: drain it, and remove it when they have gone`,
+      `${name} holds ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'recall')} under way: drain it, and remove it once nothing is left there`,
     );
   }
   if (changed > 0) {
     throw new InUseError(
-      `${name} has ${changed} copies that were changed by hand and are all there is of their files on disk: take them away, and have doctor --repair look`,
+      `${name} has ${plural(changed, 'copy that was', 'copies that were')} changed by hand, and nothing else on disk stands for ${changed === 1 ? 'its file' : 'their files'}: take ${changed === 1 ? 'it' : 'them'} away, and have doctor --repair look`,
     );
   }
   if (leftBehind.length > 0 && !isFailing) {
     throw new InUseError(
-      `${name} may have what ended recalls of ${leftBehind.length} files have left there, such as ${quote(leftBehind[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
+      `${name} may have what ended recalls of ${plural(leftBehind.length, 'file')} have left there, such as ${quote(leftBehind[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
     );
   }
 }

@@ -1,9 +1,11 @@
 /** Libraries are taken out of use for good. */
+
 import type { Context } from '../../context.js';
 import { locking, lockLibraries } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { plural } from '../../plural.js';
 import { audited } from '../audit/audited.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
@@ -92,7 +94,7 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   );
   if (!use || (use.files === 0 && use.recalls === 0)) return;
   throw new InUseError(
-    `the library ${quote(name)} has ${use.files} files of ${use.bytes} bytes on ${use.volumes} volumes, and ${use.recalls} recalls from it: import these files with other places first`,
+    `the library ${quote(name)} has ${plural(use.files, 'file')} of ${plural(use.bytes, 'byte')} on ${plural(use.volumes, 'volume')}, and ${plural(use.recalls, 'recall')} from it: import what it has with other places first`,
   );
 }
 
@@ -105,7 +107,7 @@ async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: str
   );
   if (!open?.files) return { leftFiles: 0, leftBytes: 0n, left: [] };
   throw new InUseError(
-    `the library ${quote(name)} was asked for ${open.files} files, and is still to be told that nobody needs them; try again when it was, or force it where it cannot be told any more`,
+    `the library ${quote(name)} was asked for ${plural(open.files, 'file')}, and is still to be told that nobody needs ${open.files === 1 ? 'it' : 'them'}; try again when it was, or force it where it cannot be told any more`,
   );
 }
 
@@ -136,6 +138,6 @@ async function refuseReading(tx: Transaction, { id, name }: { id: number; name: 
   if (!rows[0]) return;
   const { drive, recalls } = rows[0];
   throw new InUseError(
-    `the library ${quote(name)} is read: ${recalls} recalls run on ${drive}; try again when they have ended`,
+    `the library ${quote(name)} is read: ${plural(recalls, 'recall runs', 'recalls run')} on ${drive}; try again when ${recalls === 1 ? 'it has' : 'they have'} ended`,
   );
 }

@@ -1,9 +1,11 @@
 /** Quotas are removed. Their rows stay, since the requests that have ended are history. */
+
 import type { Context } from '../../context.js';
 import { lockQuotaAlone } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, quote } from '../../errors.js';
+import { plural } from '../../plural.js';
 import { shownFolder } from '../access/path-rules.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
@@ -44,7 +46,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
       );
       if (live && live.count > 0) {
         throw new InUseError(
-          `the quota of user ${quote(user)} has ${live.count} live requests with ${live.files} files of ${live.bytes} bytes: cancel them first`,
+          `the quota of user ${quote(user)} has ${plural(live.count, 'live request')} with ${plural(live.files, 'file')} of ${plural(live.bytes, 'byte')}: cancel ${live.count === 1 ? 'it' : 'them'} first`,
         );
       }
       const [tokens, memberOf] = [await withdrawTokens(ctx, tx, user), await withdrawMembers(tx, quota)];

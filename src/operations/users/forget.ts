@@ -4,6 +4,7 @@
  * any more whose the rest was: whoever is killed before is asked a second time, and what is left of the person is found by the name.
  * Both take the catalogue's lock alone, so that requests which wait for it are made, or refused, before: they may be the user's.
  */
+
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { auditRow } from '../../audit.js';
@@ -12,6 +13,7 @@ import { lockCatalogue, lockQuotaAlone, lockRequests } from '../../database/lock
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { plural } from '../../plural.js';
 import { isReserved, START_NAME } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
@@ -142,7 +144,9 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
         WHERE (q."user" = ${user} OR r.made_by = ANY(${ownerNamesOf(user)}::text[])) AND ${isLive} AND r.retention > ${ctx.now()}`,
   );
   if (!live || live.count === 0) return;
-  throw new InUseError(`user ${quote(user)} has ${live.count} live requests: cancel them first`);
+  throw new InUseError(
+    `user ${quote(user)} has ${plural(live.count, 'live request')}: cancel ${live.count === 1 ? 'it' : 'them'} first`,
+  );
 }
 
 /** The requests `r` that are told of the user, of whichever quota. */
