@@ -45,13 +45,17 @@ interface FileNode extends PlacedFile {
   /** Of what is withdrawn. */
   withdrawnAt?: string;
   withdrawnWhy?: string | null;
+  /** Only where all is printed. */
+  volume?: { name: string } | null;
+  copyVolume?: { name: string } | null;
 }
 
-const FILES = `query ($match: String, $stages: [Stage!], $withdrawn: Boolean = false, $first: Int, $after: String) {
+const FILES = `query ($match: String, $stages: [Stage!], $withdrawn: Boolean = false, $places: Boolean = false, $first: Int, $after: String) {
   tapeFiles(match: $match, stages: $stages, withdrawn: $withdrawn, first: $first, after: $after) {
-    totalCount edges { node { path size stage verified spotName checksum restoredPath ...WhenWithdrawn @include(if: $withdrawn) } } pageInfo { hasNextPage endCursor }
+    totalCount edges { node { path size stage verified spotName checksum restoredPath ...OnTape @include(if: $places) ...WhenWithdrawn @include(if: $withdrawn) } } pageInfo { hasNextPage endCursor }
   }
 }
+fragment OnTape on TapeFile { volume { name } position copyVolume { name } copyPosition }
 fragment WhenWithdrawn on TapeFile { withdrawnAt withdrawnWhy }`;
 
 type FilePage = Page<FileNode> & { totalCount: number };
@@ -61,14 +65,14 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
   const limit = readLimit(options);
   const pages = askPages(limit, async (page) => {
-    return (await ask<{ tapeFiles: FilePage }>(url, FILES, { match, stages, withdrawn: options.withdrawn, ...page }))
-      .tapeFiles;
+    const wanted = { match, stages, withdrawn: options.withdrawn, places: options.json, ...page };
+    return (await ask<{ tapeFiles: FilePage }>(url, FILES, wanted)).tapeFiles;
   });
   let shown = 0;
   let total = 0;
   for await (const { edges, totalCount } of pages) {
     for (const { node } of edges) {
-      if (options.json) printJson(node);
+      if (options.json) printJson(withVolumes(node));
       else if (!options.printPaths) printLine(formatFile(node, stageLetters[node.stage]));
       else if (onDiskStages.includes(node.stage)) printPath(placeOf(node), options);
     }
@@ -80,6 +84,13 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   const tell = options.json || options.printPaths ? noteLine : printLine;
   tell(`${shown} of ${plural(total, 'file')}; --limit shows more`);
 }
+
+/** Volumes by their names, as lists for an import have them. */
+const withVolumes = ({ volume, copyVolume, ...node }: FileNode): object => ({
+  ...node,
+  volume: volume?.name ?? null,
+  copyVolume: copyVolume?.name ?? null,
+});
 
 /** A copy in the restore area is told where it is. */
 function formatFile({ path, size, restoredPath, withdrawnWhy: why }: FileNode, letter: string): string {
