@@ -48,7 +48,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
-          checksum_taken boolean NOT NULL DEFAULT false)`,
+          checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false)`,
   );
   const ofSource = new Set<unknown>();
   let count = 0;
