@@ -115,6 +115,25 @@ test('what is brought into the compact form while files are forgotten is told of
   ]);
 });
 
+test('what is withdrawn while files are forgotten stays for the requests that tell of it', async () => {
+  await add('/later/a', '/later/b', '/later/c');
+  const id = await makeRequest(app, { quota: 'ann', files: ['/later/b'] });
+  await cancel(app, id);
+  await compact();
+  await withdrawFiles(app.ctx, { path: '/later/a' });
+  const done = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+    const forgotten = forgetFiles(app.ctx, { path: '/later/' });
+    await waiters(1); // it has looked by now which of them requests tell of
+    await app.ctx.db.pool.query(`UPDATE tape_file SET withdrawn_at = now() WHERE path = '/later/b'`);
+    return { forgotten };
+  });
+  expect(await done.forgotten).toMatchObject({ files: 2 });
+  expect(pathsOf(await viewRequest(app, id))).toEqual([
+    expect.stringMatching(/^\/\.tapegate-forgotten\/\d+\/later\/b$/),
+  ]);
+  expect(await update(app, { id, label: 'known' })).toMatchObject({ __typename: 'Request' });
+});
+
 test('who is told that nothing was renamed can count on it', async () => {
   await addFiles(
     app.ctx,

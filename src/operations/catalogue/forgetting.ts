@@ -84,23 +84,32 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
   return new InUseError(`${quote(first.path)} cannot be forgotten yet: ${first.why}${others}`);
 }
 
+interface Told {
+  ids: ReadonlySet<bigint>;
+  /** The oldest transaction that may have been under way then. What it or a later one has withdrawn was not looked for. */
+  since: string;
+}
+
 /**
  * Of files that may be forgotten, those that requests tell of, ended ones in their compact form too, which are looked through once for all of
  * them. Nobody begins to hold a file that is withdrawn; rows of holds are looked for once more with the files locked, and here as well, from
  * the same snapshot: they may become bundles in between.
  */
-async function readTold(ctx: Context, which: Sql): Promise<ReadonlySet<bigint>> {
-  const rows = await transaction(ctx.db.pool, 'readTold', async (tx) =>
-    tx.query<{ id: bigint }>(
+async function readTold(ctx: Context, which: Sql): Promise<Told> {
+  return await transaction(ctx.db.pool, 'readTold', async (tx) => {
+    const [begun] = await tx.query<{ since: string }>(
+      sql`SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text AS since`,
+    );
+    const rows = await tx.query<{ id: bigint }>(
       sql`WITH chosen AS MATERIALIZED (SELECT f.id FROM tape_file f WHERE ${which})
           SELECT DISTINCT u.id FROM hold_bundle b CROSS JOIN LATERAL unnest(b.file_ids) AS u (id) WHERE u.id IN (SELECT id FROM chosen)
           UNION SELECT c.id FROM chosen c WHERE EXISTS (SELECT FROM hold h WHERE h.file_id = c.id)`,
-    ),
-  );
-  return new Set(rows.map(({ id }) => id));
+    );
+    return { ids: new Set(rows.map(({ id }) => id)), since: begun?.since ?? '0' };
+  });
 }
 
-async function forgetStep(ctx: Context, tx: Transaction, told: ReadonlySet<bigint>): Promise<void> {
+async function forgetStep(ctx: Context, tx: Transaction, told: Told): Promise<void> {
   await lockLeaving(tx);
   // somebody may have turned to one before it was locked
   await tx.query(
@@ -109,9 +118,10 @@ async function forgetStep(ctx: Context, tx: Transaction, told: ReadonlySet<bigin
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   const rows = await tx.query<{ id: bigint; isTold: boolean }>(
-    sql`SELECT l.id, EXISTS (SELECT FROM hold h WHERE h.file_id = l.id) OR EXISTS (SELECT FROM bulk_file b WHERE b.file_id = l.id) AS "isTold" FROM leaving l`,
+    sql`SELECT l.id, age(f.xmin) <= age(${told.since}::xid) OR EXISTS (SELECT FROM hold h WHERE h.file_id = l.id)
+          OR EXISTS (SELECT FROM bulk_file b WHERE b.file_id = l.id) AS "isTold" FROM leaving l JOIN tape_file f ON f.id = l.id`,
   );
-  const stay = rows.filter(({ id, isTold }) => isTold || told.has(id)).map(({ id }) => id);
+  const stay = rows.filter(({ id, isTold }) => isTold || told.ids.has(id)).map(({ id }) => id);
   await tx.query(
     // whole, however long it is: people are to know it, and the rules of its folder go on holding (access/paths.ts)
     sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
