@@ -79,7 +79,8 @@ export interface Steps {
 
 /**
  * Each step has its files in the temporary table `leaving`, with the catalogue's lock held, and is told how many files were done before it; it may
- * take more of them along, or leave some.
+ * take more of them along, or leave some. Between two steps a file may be renamed to where earlier steps have been: so they begin anew, until one
+ * has seen all that is left, or all of them together leave what there is.
  * @param run makes the transaction of a step
  */
 export async function inSteps(
@@ -89,7 +90,7 @@ export async function inSteps(
   run: (work: (tx: Transaction) => Promise<Step>) => Promise<Step>,
 ): Promise<Pick<ChosenFiles, 'files' | 'bytes'>> {
   const done = { files: 0, bytes: 0n };
-  for (let after = ''; ; ) {
+  for (let [after, doneBefore] = ['', 0]; ; ) {
     const work = async (tx: Transaction) => {
       await lockCatalogue(tx, 'alone');
       await tx.query(
@@ -112,8 +113,9 @@ export async function inSteps(
     const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
     done.files += files;
     done.bytes += bytes;
-    if (last === null) return done;
-    after = last;
+    if (last === null && (after === '' || done.files === doneBefore)) return done;
+    if (last === null) doneBefore = done.files;
+    after = last ?? '';
   }
 }
 
