@@ -3,19 +3,23 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { archiveTree } from '../../src/engine/archive.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readStage, ring } from '../support/engine-watch.js';
-import { addQuota, addTaped } from '../support/factories.js';
+import { addQuota, addTaped, buildRow, checksumOf } from '../support/factories.js';
+import { lock, waitForBlocked } from '../support/locks.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { placesBelow } from '../support/volumes.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -140,17 +144,24 @@ test('a source stays whose file is withdrawn: it may be forgotten, and then nobo
   expect(failed).toEqual([expect.stringContaining('"/source/a" is withdrawn')]);
 });
 
-test('a file that is renamed while archive reads it back is no other one at the same place, and its source stays', async () => {
+/** The same, with something that is done once while the first of them is read back. */
+async function archiveWhile(files: Record<string, Uint8Array>, prefix: string, work: () => Promise<unknown>) {
   const { onRead } = backend;
-  let isRenamed = false;
+  let begun: Promise<unknown> | undefined;
   backend.onRead = async (_volume, _position, bytes) => {
-    if (!isRenamed) await renameFiles(app.ctx, { from: '/busy/a', to: '/idle/a' });
-    isRenamed = true;
+    begun ??= work();
+    await begun;
     return bytes;
   };
-  const { failed, left } = await archiveAndMove({ a: randomBytes(500) }, '/busy').finally(() => {
+  return await archiveAndMove(files, prefix).finally(() => {
     backend.onRead = onRead;
   });
+}
+
+test('a file that is renamed while archive reads it back is no other one at the same place, and its source stays', async () => {
+  const { failed, left } = await archiveWhile({ a: randomBytes(500) }, '/busy', () =>
+    renameFiles(app.ctx, { from: '/busy/a', to: '/idle/a' }),
+  );
   const { rows } = await app.ctx.db.pool.query(
     `SELECT path FROM tape_file WHERE path ~ '^/(busy|idle)/' ORDER BY path`,
   );
@@ -158,5 +169,36 @@ test('a file that is renamed while archive reads it back is no other one at the 
     [{ path: '/idle/a' }],
     ['a'],
     [expect.stringContaining('/busy/a was renamed or withdrawn')],
+  ]);
+});
+
+test('a file whose place was not known, and that is renamed while archive reads it back, is no other one either', async () => {
+  const bytes = randomBytes(500);
+  const row = { path: '/lost/a', size: 500n, volume: null, position: null, checksum: checksumOf(bytes) };
+  await importRows(app.ctx, [buildRow(row)]);
+  const { failed, left } = await archiveWhile({ a: bytes }, '/lost', () =>
+    renameFiles(app.ctx, { from: '/lost/a', to: '/lost/b' }),
+  );
+  expect(await placesBelow(app, '/lost/')).toEqual(['/lost/b - -']);
+  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/lost/a was renamed or withdrawn')]]);
+});
+
+test('what archive has read back does not undo what becomes of it just before that is noted', async () => {
+  const held: (() => Promise<void>)[] = [];
+  const archived = archiveWhile({ a: randomBytes(500), b: randomBytes(500) }, '/late/files', async () => {
+    held.push(await lock(app, `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`));
+  });
+  const [letGo] = await waitFor('the reading back', async () => held.length > 0 && held);
+  await waitForBlocked(app, 1); // to note that they are on tape
+  await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/late/files/c' WHERE path = '/late/files/a'`);
+  await letGo?.();
+  const { failed, left } = await archived;
+  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/late/files/a was renamed or withdrawn')]]);
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT path, stage FROM tape_file WHERE path LIKE '/late/files/%' ORDER BY path`,
+  );
+  expect(rows).toEqual([
+    { path: '/late/files/b', stage: 'ONTAPE' },
+    { path: '/late/files/c', stage: 'UNVERIFIED' },
   ]);
 });

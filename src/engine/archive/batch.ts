@@ -79,48 +79,73 @@ class ArchiveBatch {
     const written = await this.write([...fresh, ...lost]);
     const isFresh = isOneOf(fresh);
     const registered = await this.registerFresh(written.filter(isFresh));
-    const readFresh = await this.keepStanding(await this.verify(registered, ''));
-    const readLost = await this.verify(
-      written.filter((file) => !isFresh(file)),
-      '',
-    );
-    const verified = [...readFresh, ...readLost];
-    await this.register(verified, 'ONTAPE', this.ctx.now()); // over ONDISK
+    const others = written.filter((file) => !isFresh(file));
+    const read = await this.verify([...registered, ...others], '');
+    const lostIds = new Map(lost.map(({ path, id }) => [path, id]));
+    const verified = await this.registerRead(read, ({ path }) => lostIds.get(path));
     this.result.archived += verified.length;
     for (const file of verified) this.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
     this.result.unchanged += unchanged.length;
     // last, so that a source is never gone while the catalogue still counts on it; nothing goes on the catalogue's word
-    if (this.options.move) await this.doEach(await this.keepStanding([...verified, ...unchanged]), removeSource);
+    if (this.options.move) {
+      const { standing } = await this.keepStanding([...verified, ...unchanged]);
+      await this.doEach(standing, removeSource);
+    }
+  }
+
+  /** What was found on tape is ONTAPE, over ONDISK, as long as the catalogue has the same of it as before. @returns those of which it has */
+  private async registerRead(read: readonly Written[], lostIdOf: LostIdOf): Promise<Written[]> {
+    const { standing, known } = await this.keepStanding(read, lostIdOf);
+    try {
+      await this.register(standing, 'ONTAPE', { verified: this.ctx.now(), known });
+      return standing;
+    } catch (error) {
+      if (!(error instanceof ImportError)) throw error;
+      const { standing: left } = await this.keepStanding(standing, lostIdOf); // one that was changed in between
+      if (left.length < standing.length) return await this.registerRead(left, lostIdOf);
+      throw error;
+    }
   }
 
   /**
    * Of files that were found on tape, those that the catalogue still has there by their paths, and offers: one that somebody has renamed is not
    * to be registered once more, and the source of one that is withdrawn may soon be all that there is.
+   * @param lostIdOf of a file that had no place, since its row is to say where it is: its id
    */
-  private async keepStanding(files: readonly Written[]): Promise<Written[]> {
-    const known = await readKnown(
-      this.ctx,
-      files.map(({ path }) => path),
-    );
-    return files.filter(({ file, path, volume, position }) => {
-      const { place = null, isWithdrawn = false } = known.get(path) ?? {};
-      if (!isWithdrawn && place?.volume === volume && place.position === position) return true;
-      this.result.failed.push(`${file}: ${path} was renamed or withdrawn while it was read back; run it again`);
-      return false;
-    });
+  private async keepStanding(
+    files: readonly Written[],
+    lostIdOf: LostIdOf = () => undefined,
+  ): Promise<{ standing: Written[]; known: KnownFile[] }> {
+    const paths = files.map(({ path }) => path);
+    const found = await readKnown(this.ctx, paths);
+    const [standing, known]: [Written[], KnownFile[]] = [[], []];
+    for (const written of files) {
+      const { file, path, volume, position } = written;
+      const lostId = lostIdOf(written);
+      const now = found.get(path);
+      const isThere = now?.place?.volume === volume && now.place.position === position;
+      if (now && !now.isWithdrawn && (lostId === undefined ? isThere : now.id === lostId && now.place === null)) {
+        standing.push(written);
+        known.push(now);
+      } else {
+        const what = 'was renamed or withdrawn, or got another place, while it was read back';
+        this.result.failed.push(`${file}: ${path} ${what}; run it again`);
+      }
+    }
+    return { standing, known };
   }
 
   /**
    * Which sources are to be written; which the catalogue has as ONTAPE without a place, so that their copy cannot be
    * had; and which are on tape already, with the same bytes.
    */
-  private async sort(): Promise<{ fresh: Source[]; lost: Source[]; safe: Written[] }> {
+  private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: Written[] }> {
     const paths = this.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
     const clashes = await findFolderClashes(this.ctx, paths); // before anything of them is on tape
     const fresh: Source[] = [];
-    const lost: Source[] = [];
+    const lost: (Source & { id: bigint })[] = [];
     const safe: Written[] = [];
     await this.doEach(this.sources, async (source) => {
       const old = known.get(source.path);
@@ -133,7 +158,7 @@ class ArchiveBatch {
       const checksum = await checkSame(source, old, this.signal);
       this.onSource(source);
       if (old.place) safe.push({ ...source, ...old.place, checksum });
-      else lost.push(source);
+      else lost.push({ ...source, id: old.id });
     });
     return { fresh, lost, safe };
   }
@@ -183,7 +208,7 @@ class ArchiveBatch {
     const isOpen = await this.tellOvertaken(files);
     const open = files.filter(isOpen);
     try {
-      await this.register(open, 'UNVERIFIED', null);
+      await this.register(open, 'UNVERIFIED', { verified: null });
       return open;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
@@ -222,14 +247,15 @@ class ArchiveBatch {
     return (file) => !overtaken.has(file);
   }
 
+  /** @param known as the files are still to be @throws ImportError */
   private async register(
     files: readonly Written[],
     stage: CatalogueRow['stage'],
-    verified: string | null,
+    { verified, known = [] }: { verified: string | null; known?: readonly KnownFile[] },
   ): Promise<void> {
     const spotName = this.options.spot ?? null;
     const rows = files.map((file, index) => ({ ...file, line: index + 1, stage, verified, spotName }));
-    await registerRows(this.ctx, rows);
+    await registerRows(this.ctx, rows, known);
   }
 
   /** One file after the other; what fails is told in the result, unless all is to stop. */
@@ -247,6 +273,9 @@ class ArchiveBatch {
     }
   }
 }
+
+/** Undefined: it had a place, or is new. */
+type LostIdOf = (file: Written) => bigint | undefined;
 
 const DOUBT = 'on tape already by the catalogue, but its tape copy cannot be confirmed: ';
 

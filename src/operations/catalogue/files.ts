@@ -128,6 +128,7 @@ async function isOneListed(ctx: Context, which: Sql): Promise<boolean> {
 
 /** What the catalogue knows of a file that is about to be archived. */
 export interface KnownFile {
+  id: bigint;
   path: string;
   stage: Stage;
   size: bigint;
@@ -142,7 +143,7 @@ export async function readKnown(ctx: Context, paths: readonly string[]): Promise
   const { rows } = await ctx.db.pool.query<
     Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }
   >(
-    sql`SELECT f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
+    sql`SELECT f.id, f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
         FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
   );
   return new Map(

@@ -18,6 +18,7 @@ import { addVolumes, refuseRetired } from './import-libraries.js';
 import { refuseTapeNames } from './import-names.js';
 import { type TellImport, tellAdding } from './import-progress.js';
 import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
+import { refuseOvertaken, type StandingFile } from './import-standing.js';
 import { moveFiles } from './moves.js';
 import { type Complete, findUnlisted, reinstateListed, withdrawUnlisted } from './unlisted.js';
 import { forgetVerifications } from './verifications.js';
@@ -33,6 +34,8 @@ export interface Applying {
   told?: Told | undefined;
   /** The rows are all that is below a folder: what they do not have of it is withdrawn. */
   complete?: Complete | undefined;
+  /** Files that are still to be as they were. */
+  standing?: readonly StandingFile[] | undefined;
 }
 
 /**
@@ -43,13 +46,14 @@ export interface Applying {
 export async function applyIncoming(
   ctx: Context,
   tx: Transaction,
-  { told, complete }: Applying,
+  { told, complete, standing = [] }: Applying,
 ): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await addVolumes(ctx, tx);
   const added = await addFresh(ctx, tx, told);
   told?.tell({ step: 'settling' });
   await lockCatalogue(tx, 'alone');
+  await refuseOvertaken(tx, standing);
   await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx);
   await refuseTapeNames(tx);

@@ -15,6 +15,7 @@ import { applyIncoming } from './import-apply.js';
 import { ImportError, type RowSource } from './import-faults.js';
 import { type ImportResult, loadIncoming } from './import-incoming.js';
 import type { TellImport } from './import-progress.js';
+import type { StandingFile } from './import-standing.js';
 import type { Complete } from './unlisted.js';
 
 interface Importing {
@@ -23,6 +24,7 @@ interface Importing {
   /** Is told how far it is. */
   tell?: TellImport | undefined;
   complete?: Complete | undefined;
+  standing?: readonly StandingFile[] | undefined;
   /** Only says what would be done: all of it is done, and taken back. */
   isDryRun?: boolean | undefined;
 }
@@ -41,15 +43,19 @@ export async function importRows(ctx: Context, rows: RowSource, importing: Impor
   });
 }
 
-/** The same for what is audited as a whole. @throws ImportError */
-export async function registerRows(ctx: Context, rows: RowSource): Promise<ImportResult> {
-  return await takeIn(ctx, rows, {});
+/** The same for what is audited as a whole. @param standing files of the rows, as they are still to be @throws ImportError */
+export async function registerRows(
+  ctx: Context,
+  rows: RowSource,
+  standing: readonly StandingFile[] = [],
+): Promise<ImportResult> {
+  return await takeIn(ctx, rows, { standing });
 }
 
 async function takeIn(
   ctx: Context,
   rows: RowSource,
-  { note, wanted, tell, complete, isDryRun }: Importing & { note?: Note },
+  { note, wanted, tell, complete, standing, isDryRun }: Importing & { note?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.pool.connect();
   try {
@@ -57,7 +63,7 @@ async function takeIn(
     const count = await loadIncoming(client, rows, tell);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const result = await applyIncoming(ctx, tx, { told: tell && { tell, count }, complete });
+        const result = await applyIncoming(ctx, tx, { told: tell && { tell, count }, complete, standing });
         if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
         wanted?.throwIfAborted();
         if (isDryRun) throw new TakenBack(result);
