@@ -9,6 +9,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';
+import { waitForBlocked } from '../support/locks.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
@@ -159,16 +160,52 @@ test('what failed on the volume is tried again where it is read from then on', a
   expect(await recallsBelow('/three/')).toMatchObject([{ volume: 'B3' }, { volume: 'B3' }]);
 });
 
+test('a copy that has failed is no other place, and is one again once all of the request is tried again', async () => {
+  const file = (name: string, volume: string) => ({ path: `/both/${name}`, volume: `${volume}2`, position: 1n });
+  await addFiles(app.ctx, [
+    { ...file('a', 'KB'), copyVolume: 'K1', copyPosition: 1n },
+    { ...file('b', 'LB'), copyVolume: 'L1', copyPosition: 1n },
+  ]);
+  const id = await makeRequest(app, { quota: 'ann', patterns: '/both/' });
+  await sql(`UPDATE tape_file SET copy_error = 'torn', copy_failed_at = now() WHERE path LIKE '/both/%'`);
+  const fail = `WITH gone AS (DELETE FROM recall c USING tape_file f WHERE f.id = c.file_id AND f.path LIKE '/both/%'),
+      failed AS (UPDATE hold SET state = 'FAILED', error_class = 'MEDIA', error = 'torn as well' WHERE request_id = $1)
+    UPDATE tape_file f SET stage = 'ONTAPE' WHERE f.path LIKE '/both/%'`;
+  await sql(fail, [id]);
+  await sql(`UPDATE request SET files_failed = 2, state = 'PARTIAL' WHERE id = $1`, [id]);
+  for (const volume of ['KB2', 'K1']) {
+    expect(await retire(volume)).toMatchObject({
+      __typename: 'InUse',
+      message: expect.stringContaining('nowhere else: "/both/a"'),
+    });
+  }
+  const other = await app.ctx.db.pool.connect();
+  await other.query('BEGIN');
+  await other.query(`UPDATE tape_file SET copy_error = NULL, copy_failed_at = NULL WHERE path = '/both/b'`); // as a retry does
+  const retiring = retire('LB2', { withdraw: true });
+  await waitForBlocked(app, 1);
+  await other.query('COMMIT');
+  other.release();
+  expect(await retiring).toMatchObject({ files: 1 });
+  expect(await placed('/both/')).toEqual(['/both/a KB2:1 K1:1 torn', '/both/b L1:1 -']);
+  expect((await viewRequest(app, id)).holds).toMatchObject([
+    { state: 'FAILED' },
+    { path: '/both/b', state: 'WAITING' },
+  ]);
+});
+
 test('a volume that a drive has is refused by the name of the drive, and nothing is stored', async () => {
   await addFiles(app.ctx, [
     { path: '/four/a', volume: 'A4', position: 1n, copyVolume: 'B4', copyPosition: 1n },
     { path: '/four/b', volume: 'A4', position: 2n, copyVolume: 'B4', copyPosition: 2n },
   ]);
   await makeRequest(app, { quota: 'ann', patterns: '/four/' });
-  await sql(`INSERT INTO drive (name, volume_id) SELECT 'drive-7', id FROM volume WHERE name = 'A4'`);
-  const refusal = (does: string) => ({
+  await sql(
+    `INSERT INTO drive (name, volume_id, lease_until) SELECT 'drive-7', id, timezone('utc', now()) + interval '1 hour' FROM volume WHERE name = 'A4'`,
+  );
+  const refusal = (does: string, way = 'hold or drain the volume first, and try again when nothing runs on it') => ({
     __typename: 'InUse',
-    message: `volume "A4" is in use: drive-7 ${does}; hold or drain the volume first, and try again when nothing runs on it`,
+    message: `volume "A4" is in use: drive-7 ${does}; ${way}`,
   });
   const before = await dumpTables(app.ctx);
   expect(await retire('A4')).toEqual(refusal('has it mounted'));
@@ -184,6 +221,9 @@ test('a volume that a drive has is refused by the name of the drive, and nothing
   expect(await retire('A4')).toEqual(refusal('has it mounted and reads 1 file from it'));
   await sql(`UPDATE drive SET volume_id = NULL WHERE name = 'drive-7'`);
   expect(await retire('A4')).toEqual(refusal('reads 1 file from it'));
+  await sql(`UPDATE drive SET lease_until = now() - interval '1 day' WHERE name = 'drive-7'`);
+  const abandoned = 'no engine holds that drive any more, and the next one puts it in order: try again then';
+  expect(await retire('A4')).toEqual(refusal('reads 1 file from it', abandoned));
   await run('WAITING');
   expect(await retire('A4')).toMatchObject({ files: 2 });
   await sql(`DELETE FROM drive WHERE name = 'drive-7'`);

@@ -10,8 +10,9 @@ import { lockCatalogue } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, NotFoundError, quote } from '../../errors.js';
+import { plural } from '../../plural.js';
 import { audited, type Note } from '../audit/audited.js';
-import { hasPlace, isByPath, isLive, isOffered, isWithdrawn } from '../conditions.js';
+import { hasPlace, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
@@ -58,12 +59,14 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
       if (isDryRun) return await judgeDry(ctx, asked);
       const { id, figures } = await takeTurn(ctx, 'catalogue', () => markRetired(ctx, asked, note));
       const notedStep = (step: object) => note({ given: { ...step, why, withdraw } });
-      const steps: [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>][] = [
-        [sql`${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn})`, (tx) => leaveStep(ctx, tx, id)],
+      const leaving: RetireStep = [
+        sql`${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn})`,
+        (tx) => leaveStep(ctx, tx, id),
       ];
+      const steps = [leaving];
       if (asked.withdraw) {
         const isLost = sql`${isOn(id)} AND ${isOffered} AND NOT ${isElsewhere(id)}`;
-        steps.push([isLost, (tx, volume) => withdrawLost(ctx, tx, volume)]);
+        steps.push([isLost, (tx, volume) => withdrawLost(ctx, tx, volume)], leaving);
       }
       for (const [which, step] of steps) {
         await inSteps(
@@ -79,6 +82,13 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
   );
 }
 
+type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
+
+/** Neither copy of the file `f` could be read: the one has its error, and of the other one those are told who go on holding it. */
+const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
+  SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state = 'FAILED' AND ${isLive}
+    AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
+
 /**
  * The file `f`, with a copy on the volume, has another one that can be read as far as is known: on a volume that is in use, with a place there,
  * and nobody has tried it in vain.
@@ -86,7 +96,7 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
-  ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} END)`;
+  ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} AND NOT ${hasFailedAtBoth} END)`;
 
 /** The part of an update that takes the copy on the volume away from the file `f`: another one is its first, and there is no second one. */
 const leave = (volumeId: number): Sql => {
@@ -144,19 +154,20 @@ async function readFigures(tx: Transaction, id: number): Promise<RetiredVolume> 
 /** @throws InUseError while a drive has it mounted, or reads from it */
 async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const isRead = sql`c.volume_id = ${id} AND c.state = 'RUNNING'`;
-  const [use] = await tx.query<{ drive: string; isMounted: boolean; files: number }>(
-    sql`SELECT d.name AS drive, coalesce(d.volume_id = ${id}, false) AS "isMounted",
+  const [use] = await tx.query<{ drive: string; isMounted: boolean; files: number; isHeld: boolean }>(
+    sql`SELECT d.name AS drive, ${isClaimed} AS "isHeld", coalesce(d.volume_id = ${id}, false) AS "isMounted",
           (SELECT count(*)::int FROM recall c WHERE c.drive_id = d.id AND ${isRead}) AS files
         FROM drive d WHERE d.volume_id = ${id} OR d.id IN (SELECT c.drive_id FROM recall c WHERE ${isRead})
         ORDER BY files DESC, d.id LIMIT 1`,
   );
   if (!use) return;
-  const { drive, isMounted, files } = use;
-  const reads = `reads ${files} ${files === 1 ? 'file' : 'files'} from it`;
+  const { drive, isMounted, files, isHeld } = use;
+  const reads = `reads ${plural(files, 'file')} from it`;
   const does = files === 0 ? 'has it mounted' : `${isMounted ? 'has it mounted and ' : ''}${reads}`;
-  throw new InUseError(
-    `volume ${quote(name)} is in use: ${drive} ${does}; hold or drain the volume first, and try again when nothing runs on it`,
-  );
+  const way = isHeld
+    ? 'hold or drain the volume first, and try again when nothing runs on it'
+    : 'no engine holds that drive any more, and the next one puts it in order: try again then';
+  throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${way}`);
 }
 
 /** So many paths are named. */
@@ -173,7 +184,7 @@ async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: 
   const { files = 0, bytes = '0' } = sum ?? {};
   const more = files > NAMED ? ` and ${files - NAMED} more` : '';
   return new InUseError(
-    `volume ${quote(name)} has ${files} ${files === 1 ? 'file' : 'files'} of ${bytes} bytes that can be read nowhere else: ${first
+    `volume ${quote(name)} has ${plural(files, 'file')} of ${bytes} bytes that can be read nowhere else: ${first
       .map(({ path }) => quote(path))
       .join(', ')}${more}; withdraw them with it, or say where else they are`,
   );
@@ -234,6 +245,9 @@ const isReadThere = (volumeId: number): Sql =>
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
+  // judged again under the locks: a copy may be asked once more by now
+  await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
+  await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
   await withdrawLeaving(ctx, tx, { requestIds, why: reason, isUnlisted: false });
   await tx.query(
