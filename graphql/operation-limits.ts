@@ -50,8 +50,16 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Operations that are within the limits whatever their variables are. */
-const within = new WeakMap<Limits, WeakSet<OperationDefinitionNode>>();
+/** Operations that are within the limits whatever their variables are, with what they may cost. */
+const within = new WeakMap<Limits, WeakMap<OperationDefinitionNode, number>>();
+
+/** By the context of what is about to be executed. */
+const costs = new WeakMap<object, number>();
+
+/** What an operation may cost that is within the limits, by the context in which it is executed. */
+export function costOf(contextValue: object): number {
+  return costs.get(contextValue) ?? 1;
+}
 
 /** What a field costs goes by the size of its page, if by any of its arguments. */
 const SIZES = new Set(['first', 'last']);
@@ -69,20 +77,22 @@ function hasOpenSizes(document: DocumentNode): boolean {
 
 function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | undefined {
   const operation = getOperationAST(args.document, args.operationName);
-  const known = within.get(limits) ?? new WeakSet();
+  const known = within.get(limits) ?? new WeakMap();
   within.set(limits, known);
-  if (!operation || known.has(operation)) return undefined;
-  const error = measure(operation, args, limits);
-  if (error === 'none' && !hasOpenSizes(args.document)) known.add(operation);
-  return error === 'none' ? undefined : error;
+  if (!operation) return undefined;
+  const found = known.get(operation) ?? measure(operation, args, limits);
+  if (typeof found !== 'number') return found;
+  if (!hasOpenSizes(args.document)) known.set(operation, found);
+  costs.set(args.contextValue as object, found);
+  return undefined;
 }
 
-/** @returns undefined where nothing can be measured */
+/** @returns what it may cost; undefined where nothing can be measured */
 function measure(
   operation: OperationDefinitionNode,
   { schema, document, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
-): GraphQLError | 'none' | undefined {
+): GraphQLError | number | undefined {
   const given = variableValues ?? {};
   // what is wrong with the variables, whoever executes it says
   if (getVariableValues(schema, operation.variableDefinitions ?? [], given).errors) return undefined;
@@ -95,7 +105,7 @@ function measure(
     exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `has fields ${n} deep within each other`) ??
     exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields in all`) ??
     exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `may cost ${n}`) ??
-    'none'
+    complexity
   );
 }
 

@@ -17,7 +17,7 @@ import { DocumentCache, noCache } from './document-cache.js';
 import { createErrorMask } from './errors.js';
 import { createGraphiql } from './graphiql.js';
 import { checkMethod, createErrorHandler, readParams } from './http.js';
-import { limitOperations } from './operation-limits.js';
+import { costOf, limitOperations } from './operation-limits.js';
 import { timeOperation } from './operation-times.js';
 import { openDocuments } from './persisted.js';
 import { RESULT_TYPES, type Read, readOperation, tellResult } from './results.js';
@@ -27,6 +27,7 @@ import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } 
 import type { Pipeline } from './sse-operations.js';
 import { hearStrayErrors } from './stray-errors.js';
 import { refuseOptionalSubscription } from './subscription-rule.js';
+import { WorkTurns } from './work-turns.js';
 
 /** A query of honest size has some hundred tokens; one of millions keeps the parser busy for seconds. */
 const MAX_TOKENS = 10_000;
@@ -57,7 +58,7 @@ export function createGraphqlHandlers(
     parserAndValidationCache: { documentCache: new DocumentCache(), errorCache: noCache },
     maskedErrors: { maskError },
     plugins: [
-      ...[limitTokens, checkSubscriptions, limitOperations(config.limits), executeByPlan],
+      ...[limitTokens, checkSubscriptions, limitOperations(config.limits), executeByPlan(config.limits)],
       ...(config.introspection ? [] : [refuseIntrospection]),
     ],
   });
@@ -125,10 +126,22 @@ function isSubscription(read: Read, operationName: string | null | undefined): b
   return 'document' in read && getOperationAST(read.document, operationName)?.operation === 'subscription';
 }
 
-/** Yoga's executor is for subscriptions alone. */
-const executeByPlan: Plugin = {
-  onExecute: ({ setExecuteFn }) => setExecuteFn((args: ExecutionArgs) => timeOperation(args)),
-};
+/** Yoga's executor is for subscriptions alone. What changes something has turns of its own, in which it may wait for long. */
+function executeByPlan({ graphqlWork, callerGraphqlWork }: Context['config']['limits']): Plugin {
+  const turns = new WorkTurns({ all: graphqlWork, one: callerGraphqlWork });
+  const execute = async (args: ExecutionArgs) => {
+    const { share, reader } = args.contextValue as Context;
+    const operation = getOperationAST(args.document, args.operationName)?.operation;
+    if (share === undefined || operation !== 'query') return await timeOperation(args);
+    const end = await turns.begin(share, costOf(args.contextValue as object), reader);
+    try {
+      return await timeOperation(args);
+    } finally {
+      end();
+    }
+  };
+  return { onExecute: ({ setExecuteFn }) => setExecuteFn(execute) };
+}
 
 const checkSubscriptions: Plugin = {
   onValidate: ({ addValidationRule }) => {

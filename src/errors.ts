@@ -148,6 +148,14 @@ export class UnavailableError extends Error {
   }
 }
 
+/** Of what is waited for when whoever asked for it has gone. */
+export const unwanted = (): UnavailableError => new UnavailableError('busy', 'nobody waits for it any more');
+
+/** @throws UnavailableError where nobody waits for it any more */
+export function checkWanted(wanted: AbortSignal | undefined): void {
+  if (wanted?.aborted) throw unwanted();
+}
+
 /** There is room, and none for this caller, who has its share: it is to wait until it has less. */
 export class OverShareError extends UnavailableError {
   constructor(problem: string) {

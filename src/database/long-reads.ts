@@ -6,7 +6,7 @@
  *
  * Whoever changes something has places of the same kind, which nobody loses: what others have locked, they may keep for long.
  */
-import { OverShareError, UnavailableError } from '../errors.js';
+import { checkWanted, OverShareError, UnavailableError, unwanted } from '../errors.js';
 import { type LeastPace, ReaderPace } from './reader-pace.js';
 
 /** A place at a list. */
@@ -38,13 +38,6 @@ interface Options {
   what: string;
   /** What is done with them, where that is not reading. */
   doing?: string;
-}
-
-const unwanted = () => new UnavailableError('busy', 'nobody waits for it any more');
-
-/** @throws UnavailableError where nobody waits for it any more */
-export function checkWanted(wanted: AbortSignal | undefined): void {
-  if (wanted?.aborted) throw unwanted();
 }
 
 /** How often it is looked whether a reader has become slow while somebody waits. */

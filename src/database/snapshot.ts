@@ -5,9 +5,9 @@
  * lists have connections of their own, and a short one that is soon found is read whole before its reader sees any of it.
  */
 import type pg from 'pg';
-import { codeOf, UnavailableError } from '../errors.js';
+import { checkWanted, codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
-import { checkWanted, type LongRead } from './long-reads.js';
+import type { LongRead } from './long-reads.js';
 import { raw, type Sql, sql } from './sql.js';
 import { closeTexts, PARALLEL, queryWithin, readTexts, SERIAL, type TextPage } from './wire.js';
 

@@ -5,7 +5,7 @@
  */
 import type { Context } from '../context.js';
 import type { Database } from '../database/client.js';
-import { checkWanted } from '../database/long-reads.js';
+import { checkWanted } from '../errors.js';
 
 export type WaitsFor = 'catalogue' | 'rows' | 'nobody';
 
