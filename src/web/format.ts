@@ -34,16 +34,21 @@ export function formatTime(at: string): string {
 /** For whoever hovers or has to write it down. */
 export const formatUtc = (at: string): string => `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
-const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
-  ['day', 86_400],
-  ['hour', 3600],
-  ['minute', 60],
-  ['second', 1],
+/** Units, their seconds, and how many of them are told as such. */
+const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
+  ['second', 1, 60],
+  ['minute', 60, 60],
+  ['hour', 3600, 48],
 ];
 
-/** `in 3 hours`, `2 days ago`. @param now milliseconds */
-export function formatSpan(at: string, now: number): string {
-  const seconds = (Date.parse(at) - now) / 1000;
-  const [unit, size] = STEPS.find(([, each]) => Math.abs(seconds) >= each) ?? ['second', 1];
-  return new Intl.RelativeTimeFormat(undefined, { numeric: 'auto' }).format(Math.trunc(seconds / size), unit);
+/** So close nobody needs a number, which would be old before it is read. */
+const NOW_SECONDS = 30;
+
+/** `in 3 hours`, `2 days ago`, to the nearest; `just now`, `in a moment`. @param at @param now milliseconds */
+export function formatSpan(at: number, now: number): string {
+  const seconds = (at - now) / 1000;
+  if (Math.abs(seconds) < NOW_SECONDS) return seconds > 0 ? 'in a moment' : 'just now';
+  const isFew = ([, size, most]: (typeof STEPS)[number]) => Math.round(Math.abs(seconds) / size) < most;
+  const [unit, size] = STEPS.find(isFew) ?? ['day', 86_400];
+  return new Intl.RelativeTimeFormat().format(Math.round(seconds / size), unit);
 }

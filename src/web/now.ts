@@ -3,12 +3,12 @@ import { useEffect, useState } from 'preact/hooks';
 
 const STEP_MS = 10_000;
 
-/** The browser's time in milliseconds, for what is told as a span. */
+/** The browser's time in milliseconds, as it is whenever something is shown anew, for what is told as a span. */
 export function useNow(): number {
-  const [now, setNow] = useState(() => Date.now());
+  const [, step] = useState(0);
   useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), STEP_MS);
+    const timer = setInterval(() => step((before) => before + 1), STEP_MS);
     return () => clearInterval(timer);
   }, []);
-  return now;
+  return Date.now();
 }

@@ -38,7 +38,7 @@ export function EstimateTold({ estimate }: { estimate: EstimateQuery['estimateRe
       <dd>
         {end ? (
           <>
-            <Moment at={end.planned} isFull />, at the latest <Moment at={end.latest} />
+            <Moment at={end.planned} isFull side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />
           </>
         ) : (
           (estimate.endUnknown ?? 'Nobody can tell when.')

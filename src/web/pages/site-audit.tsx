@@ -10,7 +10,7 @@ import { PAGE, SiteList } from './site-list';
 type Row = SiteAuditQuery['audit']['edges'][number]['node'];
 
 const columns: Column<Row>[] = [
-  { title: 'When', cell: ({ at }) => <Moment at={at} isFull /> },
+  { title: 'When', cell: ({ at }) => <Moment at={at} isFull side="past" /> },
   {
     title: 'Who',
     cell: ({ who, way, address }) => `${who || 'nobody known'} (${way}${address ? `, ${address}` : ''})`,

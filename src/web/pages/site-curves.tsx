@@ -93,8 +93,8 @@ const processColumns: Column<SiteProcessesQuery['processes'][number]>[] = [
     ),
   },
   { title: 'Version', cell: ({ version }) => version },
-  { title: 'Started', cell: ({ startedAt }) => <Moment at={startedAt} isFull /> },
-  { title: 'Last seen', cell: ({ seenAt }) => <Moment at={seenAt} /> },
+  { title: 'Started', cell: ({ startedAt }) => <Moment at={startedAt} isFull side="past" /> },
+  { title: 'Last seen', cell: ({ seenAt }) => <Moment at={seenAt} side="past" /> },
   { title: 'Behind', isNumber: true, cell: ({ lagSeconds }) => `${lagSeconds.toFixed(1)} s` },
 ];
 

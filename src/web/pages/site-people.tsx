@@ -54,8 +54,11 @@ export function UsersPage() {
 const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][number]['node']>[] = [
   { title: 'Name', cell: ({ name }) => name },
   { title: 'Kind', cell: ({ kind }) => (kind === 'BACKEND' ? 'library' : kind.toLowerCase()) },
-  { title: 'Since', cell: ({ since }) => <Moment at={since} isFull /> },
-  { title: 'Tried again', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} /> : 'once it is resumed') },
+  { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
+  {
+    title: 'Tried again',
+    cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'once it is resumed'),
+  },
   {
     title: 'Service',
     cell: (suspension) => <Service kind={suspension.kind} name={suspension.name} suspension={suspension} />,
@@ -81,8 +84,8 @@ const failureColumns: Column<SiteFailuresQuery['verifications']['edges'][number]
   { title: 'Class', cell: ({ errorClass }) => errorClass.toLowerCase() },
   { title: 'Error', cell: ({ error }) => error },
   { title: 'Tries', isNumber: true, cell: ({ attempts }) => attempts },
-  { title: 'Last', cell: ({ at }) => <Moment at={at} /> },
-  { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} /> : 'when somebody asks') },
+  { title: 'Last', cell: ({ at }) => <Moment at={at} side="past" /> },
+  { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'when somebody asks') },
 ];
 
 export function FailuresPage() {
