@@ -24,13 +24,18 @@ export function useSiteLook<Data, Variables extends AnyVariables>(
   return look;
 }
 
-/** Calls when a request that the caller may see was made, was changed or has ended. */
-export function useRequestChanges(again: () => void): void {
+/**
+ * Calls when a request that the caller may see was made, was changed or has ended.
+ * @param id only of this one
+ */
+export function useRequestChanges(again: () => void, id?: number): void {
   const client = useClient();
   useEffect(() => {
     const { unsubscribe } = client.subscription(RequestChangesDocument, {}).subscribe(({ data }) => {
-      if (data) again();
+      const told = data?.requestChanges;
+      if (told && (id === undefined || told.hasMore || told.requests.some(({ requestId }) => requestId === id)))
+        again();
     });
     return unsubscribe;
-  }, [client, again]);
+  }, [client, again, id]);
 }

@@ -1,6 +1,7 @@
 /** What is live: how requests go, told by the gateway as it happens. */
+import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   RequestProgressDocument,
   type RequestProgressSubscription,
@@ -9,26 +10,64 @@ import {
 
 export type Progress = RequestProgressSubscription['requestProgress'];
 
-const ended: ReadonlySet<RequestState> = new Set(['CANCELLED', 'EXPIRED']);
+/** Of others nothing is told until they are read as one of these again. */
+const going: ReadonlySet<RequestState> = new Set(['QUEUED', 'RESTORING']);
 
-/** The last step of each request that is shown; one that has ended for good says nothing any more. */
+/** By the clock of `performance`. */
+interface Told {
+  step: Progress;
+  toldAt: number;
+}
+
+interface Watched {
+  unsubscribe(): void;
+  /** When nothing was to be expected any more: the gateway told that the request has finished, or refused to tell. */
+  endedAt: number | undefined;
+}
+
+/**
+ * The last step of each request that goes on, as far as it is newer than what was read: whoever reads later, reads more than it told.
+ * @param askedAt when what was read of the requests was asked for, by the clock of `performance`
+ */
 export function useProgress(
   requests: readonly { requestId: number; state: RequestState }[],
+  askedAt: number,
 ): ReadonlyMap<number, Progress> {
   const client = useClient();
-  const [steps, setSteps] = useState<ReadonlyMap<number, Progress>>(new Map());
-  const watched = requests.filter(({ state }) => !ended.has(state)).map(({ requestId }) => requestId);
-  const key = watched.join();
+  const [steps, setSteps] = useState<ReadonlyMap<number, Told>>(new Map());
+  const watched = useRef(new Map<number, Watched>());
+  const ids = requests.filter(({ state }) => going.has(state)).map(({ requestId }) => requestId);
+  const key = ids.join();
   useEffect(() => {
-    const subscriptions = watched.map((id) =>
-      client.subscription(RequestProgressDocument, { id }).subscribe(({ data }) => {
-        const step = data?.requestProgress;
-        if (step) setSteps((before) => new Map(before).set(id, step));
-      }),
-    );
-    return () => {
-      for (const subscription of subscriptions) subscription.unsubscribe();
-    };
-  }, [client, key]);
-  return steps;
+    const wanted = new Set(ids);
+    for (const [id, { unsubscribe, endedAt }] of watched.current) {
+      // what was read after that says that it goes on again
+      const isStale = endedAt !== undefined && endedAt <= askedAt;
+      if (wanted.has(id) && !isStale) continue;
+      unsubscribe();
+      watched.current.delete(id);
+    }
+    const tell = (step: Progress) =>
+      setSteps((before) => new Map(before).set(step.requestId, { step, toldAt: performance.now() }));
+    for (const id of ids) if (!watched.current.has(id)) watched.current.set(id, watchProgress(client, id, tell));
+  }, [client, key, askedAt]);
+  useEffect(
+    () => () => {
+      for (const { unsubscribe } of watched.current.values()) unsubscribe();
+    },
+    [],
+  );
+  const isNewer = ([id, { toldAt }]: [number, Told]) => toldAt > askedAt && ids.includes(id);
+  return new Map([...steps].filter(isNewer).map(([id, { step }]) => [id, step]));
+}
+
+function watchProgress(client: Client, id: number, tell: (step: Progress) => void): Watched {
+  const watched: Watched = { unsubscribe: () => {}, endedAt: undefined };
+  const { unsubscribe } = client.subscription(RequestProgressDocument, { id }).subscribe(({ data, error }) => {
+    const step = data?.requestProgress;
+    watched.endedAt = error || (step && !going.has(step.state)) ? performance.now() : undefined;
+    if (step) tell(step);
+  });
+  watched.unsubscribe = unsubscribe;
+  return watched;
 }

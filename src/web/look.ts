@@ -11,6 +11,8 @@ export interface Look<Data> {
   /** Of the last try. */
   error: CombinedError | undefined;
   isFetching: boolean;
+  /** When that answer was asked for, by the clock of `performance`: what was told before that may be older. */
+  askedAt: number;
   again(): void;
 }
 
@@ -20,11 +22,19 @@ export function useLook<Data, Variables extends AnyVariables>(
 ): Look<Data> {
   const [{ data, error, fetching }, execute] = useQuery<Data, AnyVariables>({ query, variables });
   const key = JSON.stringify(variables);
-  const seen = useRef<{ key: string; data: Data } | undefined>(undefined);
-  if (data !== undefined && !fetching) seen.current = { key, data };
-  const again = useCallback(() => execute({ requestPolicy: 'network-only' }), [execute]);
+  const asked = useRef({ key: '', at: 0 });
+  if (asked.current.key !== key) asked.current = { key, at: performance.now() };
+  const seen = useRef<{ key: string; data: Data; askedAt: number } | undefined>(undefined);
+  if (data !== undefined && !fetching && data !== seen.current?.data)
+    seen.current = { key, data, askedAt: asked.current.at };
+  const again = useCallback(() => {
+    asked.current.at = performance.now();
+    execute({ requestPolicy: 'network-only' });
+  }, [execute]);
   useTries(fetching ? undefined : error !== undefined && error.response === undefined, again);
-  return { data: seen.current?.key === key ? seen.current.data : data, error, isFetching: fetching, again };
+  const isSeen = seen.current?.key === key || seen.current?.data === data;
+  const last = seen.current && isSeen ? seen.current : { data, askedAt: asked.current.at };
+  return { ...last, error, isFetching: fetching, again };
 }
 
 /**

@@ -4,6 +4,7 @@ import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { count, formatBytes, formatNumber } from '../format';
 import { useLook } from '../look';
+import { tellNoMatch } from '../no-match';
 import { Folders } from '../parts/folders';
 import { Pages, usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
@@ -43,7 +44,7 @@ export function FilesPage() {
       <Search match={match} onLook={look} />
       <Folders match={match} onLook={look} />
       <p role="status">
-        {found && `${found.isCountEstimated ? 'About ' : ''}${count(found.totalCount, 'file')}`}
+        {found && tellFound(match, found)}
         {isFetching && ' …'}
       </p>
       {error && <Problem error={error} again={again} />}
@@ -63,6 +64,11 @@ export function FilesPage() {
       <Pages places={places} info={found?.pageInfo} />
     </>
   );
+}
+
+function tellFound(match: string, { totalCount, isCountEstimated }: FilesQuery['tapeFiles']): string {
+  if (totalCount > 0 || match === '') return `${isCountEstimated ? 'About ' : ''}${count(totalCount, 'file')}`;
+  return `${count(0, 'file')}: ${tellNoMatch(match)}.`;
 }
 
 function Search({ match, onLook }: { match: string; onLook(text: string): void }) {
@@ -99,7 +105,7 @@ interface FilesTableProps {
 function FilesTable({ files, chosen, onChoose }: FilesTableProps) {
   return (
     <Wide label="Files found">
-      <table>
+      <table class="stacked">
         <thead>
           <tr>
             {onChoose && <th scope="col">Choose</th>}

@@ -10,75 +10,106 @@ import { useCaller } from '../caller';
 import { useDeed } from '../deeds';
 import { CopyButton } from '../parts/copy-button';
 import { Refused } from '../parts/problem';
+import { isOver } from '../parts/state';
 import type { ShownRequest } from './request';
 
 const DAY_MS = 86_400_000;
+const DAYS = 30;
 
-export function RequestDeeds({ request, again }: { request: ShownRequest; again: () => void }) {
+/** Logical paths are absolute: each of them has it. */
+const IN_EVERY_PATH = '/';
+
+interface RequestDeedsProps {
+  request: ShownRequest;
+  again(): void;
+}
+
+export function RequestDeeds({ request, again }: RequestDeedsProps) {
   const { isReadOnly } = useCaller();
-  const deed = useDeed();
-  const [isAsked, setAsked] = useState(false);
-  const id = request.requestId;
-  const then = async (done: Promise<unknown>) => {
-    if (await done) again();
-    setAsked(false);
-  };
-  const extend = (days: number) => {
-    const from = Math.max(Date.now(), Date.parse(request.retention));
-    const retention = new Date(from + days * DAY_MS).toISOString();
-    return then(deed.run(UpdateRequestDocument, { input: { id, retention } }));
-  };
-  const isOver = request.state === 'CANCELLED';
   return (
     <div class="deeds">
-      {!isReadOnly && (
-        <>
-          {!isOver && (
-            <button type="button" disabled={deed.isRunning} onClick={() => extend(30)}>
-              Keep 30 days longer
-            </button>
-          )}
-          {request.filesFailed > 0 && (
-            <button
-              type="button"
-              disabled={deed.isRunning}
-              onClick={() => then(deed.run(RetryRequestDocument, { id }))}
-            >
-              Try the failed ones again
-            </button>
-          )}
-          {request.filesOnDisk > 0 && !isOver && (
-            <button
-              type="button"
-              disabled={deed.isRunning}
-              onClick={() => then(deed.run(ReleaseFilesDocument, { input: { id, match: '' } }))}
-            >
-              Let its files go
-            </button>
-          )}
-          {!isOver && !isAsked && (
-            <button type="button" class="danger" disabled={deed.isRunning} onClick={() => setAsked(true)}>
-              Cancel the request
-            </button>
-          )}
-          {isAsked && (
-            <SureToCancel onYes={() => then(deed.run(CancelRequestDocument, { id }))} onNo={() => setAsked(false)} />
-          )}
-        </>
-      )}
+      {!isReadOnly && <Changes request={request} again={again} />}
       <CopyButton text={location.href} name="Copy a link to it" />
-      <Refused why={deed.problem} />
     </div>
   );
 }
 
-function SureToCancel({ onYes, onNo }: { onYes(): void; onNo(): void }) {
+function Changes({ request, again }: RequestDeedsProps) {
+  const deed = useDeed();
+  const [asked, setAsked] = useState<keyof typeof questions>();
+  const { requestId: id, state } = request;
+  const then = async (done: Promise<unknown>) => {
+    if (await done) again();
+    setAsked(undefined);
+  };
+  const extend = () => {
+    const from = Math.max(Date.now(), Date.parse(request.retention));
+    const retention = new Date(from + DAYS * DAY_MS).toISOString();
+    return then(deed.run(UpdateRequestDocument, { input: { id, retention } }));
+  };
+  const retry = () => then(deed.run(RetryRequestDocument, { id }));
+  const letGo = () => then(deed.run(ReleaseFilesDocument, { input: { id, match: IN_EVERY_PATH } }));
+  const cancel = () => then(deed.run(CancelRequestDocument, { id }));
+  const isLive = !isOver(state);
+  return (
+    <>
+      {state !== 'CANCELLED' && (
+        <button type="button" disabled={deed.isRunning} onClick={extend}>
+          {isLive ? `Keep ${DAYS} days longer` : `Restore it again for ${DAYS} days`}
+        </button>
+      )}
+      {request.filesFailed > 0 && isLive && (
+        <button type="button" disabled={deed.isRunning} onClick={retry}>
+          Try the failed ones again
+        </button>
+      )}
+      {request.filesOnDisk > 0 && isLive && asked !== 'letGo' && (
+        <button type="button" disabled={deed.isRunning} onClick={() => setAsked('letGo')}>
+          Let its files go
+        </button>
+      )}
+      {isLive && asked !== 'cancel' && (
+        <button type="button" class="danger" disabled={deed.isRunning} onClick={() => setAsked('cancel')}>
+          Cancel the request
+        </button>
+      )}
+      {asked && isLive && (
+        <Sure {...questions[asked]} onYes={asked === 'cancel' ? cancel : letGo} onNo={() => setAsked(undefined)} />
+      )}
+      <Refused why={deed.problem} />
+    </>
+  );
+}
+
+/** What cannot be taken back is asked for twice. */
+const questions = {
+  letGo: {
+    question: 'Let all of its files go?',
+    what: 'They leave the disk unless another request has them, and what it waits for is not restored. The request stays.',
+    yes: 'Yes, let them go',
+  },
+  cancel: {
+    question: 'Cancel the request?',
+    what: 'It ends now, and its files leave the disk unless another request has them.',
+    yes: 'Yes, cancel it',
+  },
+};
+
+interface SureProps {
+  question: string;
+  what: string;
+  yes: string;
+  onYes(): void;
+  onNo(): void;
+}
+
+function Sure({ question, what, yes, onYes, onNo }: SureProps) {
   return (
     <fieldset class="ask">
-      <legend>Cancel the request?</legend>
-      It ends now, and its files leave the disk.
+      <legend>{question}</legend>
+      {what}
       <button type="button" class="danger" onClick={onYes}>
-        Yes, cancel it
+        {yes}
       </button>
       <button type="button" onClick={onNo}>
         No

@@ -5,6 +5,7 @@ import { CopyButton } from '../parts/copy-button';
 import { Download } from '../parts/download';
 import { Moment } from '../parts/moment';
 import { Pages, type Places } from '../parts/pages';
+import { isOver } from '../parts/state';
 import { Wide } from '../parts/wide';
 import type { ShownRequest } from './request';
 
@@ -15,6 +16,9 @@ const names: Record<HoldState, string> = {
   RELEASED: 'Let go',
 };
 
+/** Of a request that has ended: what it has is its own no more, and what it lacks comes no more. */
+const namesThen: Record<HoldState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
+
 interface RequestFilesProps {
   request: ShownRequest;
   states: HoldState[] | undefined;
@@ -24,7 +28,8 @@ interface RequestFilesProps {
 
 export function RequestFiles({ request, states, places, onStates }: RequestFilesProps) {
   const holds = request.holds.edges.map(({ node }) => node);
-  const onDisk = holds.flatMap(({ file }) => file.restoredPath ?? []);
+  const hasEnded = isOver(request.state);
+  const onDisk = hasEnded ? [] : holds.flatMap(({ file }) => file.restoredPath ?? []);
   return (
     <section aria-labelledby="files">
       <h2 id="files">Files</h2>
@@ -33,7 +38,7 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
           Show
           <select value={states?.[0] ?? ''} onChange={(event) => onStates(readState(event.currentTarget.value))}>
             <option value="">all</option>
-            {Object.entries(names).map(([state, name]) => (
+            {Object.entries(hasEnded ? namesThen : names).map(([state, name]) => (
               <option key={state} value={state}>
                 {name.toLowerCase()}
               </option>
@@ -43,7 +48,7 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
         {onDisk.length > 0 && <CopyButton text={onDisk.join('\n')} name="Copy the paths on disk shown here" />}
       </div>
       <Wide label="Files of the request">
-        <table>
+        <table class="stacked">
           <thead>
             <tr>
               <th scope="col">Path</th>
@@ -55,7 +60,7 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
           </thead>
           <tbody>
             {holds.map((hold) => (
-              <HoldRow key={hold.file.id} hold={hold} />
+              <HoldRow key={hold.file.id} hold={hold} hasEnded={hasEnded} />
             ))}
           </tbody>
         </table>
@@ -67,21 +72,22 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
 
 type Hold = ShownRequest['holds']['edges'][number]['node'];
 
-function HoldRow({ hold: { file, size, state, error, lastError, nextTry } }: { hold: Hold }) {
+function HoldRow({ hold, hasEnded }: { hold: Hold; hasEnded: boolean }) {
+  const { file, size, state, error, lastError, nextTry } = hold;
   const why = error ?? lastError;
   return (
     <tr>
       <th scope="row">
-        <code>{file.restoredPath ?? file.path}</code>
+        <code>{hasEnded ? file.path : (file.restoredPath ?? file.path)}</code>
       </th>
       <td class="number">{formatBytes(size)}</td>
       <td>
-        <span class={`state ${state.toLowerCase()}`}>{names[state]}</span>
-        {file.bytesPath && <Download bytesPath={file.bytesPath} path={file.path} />}
+        <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesThen : names)[state]}</span>
+        {file.bytesPath && !hasEnded && <Download bytesPath={file.bytesPath} path={file.path} />}
         {why && <p class="why">{why}</p>}
         {nextTry && (
           <p class="why">
-            Tried again <Moment at={nextTry} />
+            Tried again <Moment at={nextTry} side="ahead" />
           </p>
         )}
       </td>

@@ -1,15 +1,15 @@
 /** The requests that the caller may see, the newest first, each as far as it is now. */
 import { type RequestLineFragment, RequestsDocument } from '../../generated/web-operations';
-import { count, formatBytes, share } from '../format';
+import { count } from '../format';
 import { useProgress } from '../live';
 import { useRequestChanges } from '../live-site';
 import { useLook } from '../look';
-import { Bar } from '../parts/bar';
 import { Moment } from '../parts/moment';
 import { Pages, usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
-import { RequestStateName } from '../parts/state';
+import { RequestFigures } from '../parts/request-figures';
+import { isOver, RequestStateName } from '../parts/state';
 import { Title } from '../parts/title';
 import { chooseHere, linkTo, useRoute } from '../route';
 
@@ -18,7 +18,8 @@ const PAGE = 25;
 export function RequestsPage() {
   const quota = useRoute().search.get('quota') ?? undefined;
   const places = usePlaces();
-  const { data, error, isFetching, again } = useLook(RequestsDocument, { last: PAGE, before: places.after, quota });
+  const variables = { last: PAGE, before: places.after, quota };
+  const { data, error, isFetching, askedAt, again } = useLook(RequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.requests;
   // the gateway lists them as they were made, so that the newest are its last page
@@ -27,7 +28,7 @@ export function RequestsPage() {
     hasNextPage: requests.pageInfo.hasPreviousPage,
     endCursor: requests.pageInfo.startCursor,
   };
-  const steps = useProgress(lines);
+  const steps = useProgress(lines, askedAt);
   const choose = (chosen: string) => {
     places.restart();
     chooseHere(['requests'], { quota: chosen });
@@ -56,21 +57,28 @@ export function RequestsPage() {
 }
 
 function RequestCard({ line }: { line: RequestLineFragment }) {
-  const { requestId, filesTotal, filesOnDisk, filesFailed } = line;
+  const { requestId, state } = line;
   return (
     <li>
       <div class="head">
         <a href={linkTo(['requests', requestId])}>
           {requestId} {line.label || line.pattern || 'a list of files'}
         </a>
-        <RequestStateName state={line.state} />
+        <RequestStateName request={line} />
       </div>
-      <Bar value={share(filesOnDisk + filesFailed, filesTotal)} label={`Request ${requestId}: files that are there`} />
-      <p class="facts">
-        {filesOnDisk} of {count(filesTotal, 'file')}, {formatBytes(line.bytesOnDisk)} of {formatBytes(line.bytesTotal)}
-        {filesFailed > 0 && <strong>, {count(filesFailed, 'file')} failed</strong>} · {line.quota.user} · asked{' '}
-        <Moment at={line.requestDate} /> · kept until <Moment at={line.retention} />
-      </p>
+      <RequestFigures request={line} name={`Request ${requestId}`}>
+        {' '}
+        · {line.quota.user} · asked <Moment at={line.requestDate} side="past" /> ·{' '}
+        {isOver(state) ? (
+          <>
+            ended <Moment at={line.retention} side="past" />
+          </>
+        ) : (
+          <>
+            kept until <Moment at={line.retention} isFull />
+          </>
+        )}
+      </RequestFigures>
     </li>
   );
 }

@@ -18,7 +18,16 @@ const stages: Record<Stage, string> = {
   RESTORED: 'Restored',
 };
 
-export function RequestStateName({ state }: { state: RequestState }) {
+/** What it had is its own no more, whether it is on disk or not. */
+export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || state === 'CANCELLED';
+
+/** One in which no file is has nothing left to do, which is not what people call complete. */
+export function RequestStateName({
+  request: { state, filesTotal },
+}: {
+  request: { state: RequestState; filesTotal: number };
+}) {
+  if (state === 'COMPLETED' && filesTotal === 0) return <span class="state">No files</span>;
   return <span class={`state ${state.toLowerCase()}`}>{requestStates[state]}</span>;
 }
 
