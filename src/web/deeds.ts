@@ -2,6 +2,7 @@
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
+import { messageOfChange } from './parts/problem';
 
 /** What a change is answered with: what came of it, or why nothing did. */
 interface Outcome {
@@ -29,7 +30,7 @@ export function useDeed(): Deed {
     setProblem(undefined);
     const { data, error } = await client.mutation(document, variables).toPromise();
     setRunning(false);
-    const failed = error?.message ?? failureOf(data);
+    const failed = error ? messageOfChange(error) : failureOf(data);
     if (failed === undefined) return data;
     setProblem(failed);
     return undefined;

@@ -3,6 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { useCaller } from './caller';
 import type { Line } from './client';
+import { useRequestChanges } from './live-site';
 import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas';
 import { RequestPage } from './pages/request';
@@ -46,9 +47,13 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
+/** A view with nothing live in it has a line to the gateway as well, so that whoever looks at it is told when that breaks. */
+const ignore = () => {};
+
 export function Frame({ line }: { line: Line }) {
   const caller = useCaller();
   const { parts } = useRoute();
+  useRequestChanges(ignore);
   if (parts[0] === 'sign-in' && !isSignedIn()) return <SignIn />;
   const shown = views.filter((view) => (view.isForOperators ? caller.isOperator : !view.isForSite || caller.seesSite));
   const view = shown.find(({ name }) => name === (parts[0] ?? 'files'));

@@ -100,6 +100,28 @@ test('files are found, priced and restored by clicking, two browsers watch it li
   }
 }, 120_000);
 
+test('each view tells that the gateway is away while it is, and a change that came to nothing then says so in words', async () => {
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/ocean' });
+  const changing = await openAs('alice', '#/requests/1');
+  const resting = await openAs('alice', '#/quotas/alice');
+  await changing.page.getByRole('heading', { name: 'Request 1' }).waitFor();
+  await resting.page.getByText('Its requests').waitFor();
+  await stop(gateway);
+  for (const { page } of [changing, resting]) await page.getByText('The line to the gateway is broken').waitFor();
+  await changing.page.getByRole('button', { name: 'Keep 30 days longer' }).click();
+  const told = changing.page.getByText('The gateway does not answer; nothing is known to be changed.');
+  await told.waitFor();
+  await expectAccessible(changing);
+
+  gateway = await start();
+  for (const { page } of [changing, resting])
+    await page.getByText('The line to the gateway is broken').waitFor({ state: 'detached' });
+  await changing.page.getByRole('button', { name: 'Keep 30 days longer' }).click();
+  await changing.page.getByText('in 35 days').waitFor();
+  expect(await told.count()).toBe(0);
+  for (const { faults } of [changing, resting]) expect(faults).toEqual([]);
+}, 120_000);
+
 test('a restored file is downloaded from its line, with and without a token, or it is said why not', async () => {
   openUpTo(FILES);
   await createRequest(app.ctx, { quota: 'alice', pattern: '/ocean' });
