@@ -34,6 +34,14 @@ export function formatTime(at: string): string {
 /** For whoever hovers or has to write it down. */
 export const formatUtc = (at: string): string => `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
+const TWO_DAYS_MS = 172_800_000;
+
+/** One end of a span of time: the day where it is of days. @param lengthMs of the span */
+export function formatSpanEnd(at: number, lengthMs: number): string {
+  if (lengthMs <= TWO_DAYS_MS) return formatTime(new Date(at).toISOString());
+  return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
+}
+
 /** Units, their seconds, and how many of them are told as such. */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],

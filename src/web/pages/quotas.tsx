@@ -1,12 +1,13 @@
 /** The quotas that the caller may use or see, and what is left of them. */
 import { useMemo } from 'preact/hooks';
-import { QuotaDocument } from '../../generated/web-operations';
+import { QuotaDocument, type QuotaQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
-import { formatBytes, share } from '../format';
+import { formatBytes, formatTime, share } from '../format';
 import { useLook } from '../look';
 import { Bar } from '../parts/bar';
 import { Curve } from '../parts/curve';
 import { Problem } from '../parts/problem';
+import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { linkTo } from '../route';
 
@@ -29,6 +30,8 @@ export function QuotasPage({ user }: { user: string | undefined }) {
   );
 }
 
+type QuotaPoint = NonNullable<QuotaQuery['quota']>['history'][number];
+
 const DAYS = 30;
 const DAY_MS = 86_400_000;
 
@@ -49,11 +52,28 @@ function OneQuota({ user }: { user: string }) {
       <Curve
         title={`Used in the last ${DAYS} days`}
         points={quota.history.map(({ at, used }) => ({ at, value: Number(used) }))}
+        from={Date.parse(since)}
+        until={Date.parse(quota.history.at(-1)?.at ?? since)}
+        isStepped
         format={formatBytes}
       />
+      <details>
+        <summary>The same as a table</summary>
+        <Table
+          label={`What was used of the quota of ${quota.user}`}
+          columns={pointColumns}
+          rows={[...quota.history].reverse()}
+          keyOf={({ at }) => at}
+        />
+      </details>
     </>
   );
 }
+
+const pointColumns: Column<QuotaPoint>[] = [
+  { title: 'Since', cell: ({ at }) => formatTime(at) },
+  { title: 'Used', isNumber: true, cell: ({ used }) => formatBytes(used) },
+];
 
 function Room({ user, size, used }: { user: string; size: string; used: string }) {
   const taken = share(used, size);

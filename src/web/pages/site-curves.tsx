@@ -36,6 +36,8 @@ export function CurvesPage() {
   const since = useMemo(() => new Date(Date.now() - Number(hours) * HOUR_MS).toISOString(), [hours]);
   const { data, error, again } = useSiteLook(SiteHistoryDocument, { since }, 'HISTORY');
   const points = data?.history ?? [];
+  const last = points.at(-1);
+  const until = last ? Date.parse(last.at) + last.seconds * 1000 : Date.now();
   return (
     <>
       <Title text="Curves" />
@@ -55,7 +57,8 @@ export function CurvesPage() {
       {curves.map(({ title, value, format }) => (
         <Curve
           key={title}
-          {...{ title, format }}
+          {...{ title, format, until }}
+          from={Date.parse(since)}
           points={points.map((point) => ({ at: point.at, value: value(point) }))}
         />
       ))}

@@ -1,4 +1,6 @@
 /** A curve over time, for the eye; the same figures stand in a table for whoever cannot see it, or wants them. */
+import { formatSpanEnd } from '../format';
+
 const WIDTH = 600;
 const HEIGHT = 120;
 
@@ -6,36 +8,55 @@ export interface CurveProps {
   title: string;
   /** Null where nobody could look: the curve has a gap there. */
   points: readonly { at: string; value: number | null }[];
+  /** What is shown, in milliseconds, whatever of it is known. */
+  from: number;
+  until: number;
+  /** A value holds until the next one. */
+  isStepped?: boolean;
   format(value: number): string;
 }
 
-export function Curve({ title, points, format }: CurveProps) {
+export function Curve({ title, points, from, until, isStepped = false, format }: CurveProps) {
   const known = points.flatMap(({ value }) => (value === null ? [] : [value]));
   const most = Math.max(0, ...known);
   const last = known.at(-1);
   const said = `${title}: ${last === undefined ? 'nothing is known' : `${format(last)} last, ${format(most)} at most`}`;
+  const ends = [from, until].map((end) => formatSpanEnd(end, until - from));
   return (
     <figure class="curve">
       <figcaption>{said}</figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={said}>
-        {partsOf(points, most).map((line) => (
+      <span class="most">{format(most)}</span>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${said}, from ${ends.join(' to ')}`}
+      >
+        {partsOf({ points, from, until, isStepped }, most).map((line) => (
           <polyline key={line} points={line} />
         ))}
       </svg>
+      <span class="ends" aria-hidden="true">
+        <span>{ends[0]}</span>
+        <span>{ends[1]}</span>
+      </span>
     </figure>
   );
 }
 
+type Drawn = Required<Pick<CurveProps, 'points' | 'from' | 'until' | 'isStepped'>>;
+
 /** Lines without gaps. */
-function partsOf(points: CurveProps['points'], most: number): string[] {
-  const times = points.map(({ at }) => Date.parse(at));
-  const [first = 0, last = 1] = [times[0], times.at(-1)];
+function partsOf({ points, from, until, isStepped }: Drawn, most: number): string[] {
   const parts: string[][] = [[]];
-  for (const [index, { value }] of points.entries()) {
-    const x = (WIDTH * ((times[index] ?? first) - first)) / Math.max(1, last - first);
-    const y = HEIGHT - 2 - ((HEIGHT - 4) * (value ?? 0)) / (most || 1);
+  let height: string | undefined;
+  for (const { at, value } of points) {
+    const x = ((WIDTH * (Date.parse(at) - from)) / Math.max(1, until - from)).toFixed(1);
+    const y = (HEIGHT - 2 - ((HEIGHT - 4) * (value ?? 0)) / (most || 1)).toFixed(1);
     if (value === null) parts.push([]);
-    else parts.at(-1)?.push(`${x.toFixed(1)},${y.toFixed(1)}`);
+    else if (isStepped && height !== undefined) parts.at(-1)?.push(`${x},${height}`, `${x},${y}`);
+    else parts.at(-1)?.push(`${x},${y}`);
+    height = value === null ? undefined : y;
   }
   return parts.filter((part) => part.length > 0).map((part) => part.join(' '));
 }
