@@ -1,5 +1,5 @@
 /** The requests that the caller may see, the newest first, each as far as it is now. */
-import { type RequestLineFragment, RequestsDocument } from '../../generated/web-operations';
+import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
 import { count } from '../format';
 import { useProgress } from '../live';
 import { useRequestChanges } from '../live-site';
@@ -15,10 +15,15 @@ import { chooseHere, linkTo, useRoute } from '../route';
 
 const PAGE = 25;
 
+/** Unless told, the gateway leaves away those that have ended. */
+const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
 export function RequestsPage() {
-  const quota = useRoute().search.get('quota') ?? undefined;
+  const { search } = useRoute();
+  const quota = search.get('quota') ?? undefined;
+  const hasEnded = search.has('ended');
   const places = usePlaces();
-  const variables = { last: PAGE, before: places.after, quota };
+  const variables = { last: PAGE, before: places.after, quota, states: hasEnded ? ALL : undefined };
   const { data, error, isFetching, askedAt, again } = useLook(RequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.requests;
@@ -29,15 +34,23 @@ export function RequestsPage() {
     endCursor: requests.pageInfo.startCursor,
   };
   const steps = useProgress(lines, askedAt);
-  const choose = (chosen: string) => {
+  const choose = (chosen: { quota: string | undefined; hasEnded: boolean }) => {
     places.restart();
-    chooseHere(['requests'], { quota: chosen });
+    chooseHere(['requests'], { quota: chosen.quota, ended: chosen.hasEnded ? 'too' : undefined });
   };
   return (
     <>
       <Title text="Requests" />
       <div class="tools">
-        <QuotaChoice value={quota ?? ''} onChoose={choose} none="all that I may see" />
+        <QuotaChoice
+          value={quota ?? ''}
+          onChoose={(chosen) => choose({ quota: chosen, hasEnded })}
+          none="all that I may see"
+        />
+        <label class="check">
+          <input type="checkbox" checked={hasEnded} onChange={() => choose({ quota, hasEnded: !hasEnded })} />
+          With those that have ended
+        </label>
         {requests && <p role="status">{count(requests.totalCount, 'request')}</p>}
       </div>
       {error && <Problem error={error} again={again} />}
