@@ -1,52 +1,41 @@
 /** Asks for files: first what it would take, then the request itself. */
 import { useClient } from '@urql/preact';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { CreateRequestDocument, EstimateDocument, type EstimateQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { useDeed } from '../deeds';
 import { count } from '../format';
-import { Refused } from '../parts/problem';
+import { messageOf, Refused } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
 import { linkTo } from '../route';
 import { EstimateTold } from './estimate';
+import { inputOf, noWishes, Wishes } from './wishes';
 
 interface AskForProps {
   match: string;
   matching: number;
   chosen: string[];
   onAsked(): void;
+  /** Which files these are. */
+  children?: ComponentChildren;
 }
 
 type Told = EstimateQuery['estimateRequest'];
 
-export function AskFor({ match, matching, chosen, onAsked }: AskForProps) {
+export function AskFor({ match, matching, chosen, onAsked, children }: AskForProps) {
   const { name, quotas } = useCaller();
-  const client = useClient();
   const deed = useDeed();
   const [quota, setQuota] = useState(quotas.find(({ user }) => user === name)?.user ?? quotas[0]?.user ?? '');
-  const [label, setLabel] = useState('');
-  const [told, setTold] = useState<{ key: string; estimate: Told }>();
-  const [problem, setProblem] = useState<string>();
+  const [wishes, setWishes] = useState(noWishes);
   const isChosen = chosen.length > 0;
-  const what = isChosen ? { files: chosen } : { pattern: match };
-  const key = JSON.stringify([quota, what]);
-  const estimate = told?.key === key ? told.estimate : undefined;
-  // what was told is of what was chosen then
-  useEffect(() => setProblem(undefined), [key]);
+  const what = { quota, ...(isChosen ? { files: chosen } : { pattern: match }) };
+  const { estimate, problem, price } = usePrice(what);
   if (!isChosen && (match === '' || matching === 0)) {
     return <p class="hint">Type a part of a path, or choose files, to ask for them.</p>;
   }
-  const price = async () => {
-    const { data, error } = await client.query(
-      EstimateDocument,
-      { input: { quota, ...what } },
-      { requestPolicy: 'network-only' },
-    );
-    setProblem(error?.message);
-    if (data) setTold({ key, estimate: data.estimateRequest });
-  };
   const ask = async () => {
-    const done = await deed.run(CreateRequestDocument, { input: { quota, label, ...what } });
+    const done = await deed.run(CreateRequestDocument, { input: { ...what, ...inputOf(wishes) } });
     if (done?.createRequest.__typename !== 'Request') return;
     onAsked();
     location.hash = linkTo(['requests', done.createRequest.requestId]);
@@ -56,17 +45,20 @@ export function AskFor({ match, matching, chosen, onAsked }: AskForProps) {
       <h2 id="ask-for">
         Ask for {isChosen ? count(chosen.length, 'chosen file') : `all with ${JSON.stringify(match)} in their path`}
       </h2>
+      {children}
       <div class="tools">
         <QuotaChoice value={quota} onChoose={setQuota} />
-        <label>
-          Label
-          <input value={label} onInput={(event) => setLabel(event.currentTarget.value)} />
-        </label>
+        <Wishes wishes={wishes} onChange={setWishes} />
         <button type="button" onClick={price}>
           What would it take?
         </button>
         {estimate?.__typename === 'Estimate' && (
-          <button type="button" class="main" disabled={deed.isRunning || !estimate.isEnough} onClick={ask}>
+          <button
+            type="button"
+            class="main"
+            disabled={deed.isRunning || !inputOf(wishes) || !estimate.isEnough}
+            onClick={ask}
+          >
             Restore {count(estimate.files, 'file')}
           </button>
         )}
@@ -76,4 +68,19 @@ export function AskFor({ match, matching, chosen, onAsked }: AskForProps) {
       <Refused why={deed.problem ?? problem} />
     </section>
   );
+}
+
+/** What it would take, once that was asked of just this. */
+function usePrice(what: { quota: string; files: string[] } | { quota: string; pattern: string }) {
+  const client = useClient();
+  const [told, setTold] = useState<{ key: string; estimate: Told }>();
+  const [problem, setProblem] = useState<string>();
+  const key = JSON.stringify(what);
+  useEffect(() => setProblem(undefined), [key]);
+  const price = async () => {
+    const { data, error } = await client.query(EstimateDocument, { input: what }, { requestPolicy: 'network-only' });
+    setProblem(error && messageOf(error));
+    if (data) setTold({ key, estimate: data.estimateRequest });
+  };
+  return { estimate: told?.key === key ? told.estimate : undefined, problem, price };
 }

@@ -13,6 +13,7 @@ import { Title } from '../parts/title';
 import { Wide } from '../parts/wide';
 import { chooseHere, useRoute } from '../route';
 import { AskFor } from './ask-for';
+import { ChosenFiles } from './chosen-files';
 
 const PAGE = 50;
 
@@ -54,7 +55,9 @@ export function FilesPage() {
           matching={found?.totalCount ?? 0}
           chosen={[...chosen]}
           onAsked={() => setChosen(new Set())}
-        />
+        >
+          <ChosenFiles chosen={chosen} onLeave={choose} onClear={() => setChosen(new Set())} />
+        </AskFor>
       )}
       <FilesTable
         files={found?.edges.map(({ node }) => node) ?? []}
