@@ -7,10 +7,10 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { expectAccessible, expectToFit, openBrowser, openWindow } from '../support/chromium.js';
+import { expectAccessible, expectToFit, openBrowser, openWindow, type Window } from '../support/chromium.js';
 import { createClock } from '../support/clock.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { waitFor } from '../support/wait.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const BROKEN = '/sets/broken/2024/sst_monthly_mean_of_the_northern_atlantic_ocean.nc';
 const WHY = `the drive gave up at block 4711 of volume V00001: ${'unreadable_'.repeat(12)} after three passes`;
@@ -19,13 +19,19 @@ let browser: Browser;
 let app: TestApp;
 /** Whether what is broken cannot be read. */
 let isBroken = true;
+/** Opened, the late files behind it can be read once they are whole. */
+const gates = new Map([
+  [11n, createGate()],
+  [12n, createGate()],
+]);
 const clock = createClock();
 
 beforeAll(async () => {
   browser = await openBrowser();
   const backend = createMemoryBackend();
   backend.onRead = async (_volume, position, bytes) => {
-    if (position === 1n && isBroken) throw new TapeError('PERMANENT', WHY);
+    if ((position === 1n || position >= 10n) && isBroken) throw new TapeError('PERMANENT', WHY);
+    await gates.get(position)?.opened;
     return bytes;
   };
   app = await startApp({ backend, now: clock.now });
@@ -34,12 +40,14 @@ beforeAll(async () => {
     { path: BROKEN, size: 1000 },
     { path: '/sets/whole/a.nc', size: 1000 },
     { path: '/sets/whole/b.nc', size: 1000 },
+    ...['0', '1', '2'].map((n) => ({ path: `/late/${n}.nc`, position: BigInt(`1${n}`), size: 1000 })),
   ]);
 }, 120_000);
 afterEach(async () => {
   for (const context of browser.contexts()) await context.close();
 });
 afterAll(async () => {
+  for (const gate of gates.values()) gate.open();
   await browser?.close();
   await app?.close();
 });
@@ -107,6 +115,24 @@ test('what is retried, kept longer and cancelled in one browser is told by each,
   }
   await list.page.getByText('all of it').waitFor({ state: 'detached' });
   for (const { faults } of [...windows, list]) expect(faults).toEqual([]);
+});
+
+test('one that had failed and is retried is followed file by file again, by whoever watches', async () => {
+  isBroken = true;
+  const id = await ask({ pattern: '/late/' });
+  const windows = [await open(id), await open(id)];
+  for (const { page } of windows) await page.getByText('0 of 3 files, 0 B of 3.00 kB, 3 files failed').waitFor();
+  isBroken = false;
+  await press((windows[0] as Window).page, 'Try the failed ones again');
+  for (const [number, gate] of [
+    [1, gates.get(11n)],
+    [2, gates.get(12n)],
+    [3, undefined],
+  ] as const) {
+    for (const { page } of windows) await page.getByText(`${number} of 3 files, ${number}.00 kB of 3.00 kB`).waitFor();
+    gate?.open();
+  }
+  for (const { page } of windows) await headed(page, 'Complete');
 });
 
 test('one that expires offers what can still be done, and is restored again by it', async () => {
