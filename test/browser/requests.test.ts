@@ -71,7 +71,8 @@ test('the files of a request are let go once that is confirmed, and leave the di
   await page.getByText('Let all of its files go?').waitFor();
   await expectAccessible(window);
   expect(existsSync(kept)).toBe(true);
-  await press(page, 'No');
+  await page.keyboard.press('Enter'); // the focus is at "No"
+  await page.getByText('Let all of its files go?').waitFor({ state: 'detached' });
   await press(page, 'Let its files go');
   await press(page, 'Yes, let them go');
   await page.getByText('No file is left in it: 2 files let go').waitFor();

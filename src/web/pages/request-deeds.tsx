@@ -1,5 +1,5 @@
 /** What can be done with a request that is there. */
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,
   ReleaseFilesDocument,
@@ -104,6 +104,9 @@ interface SureProps {
 }
 
 function Sure({ question, what, yes, onYes, onNo }: SureProps) {
+  const no = useRef<HTMLButtonElement>(null);
+  // the button that was pressed is there no more, and with it the place of whoever has only keys
+  useEffect(() => no.current?.focus(), []);
   return (
     <fieldset class="ask">
       <legend>{question}</legend>
@@ -111,7 +114,7 @@ function Sure({ question, what, yes, onYes, onNo }: SureProps) {
       <button type="button" class="danger" onClick={onYes}>
         {yes}
       </button>
-      <button type="button" onClick={onNo}>
+      <button type="button" ref={no} onClick={onNo}>
         No
       </button>
     </fieldset>

@@ -77,7 +77,7 @@ function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) 
             <svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
               <rect x={percent(start)} width={Math.max(1, percent(done) - percent(start))} height="8" />
             </svg>
-            From <Moment at={start} />; done <Moment at={done} side="ahead" />
+            Begins <Moment at={start} side="ahead" />, done <Moment at={done} side="ahead" />
           </>
         ) : (
           'no drive can come to it'
