@@ -18,8 +18,10 @@ The token is that of `token=`, of TAPEGATE_TOKEN, or what `tapegate login` has k
 
 import argparse
 import http.client
+import itertools
 import json
 import os
+import re
 import ssl
 import sys
 import time
@@ -43,8 +45,20 @@ SILENCE_SECONDS = 40
 
 LONGEST_PAUSE_SECONDS = 30
 
+#: What all archive paths hold: each begins with it.
+EVERY_PATH = "/"
+
+#: Exit codes, as those of the command line.
+FAILED, USAGE, INCOMPLETE = 1, 2, 3
+
+#: Of files that have failed, and paths that are missing, so many are named.
+NAMED = 3
+
+#: What would move the cursor of a terminal, begin another line, or turn the direction of writing.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
 REQUEST = """requestId label pattern state requestDate retention filesTotal filesOnDisk filesFailed filesUnknown
-  filesRefused bytesTotal bytesOnDisk restoredBelow quota { user }"""
+  filesRefused filesOverLimit filesReleased bytesTotal bytesOnDisk restoredBelow quota { user }"""
 
 FAILURE = "__typename ... on Failure { code message }"
 
@@ -67,8 +81,8 @@ class Tapegate:
     """One gateway, as one caller. An object of it may be used by several threads."""
 
     def __init__(self, url=None, token=None, ca_file=None):
-        """`ca_file`: certificates of authorities beside which the system's are not asked."""
-        self.url = (url or os.environ.get("TAPEGATE_URL") or "http://127.0.0.1:8080").rstrip("/")
+        """`ca_file`: certificates of authorities beside which the system's are not asked. Raises ValueError for what is no URL of a gateway."""
+        self.url = _checked_url(url or os.environ.get("TAPEGATE_URL") or "http://127.0.0.1:8080")
         self.token = token or os.environ.get("TAPEGATE_TOKEN") or _kept_token(self.url)
         self._tls = ssl.create_default_context(cafile=ca_file) if self.url.startswith("https:") else None
 
@@ -116,7 +130,9 @@ class Tapegate:
                             "$input: RetryRequestInput!", input={"id": request_id})
 
     def release(self, request_id, match=None, paths=None):
-        """Lets files go before the request ends: those whose path holds a text, or these."""
+        """Lets files go before the request ends: those whose path holds a text, or these; all of them unless either is given."""
+        if match is None and paths is None:
+            match = EVERY_PATH
         return self._change("releaseFiles(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
                             "$input: ReleaseFilesInput!", input=_given({"id": request_id, "match": match, "paths": paths}))
 
@@ -220,6 +236,16 @@ class Tapegate:
             after = page["pageInfo"]["endCursor"]
 
 
+def _checked_url(url):
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url.rstrip("/")
+    except ValueError:
+        pass  # a port that is no number, say
+    raise ValueError("the URL of a gateway (TAPEGATE_URL) begins with http:// or https:// and a host, unlike %s" % json.dumps(url))
+
+
 def _given(values):
     return {name: value for name, value in values.items() if value is not None}
 
@@ -271,25 +297,47 @@ def _kept_token(url):
 # the commands
 
 
+class _Incomplete(Exception):
+    """A request that has ended without all of its files."""
+
+
+class _Usage(Exception):
+    """A command that was given what it cannot take."""
+
+
 def main(arguments=None):
     given = _parser().parse_args(arguments)
-    tapes = Tapegate(given.url)
+    try:
+        tapes = Tapegate(given.url)
+    except ValueError as error:
+        return _fail(error, USAGE)
     try:
         given.run(tapes, given)
+    except _Usage as error:
+        return _fail(error, USAGE)
+    except _Incomplete as error:
+        return _fail(error, INCOMPLETE)
     except Refused as error:
-        return "tapegate: %s" % error
+        return _fail(error, FAILED)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     except OSError as error:
-        return "tapegate: %s cannot be reached: %s" % (tapes.url, getattr(error, "reason", error))
+        return _fail("%s cannot be reached: %s" % (tapes.url, getattr(error, "reason", error)), FAILED)
     return 0
 
 
+def _fail(error, code):
+    _note("tapegate: %s" % error)
+    return code
+
+
 def _parser():
-    parser = argparse.ArgumentParser(prog="tapegate.py", description="Files of tape, asked for and watched.")
+    parser = argparse.ArgumentParser(
+        prog="tapegate.py", description="Files of tape, asked for and watched.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files.")
     parser.add_argument("--url", help="of the gateway; TAPEGATE_URL unless given")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
@@ -317,7 +365,7 @@ def _parser():
     command("retry", lambda tapes, given: _tell(given, tapes.retry(given.id)), "try again what has failed", with_id=True)
     command("cancel", lambda tapes, given: _tell(given, tapes.cancel(given.id)), "end a request", with_id=True)
     let_go = command("release", lambda tapes, given: _tell(given, tapes.release(given.id, match=given.match)), "let files go", with_id=True)
-    let_go.add_argument("--match", default="", help="those whose path holds the text; all unless given")
+    let_go.add_argument("--match", help="those whose path holds the text; all unless given")
     found = command("ls", _ls, "files of the catalogue")
     found.add_argument("match", nargs="?")
     command("quota", _quota, "a quota, and what is used of it").add_argument("user")
@@ -326,7 +374,7 @@ def _parser():
 
 def _request(tapes, given):
     if (given.pattern is None) == (given.file is None):
-        raise Refused("give either --pattern or --file")
+        raise _Usage("give either --pattern or --file")
     if given.dry_run:
         estimate = tapes.estimate(given.quota, files=given.file, pattern=given.pattern)
         line = "%s, %s: %d on disk, %d from tape on %s" % (
@@ -338,6 +386,8 @@ def _request(tapes, given):
     if given.watch:
         given.id = request["requestId"]
         _watch(tapes, given)
+    elif request["state"] in ("COMPLETED", "PARTIAL"):
+        _require_all(tapes, request)
 
 
 def _watch(tapes, given):
@@ -346,6 +396,45 @@ def _watch(tapes, given):
             step["state"], step["filesOnDisk"], _plural(step["filesTotal"], "file"), step["filesFailed"],
             step["bytesOnDisk"], _plural(step["bytesTotal"], "byte"))
         _print(given, step, line)
+    request = tapes.request(given.id)
+    if request:
+        _require_all(tapes, request)
+
+
+def _require_all(tapes, request):
+    """Raises _Incomplete for a request that has ended without all of its files, with what it lacks."""
+    if request["state"] == "COMPLETED":
+        missing = _missing(request)
+        if missing:
+            raise _Incomplete("request %d has finished without all of its files: %s" % (request["requestId"], "; ".join(missing)))
+        return
+    lines = ["request %d is %s" % (request["requestId"], request["state"])]
+    if request["state"] == "PARTIAL":
+        lines[0] += ": %d of %s failed" % (request["filesFailed"], _plural(request["filesTotal"], "file"))
+        lines += _reasons(tapes, request)
+    raise _Incomplete("\n".join(lines))
+
+
+def _missing(request):
+    """What it has no file for; what is beyond its own limits was meant to be."""
+    lines = []
+    held = request["filesTotal"] + request["filesReleased"] + request["filesUnknown"] + request["filesRefused"] + request["filesOverLimit"]
+    if request["pattern"] and held == 0:
+        lines.append(_no_match(request["pattern"]))
+    if request["filesUnknown"] > 0:
+        lines.append("%s not in the catalogue" % _plural(request["filesUnknown"], "path"))
+    if request["filesRefused"] > 0:
+        lines.append("%s without room in the quota" % _plural(request["filesRefused"], "file"))
+    return lines
+
+
+def _reasons(tapes, request):
+    """Why its first files have failed, a line each."""
+    failed = itertools.islice(tapes.holds(request["requestId"], states=["FAILED"]), NAMED)
+    lines = ["  %s: %s" % (hold["file"]["path"], hold["error"]) for hold in failed]
+    if request["filesFailed"] > len(lines) > 0:
+        lines.append("  and %d more" % (request["filesFailed"] - len(lines)))
+    return lines
 
 
 def _requests(tapes, given):
@@ -358,16 +447,31 @@ def _show(tapes, given):
     if request is None:
         raise Refused("there is no request %d" % given.id)
     _tell(given, request)
+    if not given.json and request["filesFailed"] > 0:
+        for line in _reasons(tapes, request):
+            print(_printable(line))
+    if not given.json:
+        for line in _missing(request):
+            print(_printable(line))
 
 
 def _paths(tapes, given):
     for path in tapes.restored_paths(given.id):
-        _print(given, path, path)
+        # whoever reads them from a pipe needs each as it is
+        print(json.dumps(path) if given.json else _printable(path) if sys.stdout.isatty() else path, flush=True)
 
 
 def _ls(tapes, given):
+    file = None
     for file in tapes.files(match=given.match):
         _print(given, file, "%-10s %14d  %s" % (file["stage"], file["size"], file["restoredPath"] or file["path"]))
+    if file is None and given.match:
+        _note(_no_match(given.match))
+
+
+def _no_match(text):
+    wildcards = ", and * ? [ ] stand for themselves" if re.search(r"[*?\[\]]", text) else ""
+    return "no file of the catalogue has %s in its path (upper and lower case differ%s)" % (json.dumps(text, ensure_ascii=False), wildcards)
 
 
 def _quota(tapes, given):
@@ -378,8 +482,9 @@ def _quota(tapes, given):
 
 
 def _tell(given, request):
-    line = "request %d is %s: %d of %s, kept until %s" % (
-        request["requestId"], request["state"], request["filesOnDisk"], _plural(request["filesTotal"], "file"),
+    failed = ", %d failed" % request["filesFailed"] if request["filesFailed"] > 0 else ""
+    line = "request %d is %s: %d of %s%s, kept until %s" % (
+        request["requestId"], request["state"], request["filesOnDisk"], _plural(request["filesTotal"], "file"), failed,
         request["retention"])
     _print(given, request, line)
 
@@ -389,7 +494,18 @@ def _plural(count, one):
 
 
 def _print(given, value, line):
-    print(json.dumps(value) if given.json else line, flush=True)
+    print(json.dumps(value) if given.json else _printable(line), flush=True)
+
+
+def _note(text):
+    """For people, beside what a script reads; lines of it stay lines."""
+    for line in str(text).split("\n"):
+        print(_printable(line), file=sys.stderr, flush=True)
+
+
+def _printable(text):
+    """Names come from users, and must not move the cursor of a terminal."""
+    return UNSAFE.sub("\ufffd", text)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { integerFields } from '../../src/commands/answers.js';
+import { TapeError } from '../../src/errors.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -23,7 +24,8 @@ let app: TestApp;
 let env: Record<string, string>;
 
 beforeAll(async () => {
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (volume, position, bytes) => {
+    if (volume === 'BAD') throw new TapeError('PERMANENT', 'unreadable');
     if (position > 2n) await gate.opened;
     return bytes;
   };
@@ -125,10 +127,70 @@ for path in tapes.restored_paths(request["requestId"]):
       /^request 1 is [^\n]*\nrequest \d+ is COMPLETED: 1 of 1 file, kept until \S+\n$/,
     );
     expect(await told('quota', 'alice')).toMatchObject({ user: 'alice', size: 10 ** 17 });
-    expect(await told('release', String(requestId), '--match', 'sst')).toMatchObject({ filesTotal: 0 });
+    expect(await told('release', String(requestId))).toMatchObject({ filesTotal: 0, filesReleased: 1 });
+    const byLibrary = await script(`print(tapes.release(${requestId})["filesReleased"])`).ended;
+    expect([byLibrary.stdout, byLibrary.stderr]).toEqual(['1\n', '']);
+    expect(await command('release', String(requestId), '--match', '')).toMatchObject({
+      code: 1,
+      stderr: 'tapegate: match or paths must be given, and neither is\n',
+    });
     const later = await script(`print(tapes.update(${requestId}, label="two")["label"])`).ended;
     expect(later.stdout).toBe('two\n');
     expect(await told('cancel', String(requestId))).toMatchObject({ state: 'CANCELLED' });
+  });
+
+  test('a request that ends without all of its files ends with 3, and tells which have failed and why', async () => {
+    gate.open();
+    await addTaped(app.ctx, backend, [
+      { path: '/partly/good', size: 1000, volume: 'GOOD', position: 1n },
+      { path: '/partly/bad', size: 1000, volume: 'BAD', position: 1n },
+    ]);
+    const made = await command('request', '--quota', 'alice', '--pattern', '/partly/', '--watch');
+    const id = /^request (\d+)/.exec(made.stdout)?.[1] ?? '';
+    const why = '  /partly/bad: unreadable\n';
+    const fault = `tapegate: request ${id} is PARTIAL: 1 of 2 files failed\n${why}`;
+    expect([made.code, made.stderr]).toEqual([3, fault]);
+    expect(await command('watch', id, '--json')).toMatchObject({ code: 3, stderr: fault });
+    const shown = await command('show', id);
+    expect(shown).toMatchObject({ code: 0, stderr: '' });
+    expect(shown.stdout).toMatch(
+      /^request \d+ is PARTIAL: 1 of 2 files, 1 failed, kept until \S+\n {2}\/partly\/bad: unreadable\n$/,
+    );
+
+    const none =
+      'no file of the catalogue has "/no[1]" in its path (upper and lower case differ, and * ? [ ] stand for themselves)';
+    for (const watch of [[], ['--watch']]) {
+      const asked = await command('request', '--quota', 'alice', '--pattern', '/no[1]', ...watch);
+      expect([asked.code, asked.stderr]).toEqual([
+        3,
+        expect.stringMatching(/^tapegate: request \d+ has finished without all of its files: /),
+      ]);
+      expect(asked.stderr).toContain(none);
+    }
+    expect(await command('ls', '/no[1]')).toEqual({ code: 0, stdout: '', stderr: `${none}\n` });
+  });
+
+  test('what names of users hold does not reach a terminal', async () => {
+    const shown = await script(
+      `import tapegate
+tapegate._print(type("", (), {"json": False}), {}, "a\\x1b[2J\\nb\\u202e")
+tapegate._note("c\\x9b")`,
+    ).ended;
+    expect([shown.stdout, shown.stderr]).toEqual(['a\ufffd[2J\ufffdb\ufffd\n', 'c\ufffd\n']);
+  });
+
+  test('a URL that is none is told as one, and is a usage that is wrong', async () => {
+    for (const url of ['foo', 'ftp://host', 'http://', 'http://host:port']) {
+      expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL: url }).ended).toMatchObject({
+        code: 2,
+        stdout: '',
+        stderr: `tapegate: the URL of a gateway (TAPEGATE_URL) begins with http:// or https:// and a host, unlike "${url}"\n`,
+      });
+    }
+    expect(await command('request', '--quota', 'alice')).toMatchObject({
+      code: 2,
+      stderr: 'tapegate: give either --pattern or --file\n',
+    });
   });
 
   test('what is refused is told in words, and as what it is', async () => {
