@@ -62,6 +62,9 @@ export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
 
+/** Of a request that has ended: what it had is no longer its own, whether it is on disk or not. */
+export const hasLetGo = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
+
 interface Places {
   restoredBelow: readonly string[];
   /** On restore disks. */

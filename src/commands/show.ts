@@ -11,6 +11,7 @@ import {
   atPrimaryPlace,
   createNullOption,
   createPathsOption,
+  hasLetGo,
   type PathsOptions,
   printPaths,
   whereTold,
@@ -116,10 +117,10 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
     ['ASKED', formatTime(request.requestDate)],
     ['UNTIL', formatTime(request.retention)],
     [
-      isOver(request) ? 'HAD ON DISK' : 'ON DISK',
+      hasLetGo(request) ? 'HAD ON DISK' : 'ON DISK',
       `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
-    ...(isOver(request) ? [] : request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint])),
+    ...(hasLetGo(request) ? [] : request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint])),
     ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)]] : []),
     ...reasons.map((reason) => ['WAITS', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],
@@ -129,13 +130,10 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
   printTable([`REQUEST ${request.requestId}`, request.state], rows);
 }
 
-/** What it had is no longer its own, whether it is on disk or not. */
-const isOver = ({ state }: RequestNode): boolean => state === 'EXPIRED' || state === 'CANCELLED';
-
 /** Of a request that lives, copies are not all at their archive paths. */
 function isElsewhere(request: RequestNode): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
-  return !isOver(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
+  return !hasLetGo(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
 }
 
 async function readHolds(url: string, id: number, limit: number): Promise<{ holds: HoldNode[]; isWhole: boolean }> {

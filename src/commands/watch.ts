@@ -6,10 +6,11 @@ import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
 import { readId } from './arguments.js';
 import { follow, readUrl } from './client.js';
+import { describePartial } from './failed-files.js';
 import { CommandError, ConnectionError, exitCodes } from './failure.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { createNullOption, createPathsOption, type PathsOptions, printPaths, tellPlaces } from './places.js';
+import { createNullOption, createPathsOption, hasLetGo, type PathsOptions, printPaths, tellPlaces } from './places.js';
 import { createBar } from './progress-bar.js';
 import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
 import { followWaiting, type WaitingView } from './waiting.js';
@@ -85,7 +86,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
       view ??= { first: progress, isDrawn: false };
       last = progress;
       if (isJson) printJson(progress);
-      else draw(bar, view, last);
+      else if (view.isDrawn || !hasLetGo(last)) draw(bar, view, last);
     }
   } finally {
     ended.abort();
@@ -99,8 +100,9 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     await printPaths(url, id, options);
   } else if (!isJson) {
     printLine(formatOutcome(last));
-    if (last.filesOnDisk > 0) await tellPlaces(url, id);
+    if (last.filesOnDisk > 0 && !hasLetGo(last)) await tellPlaces(url, id);
   }
+  if (last.state === 'PARTIAL') throw await describePartial(url, last);
   if (last.state !== 'COMPLETED')
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
   const missing = await findMissing(url, id);
@@ -163,10 +165,10 @@ function draw(bar: SingleBar | undefined, view: View, now: Progress): void {
   const left = rate > 0 ? Number(now.bytesTotal - now.bytesOnDisk) / rate : undefined;
   const isOver = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const payload = {
-    files: `${now.filesOnDisk + now.filesFailed}/${now.filesTotal}`,
+    files: `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${tellFailed(now)}`,
     size: `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     rate: `${formatBytes(Math.round(rate))}/s`,
-    left: isOver ? 'done' : tellLeft(view, now, left),
+    left: hasLetGo(now) ? now.state.toLowerCase() : isOver ? tellOver(now) : tellLeft(view, now, left),
   };
   const [total, done] = [Number(now.bytesTotal), Number(now.bytesOnDisk)];
   if (!view.isDrawn) {
@@ -174,9 +176,13 @@ function draw(bar: SingleBar | undefined, view: View, now: Progress): void {
     bar?.start(Math.max(total, 1), done, payload);
   } else {
     bar?.setTotal(Math.max(total, 1));
-    bar?.update(total === 0 && isOver ? 1 : done, payload);
+    bar?.update(total === 0 && isOver && !hasLetGo(now) ? 1 : done, payload);
   }
 }
+
+const tellFailed = ({ filesFailed }: Progress): string => (filesFailed > 0 ? `, ${filesFailed} failed` : '');
+
+const tellOver = ({ filesFailed }: Progress): string => (filesFailed > 0 ? 'ended' : 'done');
 
 const MAX_REASON = 80;
 
@@ -209,6 +215,10 @@ function noteAbove(text: string): void {
 }
 
 function formatOutcome(last: Progress): string {
-  const failed = last.filesFailed > 0 ? `, ${last.filesFailed} failed` : '';
-  return `request ${last.requestId} is ${last.state.toLowerCase()}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${failed}`;
+  const [id, state] = [last.requestId, last.state.toLowerCase()];
+  if (hasLetGo(last)) {
+    const had = `${last.filesOnDisk} of ${plural(last.filesTotal, 'file')}, ${formatBytes(last.bytesOnDisk)}`;
+    return `request ${id} is ${state}: it had on disk ${had}; nothing is on disk any more on its behalf`;
+  }
+  return `request ${id} is ${state}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${tellFailed(last)}`;
 }

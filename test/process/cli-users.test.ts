@@ -387,8 +387,16 @@ test('request --watch ends with 3 when a file has failed, and tells what is on d
     stdout: expect.stringContaining(
       `\nrequest ${id} is partial: 1 file on disk, 1.00 kB, 1 failed\nrestored below ${app.restoreDir}`,
     ),
-    stderr: [`tapegate: request ${id} is partial`, ''],
+    stderr: [`"tapegate show ${id}" tells of each, "tapegate retry ${id}" has them tried again`, ''],
   });
+  const fault = [
+    `tapegate: request ${id} is partial: 1 of 2 files failed`,
+    '  /partly/bad: worn out',
+    `"tapegate show ${id}" tells of each, "tapegate retry ${id}" has them tried again\n`,
+  ].join('\n');
+  const again = await run('watch', String(id));
+  expect([again.code, again.stderr.endsWith(fault)]).toEqual([3, true]);
+  expect(again.stderr).toMatch(/ 50% {2}1\/2 files, 1 failed {2}1\.00 kB of 2\.00 kB {2}\S+ \S+ {2}ended\n/);
 });
 
 test('watch --json prints each step, and the last one is the end', async () => {
@@ -416,7 +424,16 @@ test('watch of a request that was cancelled, or is unknown, or has no number', a
   await run('cancel', String(requestId));
   expect(await run('watch', String(requestId))).toMatchObject({
     code: 3,
-    stdout: `request ${requestId} is cancelled: 0 files on disk, 0 bytes\n`,
+    stdout: `request ${requestId} is cancelled: it had on disk 0 of 0 files, 0 bytes; nothing is on disk any more on its behalf\n`,
+    stderr: `tapegate: request ${requestId} is cancelled\n`,
+  });
+  const made = await run('request', '--quota', 'ann', '--pattern', '/ocean/', '--watch', '--json');
+  const [{ requestId: whole }] = lines(made);
+  await run('cancel', String(whole));
+  expect(await run('watch', String(whole))).toEqual({
+    code: 3,
+    stdout: `request ${whole} is cancelled: it had on disk 2 of 2 files, 2.00 kB; nothing is on disk any more on its behalf\n`,
+    stderr: `tapegate: request ${whole} is cancelled\n`,
   });
   for (const command of ['watch', 'cancel']) {
     expect(await run(command, '99999')).toEqual(refused(1, 'there is no request with id 99999'));

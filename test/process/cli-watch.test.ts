@@ -225,7 +225,7 @@ test('a watch survives a server that goes away and comes back', async () => {
   const first = await startServer('serve', { env: server });
   const at = { TAPEGATE_URL: first.url };
   const watching = startCli(['request', '--quota', 'ann', '--pattern', '/a', '--watch'], { env: at });
-  await waitFor('the bar', async () => watching.stderr().includes('0/1 files'));
+  await waitFor('the bar', async () => watching.stderr().includes('0/1 file '));
   await stop(first);
 
   const second = await startServer('start', { env: { ...server, PORT: new URL(first.url).port } });
