@@ -20,7 +20,7 @@ builder.mutationFields((t) => ({
     type: 'Request',
     description:
       'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
-      'Releasing them twice changes nothing, and neither does it when the request has ended.',
+      'Releasing them twice changes nothing; a request that has ended is refused.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ReleaseFilesResult' } },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
     resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input), query)),

@@ -22,18 +22,26 @@ interface ReleaseOptions extends OutputOptions {
   match?: string;
 }
 
+/** What was let go of a request since it was made. */
+interface ReleasedCounts {
+  filesReleased: number;
+  /** Released ones are in no count. */
+  filesUnknown: number;
+}
+
 /** A request after the release. */
-interface ReleasedNode {
+interface ReleasedNode extends ReleasedCounts {
   requestId: number;
   state: string;
-  filesReleased: number;
   filesTotal: number;
   bytesTotal: bigint;
 }
 
+const BEFORE = 'query ($id: Int!) { request(id: $id) { filesReleased filesUnknown } }';
+
 const RELEASE = `mutation ($input: ReleaseFilesInput!) {
   releaseFiles(input: $input) {
-    ... on Request { requestId state filesReleased filesTotal bytesTotal }
+    ... on Request { requestId state filesReleased filesUnknown filesTotal bytesTotal }
     ${FAILURE}
   }
 }`;
@@ -42,12 +50,16 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   if ((options.match === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --file or --match');
   }
+  if (options.match === '') throw new UsageError('--match must not be empty; "/" is in all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
+  // a request counts what was ever released: what this call did is the difference
+  const { request: before } = await ask<{ request: ReleasedCounts | null }>(url, BEFORE, { id: input.id });
   const answer = await ask<{ releaseFiles: Result<ReleasedNode> }>(url, RELEASE, { input });
   const left = unwrapResult(answer.releaseFiles, { match: '--match' });
-  if (options.json) return printJson(left);
+  const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
+  const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
+  if (options.json) return printJson({ ...left, filesReleasedNow: files });
   const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
-  printLine(
-    `${state}: ${plural(left.filesReleased, 'file')} released, ${left.filesTotal} left, ${formatBytes(left.bytesTotal)}`,
-  );
+  const released = `${plural(files, 'file')}${paths > 0 ? ` and ${plural(paths, 'unknown path')}` : ''} released`;
+  printLine(`${state}: ${released}, ${plural(left.filesTotal, 'file')} left, ${formatBytes(left.bytesTotal)}`);
 }

@@ -292,15 +292,18 @@ test('release lets single files of a request go, by name, by lists and by a part
   const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--pattern', '/let-go/', '--json'));
   const id = String(requestId);
   const is = (text: string) => done(`request ${id} is completed: ${text}\n`);
-  expect(await run('release', id, '--match', 'go/a')).toEqual(is('1 file released, 4 left, 2.00 kB'));
+  expect(await run('release', id, '--match', 'go/a')).toEqual(is('1 file released, 4 files left, 2.00 kB'));
   const list = path.join(app.dataDir, 'released.txt');
   writeFileSync(list, '/let-go/b\n');
   expect(await runCli(['release', id, '--file', `@${list}`, '/let-go/c', '-'], { env, stdin: '/let-go/d\n' })).toEqual(
-    is('4 files released, 1 left, 500 bytes'),
+    is('3 files released, 1 file left, 500 bytes'),
   );
   expect(await run('release', id, '--file', '/let-go/a', '--json')).toEqual(
-    done(`{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesTotal":1,"bytesTotal":500}\n`),
+    done(
+      `{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesUnknown":0,"filesTotal":1,"bytesTotal":500,"filesReleasedNow":0}\n`,
+    ),
   );
+  expect(await run('release', id, '--match', '')).toEqual(refused(2, '--match must not be empty; "/" is in all paths'));
   expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
     refused(2, `--file has what request ${id} does not hold: "/ocean/a.nc"`),
   );
@@ -310,6 +313,15 @@ test('release lets single files of a request go, by name, by lists and by a part
   expect(await run('release', id, '--match', 'nowhere')).toEqual(
     refused(2, `--match is in no path of request ${id}: "nowhere"`),
   );
+  await run('cancel', id);
+  expect(await run('release', id, '--match', 'let-go')).toEqual(
+    refused(2, `id ${id} is a request that has ended: its files are let go already`),
+  );
+  const [waiting] = lines(await run('request', '--quota', 'ann', '--file', '/let-go/x', '/let-go/y', '--json'));
+  expect((await run('release', String(waiting.requestId), '--file', '/let-go/x')).stdout).toBe(
+    `request ${waiting.requestId} is completed: 0 files and 1 unknown path released, 0 files left, 0 bytes\n`,
+  );
+  await run('cancel', String(waiting.requestId));
   expect(await run('release', '99999', '--match', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
   expect(await run('release', 'one', '--match', 'x')).toMatchObject({ code: 2 });
 });

@@ -247,11 +247,15 @@ test('what the request never took is refused by its name, and nothing is changed
   await end(id);
 });
 
-test('releasing files of a request that has ended changes nothing', async () => {
+test('releasing files of a request that has ended is refused, and changes nothing', async () => {
   await addFiles(app.ctx, [{ path: '/ended/a', stage: 'ONDISK' }]);
   const id = await made(app, { quota: 'alice', pattern: '/ended/' });
   await cancel(app, id);
-  expect(await release(app, { id, paths: ['/ended/a'] })).toMatchObject({ state: 'CANCELLED', filesReleased: 0 });
+  expect(await release(app, { id, paths: ['/ended/a'] })).toEqual({
+    __typename: 'InvalidInput',
+    field: 'id',
+    message: `id ${id} is a request that has ended: its files are let go already`,
+  });
   await update(app, { id, retention: later });
   expect(await states(id)).toEqual(['/ended/a ON_DISK']);
   expect(await readUsed(app, 'alice')).toBe(1000);

@@ -121,6 +121,6 @@ async function letGoAll(ctx: Context, bulkId: string, { requests }: Members): Pr
           WHERE b.bulk_id = ${bulkId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
-    await releaseFiles(ctx, { id, paths });
+    await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true }); // a lifetime may be over before its client is done
   }
 }

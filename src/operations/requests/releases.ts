@@ -28,24 +28,35 @@ export interface ReleaseFilesInput {
  * has no file for; by a match also what was left out of it without being noted. None of them joins it again, also not when it is revived. What is left decides its state: it is
  * complete when all of that is on disk, and with no file left as well.
  *
- * Releasing a file twice changes nothing, and neither does releasing files of a request that has ended. A path that the
- * catalogue never knew leaves no trace, so that it cannot be released twice.
+ * Releasing a file twice changes nothing. A path that the catalogue never knew leaves no trace, so that it cannot be released twice.
+ * @param how.mayHaveEnded files of a request that has ended are let go already, and releasing them changes nothing
  * @returns the id of the request
- * @throws NotFoundError; InvalidInputError for what the request never took, and nothing is changed then
+ * @throws NotFoundError; InvalidInputError for what the request never took and for one that has ended, and nothing is changed then
  */
-export async function releaseFiles(ctx: Context, input: ReleaseFilesInput): Promise<number> {
+export async function releaseFiles(
+  ctx: Context,
+  input: ReleaseFilesInput,
+  { mayHaveEnded = false }: { mayHaveEnded?: boolean } = {},
+): Promise<number> {
   const { id, ...given } = input;
   await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, (note) =>
-    release(ctx, input, note),
+    release(ctx, input, { note, mayHaveEnded }),
   );
   return id;
 }
 
-async function release(ctx: Context, input: ReleaseFilesInput, note: Note): Promise<void> {
+async function release(
+  ctx: Context,
+  input: ReleaseFilesInput,
+  { note, mayHaveEnded }: { note: Note; mayHaveEnded: boolean },
+): Promise<void> {
   const choice = checkChoice(input);
   await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
     const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
     const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
+    if (isOver && !mayHaveEnded) {
+      throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
+    }
     const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
     const isTogether = await planRelease(tx, request, choice);
     await chooseFiles(tx, request, choice, isTogether);
