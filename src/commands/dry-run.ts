@@ -100,7 +100,7 @@ function formatEstimate(now: string, estimate: EstimateNode, folders: ReadonlySe
   lines.push(
     `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
   );
-  lines.push(...formatPrices(estimate), `end         ${formatEnd(now, estimate.end, estimate.endUnknown)}`);
+  lines.push(...formatPrices(estimate), `end         ${formatEnd(now, estimate.end, { why: estimate.endUnknown })}`);
   return lines;
 }
 

@@ -2,6 +2,7 @@
 import { ask, type Page } from './client.js';
 import { CommandError, exitCodes, UnknownRequestError } from './failure.js';
 import { printable } from './output.js';
+import { formatWholeTime } from './times.js';
 
 /** Paths that are named. */
 const NAMED = 20;
@@ -49,7 +50,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   if (lines.length > 0 && LIVE.includes(state)) {
     const joins = [isEmpty || filesUnknown > 0 ? 'appears' : '', filesRefused > 0 ? 'finds room' : ''].filter(Boolean);
     const what = `what ${joins.join(' or ')} later joins it and is charged to its quota`;
-    lines.push(`request ${id} stays until ${retention}: ${what}; "tapegate cancel ${id}" ends it`);
+    lines.push(`request ${id} stays until ${formatWholeTime(retention)}: ${what}; "tapegate cancel ${id}" ends it`);
   }
   return lines;
 }

@@ -52,6 +52,33 @@ function printCells([header = [], ...rows]: string[][]): void {
   process.stdout.write(`${blocks.join('\n\n')}\n`);
 }
 
+/** Columns that a fact has at least in a terminal, however narrow that is. */
+const MIN_FACT = 16;
+
+/** Facts of one thing, each behind its name; in a terminal they are wrapped where they are too long for it. */
+export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
+  const { isTTY, columns = 80 } = process.stdout;
+  const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;
+  const room = isTTY ? Math.max(columns - width, MIN_FACT) : Number.POSITIVE_INFINITY;
+  for (const [name, fact] of facts) {
+    const [first = '', ...more] = wrap(printable(fact), room);
+    process.stdout.write(`${(printable(name).padEnd(width) + first).trimEnd()}\n`);
+    for (const line of more) process.stdout.write(`${' '.repeat(width)}${line}\n`);
+  }
+}
+
+/** Lines of whole words; a word that is longer than a line, as a path may be, has one for itself. */
+function wrap(text: string, room: number): string[] {
+  if (text.length <= room) return [text];
+  const lines: string[] = [];
+  for (const word of text.split(' ')) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= room) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word);
+  }
+  return lines;
+}
+
 /**
  * Text as one line of a terminal. Names come from users and must not move its cursor, begin another line, or turn the
  * direction of writing.

@@ -6,7 +6,7 @@ import { readId, readNumber } from './arguments.js';
 import { ask, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
-import { type EndRange, formatEnd, formatSpan, secondsBetween } from './times.js';
+import { type EndRange, formatEnd, formatFromNow, formatSpan, secondsBetween } from './times.js';
 
 export function registerPlan(program: Command): void {
   program
@@ -183,7 +183,8 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
     return;
   }
   if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
-  const end = formatEnd(plan.at, waiting.end, waiting.endUnknown);
+  const nextTry = parts.find((part) => part.nextTry !== null)?.nextTry ?? null;
+  const end = formatEnd(plan.at, waiting.end, { why: waiting.endUnknown, nextTry });
   printLine(
     `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
   );
@@ -194,7 +195,7 @@ async function showPlace(url: string, id: number, options: PlanOptions): Promise
       part.volume ?? '-',
       String(part.files),
       formatBytes(part.bytes),
-      part.nextTry ? `in ${formatSpan(secondsBetween(plan.at, part.nextTry))}` : '-',
+      part.nextTry ? formatFromNow(secondsBetween(plan.at, part.nextTry)) : '-',
       part.explanation,
     ]),
   );

@@ -7,7 +7,7 @@ import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printTable } from './output.js';
 import { operate, serialOf, unwrapOperated } from './where.js';
 
 export function registerQuota(program: Command): void {
@@ -154,16 +154,14 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
     },
   });
   if (options.json) return printJson(presentQuota(quota));
-  printTable(
+  printFacts([
     ['USER', quota.user],
-    [
-      ['SIZE', `${plural(quota.size, 'byte')} (${formatBytes(quota.size)})`],
-      ['USED', `${plural(quota.used, 'byte')} (${formatBytes(quota.used)})`],
-      ['WEIGHT', String(quota.weight)],
-      ['EMAIL', quota.email],
-      ['NOTES', quota.notes],
-    ],
-  );
+    ['SIZE', `${plural(quota.size, 'byte')} (${formatBytes(quota.size)})`],
+    ['USED', `${plural(quota.used, 'byte')} (${formatBytes(quota.used)})`],
+    ['WEIGHT', String(quota.weight)],
+    ['EMAIL', quota.email],
+    ['NOTES', quota.notes],
+  ]);
 }
 
 const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) {

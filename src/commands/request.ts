@@ -11,6 +11,7 @@ import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPlaces } from './places.js';
+import { formatWholeTime } from './times.js';
 import { watchRequest } from './watch.js';
 
 export function registerRequest(program: Command): void {
@@ -128,7 +129,7 @@ async function createRequest(url: string, input: object, options: RequestOptions
       request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} unknown to the catalogue` : '';
     const tell = options.printPaths ? noteLine : printLine;
     tell(
-      `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${request.retention}`,
+      `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${formatWholeTime(request.retention)}`,
     );
   }
   if (!options.json && !options.watch && !options.printPaths) {

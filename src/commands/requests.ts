@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printTable } from './output.js';
-import { formatTime } from './times.js';
+import { formatShortTime } from './times.js';
 
 export function registerRequests(program: Command): void {
   program
@@ -69,7 +69,7 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
       String(request.filesFailed),
       String(request.filesTotal),
       formatBytes(request.bytesTotal),
-      formatTime(request.retention),
+      formatShortTime(request.retention),
       request.label,
     ]),
   );

@@ -6,7 +6,7 @@ import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages, type Page, readUrl } from './client.js';
 import { UnknownRequestError } from './failure.js';
 import { findMissing } from './missing.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printFacts, printJson, printLine, printTable } from './output.js';
 import {
   atPrimaryPlace,
   createNullOption,
@@ -57,6 +57,7 @@ interface RequestNode {
   quota: { user: string; suspension: SuspensionNode | null };
   state: string;
   label: string;
+  pattern: string;
   priority: number;
   requestDate: string;
   retention: string;
@@ -65,6 +66,8 @@ interface RequestNode {
   filesFailed: number;
   filesUnknown: number;
   filesRefused: number;
+  filesOverLimit: number;
+  filesReleased: number;
   bytesTotal: bigint;
   bytesOnDisk: bigint;
   restoredBelow: string[];
@@ -72,8 +75,9 @@ interface RequestNode {
 }
 
 const REQUEST = `query ($id: Int!) { request(id: $id) {
-  requestId quota { user suspension { mode reason } } state label priority requestDate retention
-  filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk restoredBelow filesAtPrimaryPlace
+  requestId quota { user suspension { mode reason } } state label pattern priority requestDate retention
+  filesTotal filesOnDisk filesFailed filesUnknown filesRefused filesOverLimit filesReleased bytesTotal bytesOnDisk
+  restoredBelow filesAtPrimaryPlace
 } }`;
 
 const HOLDS = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id) {
@@ -90,7 +94,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   const { request } = await ask<{ request: RequestNode | null }>(url, REQUEST, { id });
   if (!request) throw new UnknownRequestError(id);
   if (options.json) printJson(request);
-  else printRequest(request, await readReasons(url, id));
+  else printRequest(request, { reasons: await readReasons(url, id), wish: await describeWish(url, request) });
   const { holds, isWhole } = await readHolds(url, id, limit);
   const cut = `the first ${holds.length === 1 ? 'file that is' : `${holds.length} files that are`} not on disk; --limit shows more`;
   if (options.json) {
@@ -108,10 +112,37 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-function printRequest(request: RequestNode, reasons: readonly string[]): void {
+const FIRST = `query ($id: Int!) { request(id: $id) {
+  holds(first: 1) { edges { node { file { path } } } } awaited(first: 1) { edges { node { path } } }
+} }`;
+
+/** What was asked for, where its label does not say it: one that nobody gave is the pattern or the first path. */
+async function describeWish(url: string, request: RequestNode): Promise<string | undefined> {
+  const { requestId: id, pattern, label } = request;
+  if (pattern === label) return undefined;
+  if (pattern !== '') return `all files with ${JSON.stringify(pattern)} in their path`;
+  type Paths = { holds: { edges: { node: PathNode }[] }; awaited: { edges: { node: { path: string } }[] } };
+  const { request: first } = await ask<{ request: Paths | null }>(url, FIRST, { id });
+  const path = first?.holds.edges[0]?.node.file.path ?? first?.awaited.edges[0]?.node.path;
+  const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
+  const more = filesTotal + filesReleased + filesUnknown + filesRefused + filesOverLimit - 1;
+  if (path === undefined || (path === label && more === 0)) return undefined;
+  return more > 0 ? `${path} and ${plural(more, 'other path')}` : path;
+}
+
+interface PathNode {
+  file: { path: string };
+}
+
+function printRequest(
+  request: RequestNode,
+  { reasons, wish }: { reasons: readonly string[]; wish: string | undefined },
+): void {
   const { suspension, user } = request.quota;
-  const rows = [
+  const facts: [string, string][] = [
+    [`REQUEST ${request.requestId}`, request.state],
     ['LABEL', request.label],
+    ...(wish === undefined ? [] : [['ASKED FOR', wish] satisfies [string, string]]),
     ['USER', suspension ? `${user}, ${formatSuspension(suspension)}` : user],
     ['PRIORITY', String(request.priority)],
     ['ASKED', formatTime(request.requestDate)],
@@ -120,14 +151,14 @@ function printRequest(request: RequestNode, reasons: readonly string[]): void {
       hasLetGo(request) ? 'HAD ON DISK' : 'ON DISK',
       `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
     ],
-    ...(hasLetGo(request) ? [] : request.restoredBelow.map((mountpoint) => ['BELOW', mountpoint])),
-    ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)]] : []),
-    ...reasons.map((reason) => ['WAITS', reason]),
+    ...(hasLetGo(request) ? [] : request.restoredBelow.map((mountpoint): [string, string] => ['BELOW', mountpoint])),
+    ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)] satisfies [string, string]] : []),
+    ...reasons.map((reason): [string, string] => ['WAITS', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],
     ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
     ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
   ];
-  printTable([`REQUEST ${request.requestId}`, request.state], rows);
+  printFacts(facts);
 }
 
 /** Of a request that lives, copies are not all at their archive paths. */
@@ -157,11 +188,16 @@ function printHolds(holds: HoldNode[]): void {
     holds.map((hold) => [
       hold.file.path,
       hold.recallState === 'RUNNING' ? 'RUNNING' : hold.state,
-      hold.attempts === null ? '' : String(hold.attempts),
+      formatTries(hold),
       hold.nextTry === null ? '' : formatTime(hold.nextTry),
       formatReasons(hold),
     ]),
   );
+}
+
+/** Of a file that was given up nobody counts them any more: its reason ends with them where it was tried more than once. */
+function formatTries({ attempts, lastError }: HoldNode): string {
+  return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
 /** What keeps a file from its place, the most telling first. */

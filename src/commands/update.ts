@@ -6,6 +6,7 @@ import { readId, readNumber, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { formatWholeTime } from './times.js';
 
 export function registerUpdate(program: Command): void {
   program
@@ -69,7 +70,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   if (options.json) return printJson(request);
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   printLine(
-    `${state}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}, kept until ${request.retention}`,
+    `${state}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}, kept until ${formatWholeTime(request.retention)}`,
   );
 }
 

@@ -148,6 +148,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
   expect(files[1].attempts).toBeGreaterThanOrEqual(paused.attempts ?? 0);
   const text = table((await run('show', String(id))).stdout);
   expect(text).toContainEqual([`REQUEST ${id}`, 'RESTORING']);
+  expect(text).toContainEqual(['ASKED FOR', '/show/1-good and 4 other paths']);
   expect(text).toContainEqual(['USER', 'ann, held: a pause']);
   expect(text).toContainEqual(['ON DISK', '1 of 4 files, 1.50 kB of 4.50 kB']);
   expect(text).toContainEqual(['UNKNOWN', '1 path']);

@@ -88,7 +88,15 @@ test.skipIf(!isTerminal)(
     const narrow = await show(40, 'requests', '--quota', 'alice');
     expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
     expect(narrow).toMatch(/^LABEL {4}narrow$/m);
-    expect(narrow).toMatch(/^UNTIL {4}2099-01-01 01:45:00 \(in \d+\.\d days\)$/m);
+    expect(narrow).toMatch(/^UNTIL {4}in \d+ days$/m);
+    const usual = await show(80, 'requests', '--quota', 'alice');
+    expect(usual).toMatch(/^ID +USER +STATE .* UNTIL +LABEL\n(?:.*\n)*\d+ +alice .* in \d+ days +narrow\n$/);
+    const shown = await show(40, 'show', String(id));
+    expect(shown).toMatch(/^REQUEST \d+ +COMPLETED\nLABEL +narrow\nASKED FOR +\/ocean\/a\nUSER +alice\n/);
+    expect(shown).toMatch(/^UNTIL {6}2099-01-01 01:45:00 \(in \d+\n {11}days\)$/m);
+    expect(shown.split('\n').filter((line) => line.length > 40 && !line.includes(app.restoreDir))).toEqual([]);
+    const asked = await show(200, 'update', String(id), '--label', 'narrow');
+    expect(asked).toMatch(/, kept until 2099-01-01 01:45:00 \(in \d+ days\)\n$/);
     const wide = await show(200, 'requests', '--quota', 'alice');
     expect(wide.split('\n')[0]).toMatch(/^ID +USER +STATE/);
     expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain('2098-12-31T20:00:00 ');
