@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
+import { isBefore, parseTime } from '../time.js';
 import { readId, readNumber, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
@@ -57,7 +58,7 @@ const UPDATE = `mutation ($input: UpdateRequestInput!) {
 async function updateRequest(url: string, id: number, options: UpdateOptions): Promise<void> {
   const { retention, label } = options;
   const changes = {
-    retention: retention === undefined ? undefined : await readRetention('--retention', retention, () => askNow(url)),
+    retention: retention === undefined ? undefined : await readLaterRetention(url, id, retention),
     label,
     notifyOnFirstFile: readAddress(options.notifyFirst),
     notifyOnLastFile: readAddress(options.notifyLast),
@@ -71,6 +72,19 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   printLine(
     `${state}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}, kept until ${formatWholeTime(request.retention)}`,
+  );
+}
+
+/**
+ * To the operation a retention that has passed is an end, for clients that know no other. Whoever types it means another
+ * year, or `cancel`.
+ */
+async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
+  const now = await askNow(url);
+  const retention = await readRetention('--retention', text, async () => now);
+  if (isBefore(now, parseTime(retention) ?? retention)) return retention;
+  throw new UsageError(
+    `--retention must be in the future, not ${JSON.stringify(text)}: "tapegate cancel ${id}" ends a request`,
   );
 }
 

@@ -154,6 +154,13 @@ test('update changes what it is given, and nothing else', async () => {
   });
 
   expect(await run('update', id)).toEqual(refused(2, 'give what is to change'));
+  const stored = await readStored();
+  for (const past of ['2020-01-01', '0d']) {
+    expect(await run('update', id, '--retention', past)).toEqual(
+      refused(2, `--retention must be in the future, not "${past}": "tapegate cancel ${id}" ends a request`),
+    );
+  }
+  expect(await readStored()).toEqual(stored);
   expect(await run('update', id, '--max-files', '1.5')).toMatchObject({ code: 2 });
   expect(await run('update', '99999', '--label', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
   expect(await run('update', id, '--retention', '3x')).toEqual(
