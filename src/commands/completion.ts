@@ -1,22 +1,40 @@
 /** `completion`: what a shell is to know of the commands, made from their tree. Names and options; nothing is asked of a server. */
 import { Argument, type Command, type Option } from 'commander';
+import { UsageError } from './failure.js';
 import { printText } from './output.js';
 
 export function registerCompletion(program: Command): void {
   program
     .command('completion')
     .description('write what bash, zsh or fish needs to complete commands and options')
-    .addArgument(new Argument('<shell>', 'whose').choices(['bash', 'zsh', 'fish']))
+    .addArgument(new Argument('<shell>', 'whose').choices(SHELLS).argParser(readShell))
     .action((shell: Shell) => printText(scripts[shell](listWords(program))));
 }
 
-type Shell = 'bash' | 'zsh' | 'fish';
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
+
+type Shell = (typeof SHELLS)[number];
+
+function readShell(text: string): Shell {
+  const shell = SHELLS.find((each) => each === text);
+  if (shell) return shell;
+  throw new UsageError(`completion is written for bash, zsh or fish, not for ${JSON.stringify(text)}`);
+}
 
 /** What may follow the words of a command. */
 interface Words {
   /** `` for the program itself, `quota set`. */
   path: string;
-  next: { word: string; description: string }[];
+  next: Word[];
+  /** Of its options those with a value, with what that is chosen of; nothing where nobody can tell. */
+  values: { option: string; choices: readonly string[] }[];
+}
+
+interface Word {
+  word: string;
+  description: string;
+  /** An option with a value. */
+  hasValue?: boolean;
 }
 
 function listWords(command: Command, path = ''): Words[] {
@@ -26,13 +44,17 @@ function listWords(command: Command, path = ''): Words[] {
     ...commands.map((each) => ({ word: each.name(), description: firstOf(each.description()) })),
     ...choices.map((word) => ({ word, description: '' })),
     ...command.options.flatMap((option) => {
-      const words = [option.long, option.short].filter((word) => word !== undefined);
-      return words.map((word) => ({ word, description: describe(option) }));
+      return namesOf(option).map((word) => ({ word, description: describe(option), hasValue: option.required }));
     }),
     { word: '--help', description: 'display help for command' },
   ];
-  return [{ path, next }, ...commands.flatMap((each) => listWords(each, `${path} ${each.name()}`.trim()))];
+  const values = command.options
+    .filter((option) => option.required)
+    .flatMap((option) => namesOf(option).map((name) => ({ option: name, choices: option.argChoices ?? [] })));
+  return [{ path, next, values }, ...commands.flatMap((each) => listWords(each, `${path} ${each.name()}`.trim()))];
 }
+
+const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /** Commander keeps that to itself. */
 const isHidden = (command: Command): boolean => (command as unknown as { _hidden?: boolean })._hidden === true;
@@ -58,6 +80,11 @@ ${pathsOf(words)
   case "$so_far" in
 ${words.map(({ path, next }) => `    "${path}") next="${next.map(({ word }) => word).join(' ')}" ;;`).join('\n')}
   esac
+  case "$so_far \${COMP_WORDS[COMP_CWORD-1]}" in
+${valuesOf(words)
+  .map(({ after, choices }) => `    "${after}") next="${choices.join(' ')}" ;;`)
+  .join('\n')}
+  esac
   COMPREPLY=($(compgen -W "$next" -- "$word"))
 }
 complete -o default -F _tapegate tapegate
@@ -76,6 +103,11 @@ ${pathsOf(words)
   done
   case "$so_far" in
 ${words.map(({ path, next }) => `    "${path}") next=(${next.map(zshWord).join(' ')}) ;;`).join('\n')}
+  esac
+  case "$so_far \${words[CURRENT-1]}" in
+${valuesOf(words)
+  .map(({ after, choices }) => `    "${after}") next=(${choices.map(quoted).join(' ')}) ;;`)
+  .join('\n')}
   esac
   _describe 'tapegate' next || _files
 }
@@ -99,17 +131,20 @@ ${words.flatMap(({ path, next }) => next.map((each) => fishLine(path, each))).jo
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
+/** What stands before the value of an option. */
+const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
+  words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));
+
 const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
-const zshWord = ({ word, description }: { word: string; description: string }): string =>
-  quoted(description === '' ? word : `${word}:${description}`);
+const zshWord = ({ word, description }: Word): string => quoted(description === '' ? word : `${word}:${description}`);
 
-function fishLine(path: string, { word, description }: { word: string; description: string }): string {
+function fishLine(path: string, { word, description, hasValue = false }: Word): string {
   const long = /^--(.+)/.exec(word)?.[1];
   const short = /^-(.)$/.exec(word)?.[1];
   const what = long ? `-l ${long}` : short ? `-s ${short}` : `-a ${word}`;
   const isHere = `'test (__tapegate_path) = "${path}"'`;
   const described =
     description === '' ? '' : ` -d '${description.replaceAll('\\', '\\\\').replaceAll("'", String.raw`\'`)}'`;
-  return `complete -c tapegate -n ${isHere} ${what}${described}`;
+  return `complete -c tapegate -n ${isHere} ${what}${hasValue ? ' -r' : ''}${described}`;
 }

@@ -27,6 +27,7 @@ export function createProgram(commands: readonly Register[], where: string): Com
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
     .exitOverride()
+    .configureHelp(process.stdout.isTTY ? { minWidthToWrap: MIN_HELP, formatItem } : {})
     .configureOutput({
       writeOut: (text) => process.stdout.write(fitTerminal(text)),
       outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')),
@@ -43,6 +44,19 @@ export function createProgram(commands: readonly Register[], where: string): Com
   program.hook('preAction', () => tellTimesTo(process.stdout.isTTY && !program.opts().utc ? 'people' : 'scripts'));
   requireOptionsLast(program);
   return program;
+}
+
+/** Columns that a description has beside what it describes; where there are fewer it stands below. */
+const MIN_HELP = 24;
+const BELOW = ' '.repeat(6);
+
+/** Of a list in a help, as `Help.formatItem` is called. */
+function formatItem(term: string, termWidth: number, description: string, helper: Help): string {
+  const width = helper.helpWidth ?? 80;
+  const isNarrow = width - termWidth - 4 < MIN_HELP;
+  if (!description || !isNarrow) return new Help().formatItem.call(helper, term, termWidth, description, helper);
+  const wrapped = helper.boxWrap(description, Math.max(width - BELOW.length, MIN_HELP));
+  return `  ${term}\n${BELOW}${wrapped.replaceAll('\n', `\n${BELOW}`)}`;
 }
 
 /** Notes of a help, which commander leaves as they are: lines that begin with a blank are a table or a command, and stay. */

@@ -111,6 +111,13 @@ test.skipIf(!isTerminal)('the notes of a help fit a narrow terminal, word for wo
   const { stdout } = await run('volume', 'retire', '--help');
   const words = (text: string) => text.split(/\s+/);
   expect(words(narrow)).toEqual(words(stdout));
+  for (const args of [['--help'], ['request', '--help']]) {
+    const help = await show(40, ...args);
+    const isCut = (line: string) =>
+      line.length > 40 && line.trimStart().includes(' ') && !line.startsWith('  tapegate');
+    expect(help.split('\n').filter(isCut)).toEqual([]);
+    expect(words(help)).toEqual(words((await run(...args)).stdout));
+  }
 });
 
 const complete = (words: string[]) =>
@@ -119,13 +126,26 @@ const complete = (words: string[]) =>
 test.skipIf(!findProgram('bash'))('bash completes commands, what they choose from, and their options', async () => {
   const file = path.join(home, 'complete.bash');
   writeFileSync(file, (await run('completion', 'bash')).stdout);
-  const asked = [['quo'], ['quota', 'se'], ['hold', 'd'], ['request', '--pri'], ['--quota', 'x', 'token', 'cr']];
+  const asked = [
+    ['request', '--quota', ''],
+    ['quota', 'set', 'x', '--size', ''],
+    ['quo'],
+    ['quota', 'se'],
+    ['hold', 'd'],
+    ['request', '--pri'],
+    ['--quota', 'x', 'token', 'cr'],
+  ];
   const { stdout, stderr } = await startProcess('bash', [
     '--norc',
     '-c',
     `. ${file}; ${asked.map(complete).join('; ')}`,
   ]).ended;
   expect([stdout.trim().split('\n'), stderr]).toEqual([['quota', 'set', 'drive disk', '--print-paths', 'create'], '']);
+  expect(await run('completion', 'tcsh')).toEqual({
+    code: 2,
+    stdout: '',
+    stderr: 'tapegate: completion is written for bash, zsh or fish, not for "tcsh"\n',
+  });
 });
 
 test.each([
