@@ -21,6 +21,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'quota set': ['tapegate quota set ada --size 10T --email ada@example.org'],
   'quota list': ['tapegate quota list'],
   'quota show': ['tapegate quota show ada'],
+  'quota history': ['tapegate quota history ada --since 90d'],
   'quota remove': ['tapegate quota remove ada'],
   'user forget': ['tapegate user forget ada'],
   'disk add': ['tapegate disk add /restore1 --size 100T'],

@@ -1,4 +1,4 @@
-/** `quota set`, `quota list`, `quota show`, `quota remove`: users and their quotas. */
+/** `quota set`, `quota list`, `quota show`, `quota remove`: users and their quotas. `quota history` is in a file of its own. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
@@ -8,6 +8,7 @@ import { readSize } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printTable } from './output.js';
+import { addQuotaHistory } from './quota-history.js';
 import { operate, serialOf, unwrapOperated } from './where.js';
 
 export function registerQuota(program: Command): void {
@@ -31,6 +32,7 @@ export function registerQuota(program: Command): void {
     .description('one quota')
     .option(...jsonOption)
     .action((user, options) => showQuota(user, options));
+  addQuotaHistory(quota);
   quota
     .command('remove <user>')
     .description('take away the quota of a user without live requests, and revoke its tokens')

@@ -81,6 +81,31 @@ test('quotas are set, listed, shown and removed, in the same words and with the 
   expect(await run('quota', 'show', 'zoë')).toEqual(refused(1, 'there is no user "zoë"'));
 });
 
+test('what was used of a quota is told by the hour, the same beside the database', async () => {
+  await run('quota', 'set', 'hal', '--size', '4000');
+  await app.ctx.db.pool.query(
+    `INSERT INTO quota_history (quota_id, at, used, size)
+     SELECT id, date_trunc('hour', now() AT TIME ZONE 'UTC') - interval '3 days', 1000, 2000 FROM quota WHERE "user" = 'hal'`,
+  );
+  for (const here of [run, runHere]) {
+    expect((await here('quota', 'history', 'hal')).stdout).toMatch(
+      /^AT +USED +SIZE +PART\n\d{4}-\S+ +1\.00 kB +2\.00 kB +50%\n\d{4}-\S+ +0 bytes +4\.00 kB +0%\n$/,
+    );
+    const points = (await here('quota', 'history', 'hal', '--since', '1d', '--json')).stdout.trimEnd().split('\n');
+    expect(points.map((line) => JSON.parse(line))).toEqual([
+      { at: expect.stringMatching(/Z$/), used: 1000, size: 2000 },
+      { at: expect.stringMatching(/Z$/), used: 0, size: 4000 },
+    ]);
+    expect(await here('quota', 'history', 'nobody')).toEqual(refused(1, 'there is no user "nobody"'));
+    expect(await here('quota', 'history', 'hal', '--since', 'soon')).toMatchObject({ code: 2 });
+    expect(await here('quota', 'history', 'hal', '--since', '2999-01-01')).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/^tapegate: --since must not be after now/),
+    });
+  }
+  await run('quota', 'remove', 'hal');
+});
+
 test('volumes are listed with their figures, and said to be of a medium, all that are named or none', async () => {
   const volumeOf = (volume: string, n: number) => ({ path: `/volume/${volume}/${n}`, size: 2n ** 40n, volume });
   await addFiles(app.ctx, [volumeOf('V1', 1), volumeOf('V1', 2), volumeOf('V2', 1)]);

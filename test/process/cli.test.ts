@@ -64,6 +64,7 @@ const commands = {
   'quota set': ['--json', '--size', '--email', '--notes', '--weight'],
   'quota list': ['--json'],
   'quota show': ['--json'],
+  'quota history': ['--json', '--since'],
   'quota remove': ['--json'],
   'disk add': ['--json', '--size', '--create', '--mark'],
   'disk list': ['--json'],
