@@ -388,6 +388,9 @@ def _request(tapes, given):
         _watch(tapes, given)
     elif request["state"] in ("COMPLETED", "PARTIAL"):
         _require_all(tapes, request)
+    else:
+        for line in _missing(request):
+            _note(line)
 
 
 def _watch(tapes, given):
@@ -431,7 +434,7 @@ def _missing(request):
 def _reasons(tapes, request):
     """Why its first files have failed, a line each."""
     failed = itertools.islice(tapes.holds(request["requestId"], states=["FAILED"]), NAMED)
-    lines = ["  %s: %s" % (hold["file"]["path"], hold["error"]) for hold in failed]
+    lines = [_printable("  %s: %s" % (hold["file"]["path"], hold["error"])) for hold in failed]
     if request["filesFailed"] > len(lines) > 0:
         lines.append("  and %d more" % (request["filesFailed"] - len(lines)))
     return lines
@@ -449,7 +452,7 @@ def _show(tapes, given):
     _tell(given, request)
     if not given.json and request["filesFailed"] > 0:
         for line in _reasons(tapes, request):
-            print(_printable(line))
+            print(line)
     if not given.json:
         for line in _missing(request):
             print(_printable(line))

@@ -2,6 +2,7 @@
 import { plural } from '../plural.js';
 import { ask, type Page } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
+import { printable } from './output.js';
 
 /** Reasons that are told; `show` has all. */
 const NAMED = 2;
@@ -36,5 +37,5 @@ export async function describePartial(
     ...more,
     `"tapegate show ${requestId}" tells of each, "tapegate retry ${requestId}" has them tried again`,
   ];
-  return new CommandError(lines.join('\n'), exitCodes.incomplete);
+  return new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }

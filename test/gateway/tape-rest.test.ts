@@ -6,6 +6,7 @@ import { createToken } from '../../src/operations/access/tokens.js';
 import { pruneBulks } from '../../src/operations/bulks/prune.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -234,6 +235,19 @@ test('a file that is released leaves the disk, and stays completed', async () =>
   await callTape(alice, 'POST', '/release/gfal2-placeholder-id', { paths: ['/webdav/r/b', '/r/none'] });
   expect([await usedOf('alice'), await usedOf('bob'), await stageOf('/r/b')]).toEqual(['0', '1000', 'RESTORED']);
   await callTape(bob, 'DELETE', `/stage/${other}`);
+});
+
+test('what a client releases after its lifetime is over was let go before, and is no fault', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/over/a', volume: 'OVER' }]);
+  const id = await stageFiles(alice, [{ path: '/over/a' }]);
+  await waitForStaged(alice, id);
+  const { rows } = await app.ctx.db.pool.query<{ id: number }>(
+    `SELECT request_id AS id FROM bulk_file WHERE path = '/over/a' AND bulk_id = $1`,
+    [id],
+  );
+  for (const request of rows) await updateRequest(app.ctx, { id: request.id, retention: '2020-01-01' });
+  const { status, text } = await callTape(alice, 'POST', `/release/${id}`, { paths: ['/over/a'] });
+  expect([rows.length, status, text]).toEqual([1, 200, '']);
 });
 
 test('localities tell what can be served here', async () => {

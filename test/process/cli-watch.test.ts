@@ -76,7 +76,7 @@ test('in a terminal, request --watch draws a bar that grows, and leaves the curs
   letAllGo();
   const { code, stdout } = await running.ended;
   expect(code).toBe(0);
-  expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+\r\n/);
+  expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+ \S+ \(in 5 days\)\r\n/);
   expect(stdout).toMatch(/\u2588+\u2591+ 25% {2}1\/4 files/);
   expect(stdout).toMatch(/\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}done/);
   expect(stdout).toMatch(
