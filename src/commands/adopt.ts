@@ -33,7 +33,7 @@ export function registerAdopt(program: Command): void {
       '--archive-root <folder>',
       'below which archive paths are links to copies there; LINK_ROOT, or / where that is unset',
     )
-    .option('--finish', 'the system before is no more: its names of copies go')
+    .option('--finish', 'the system before is no more: its names of copies go, and the copies that no request has')
     .option('--changes', 'tell what has come about here since, for a way back')
     .action((source, options) => adoptSite(source, options));
 }
@@ -117,11 +117,18 @@ function formatAdoption(adoption: Adoption, isTrial: boolean): string {
   return `${isTrial ? 'would adopt' : 'adopted'} ${parts.join(', ')}; ${before}; ${plural(differences, 'difference')}`;
 }
 
-async function finish(ctx: Context, archiveRoot: string, { json }: OutputOptions): Promise<void> {
-  const { finishAdoption } = await import('../engine/adoption/adopt.js');
-  const { names, kept } = await finishAdoption(ctx, archiveRoot);
-  if (json) return printJson({ names, kept });
-  printLine(`${plural(names, 'name')} of copies taken away; their copies stay`);
+async function finish(ctx: Context, archiveRoot: string, { json = false }: OutputOptions): Promise<void> {
+  const { finishAdoption } = await import('../engine/adoption/finish.js');
+  const tell = (left: Difference) => (json ? printJson(left) : printLine(`${left.kind}: ${left.thing}: ${left.here}`));
+  const done = await finishAdoption(ctx, archiveRoot, tell);
+  if (json) return printJson(done);
+  const { names, kept, left, released, bytes } = done;
+  if (released > 0) {
+    const copies = plural(released, 'copy', 'copies');
+    printLine(`${copies} (${formatBytes(bytes)}) that no request has let go; engines remove them`);
+  }
+  printLine(`${plural(names, 'name')} of copies taken away`);
+  if (left > 0) printLine(`${plural(left, 'name')} left, as told`);
   if (kept === 0) return;
   const remedy = 'an engine with LINK_ROOT turns these links, and then --finish takes the names away';
   printLine(`${plural(kept, 'name')} left, since the links at the archive paths lead there: ${remedy}`);

@@ -1,5 +1,17 @@
 /** A site of django-nla_control moves in: what both answer before and after, what stays where it is, and who notices nothing. */
-import { chmodSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import pg from 'pg';
@@ -354,8 +366,148 @@ test('a dry run tells of a restore disk that cannot be one here, and of its copi
 test('the end of an adoption takes no name away that a link at an archive path leads to', async () => {
   await adopt(there.url, '--archive-root', site.archive);
   const { stdout } = await runCli(['adopt', '--finish', '--archive-root', site.archive, '--json'], { env });
-  expect(JSON.parse(stdout)).toEqual({ names: 0, kept: restored.length });
+  expect(JSON.parse(stdout)).toEqual({ names: 0, kept: restored.length, left: 0, released: 0, bytes: 0 });
   for (const file of restored) expect(readFileSync(path.join(site.archive, file), 'utf8')).toBe(bytesOf(file));
+});
+
+/** What is told of the end, and what it comes to. */
+async function finish(more = env) {
+  const { code, stdout, stderr } = await runCli(['adopt', '--finish', '--archive-root', site.archive, '--json'], {
+    env: more,
+  });
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  return { counts: lines.pop(), told: lines as { kind: string; thing: string; here: string }[] };
+}
+
+const oldName = (file: string) =>
+  path.join(site.mountpoint, 'archive/spot-1234-ocean', file.slice('/badc/ocean'.length));
+const used = async () => Number((await database.query('SELECT used FROM restore_disk')).rows[0].used);
+const sizeOf = (files: readonly string[]) => files.reduce((sum, file) => sum + bytesOf(file).length, 0);
+
+/** While an engine works. */
+async function whileWorking<T>(work: () => Promise<T>, more = env): Promise<T> {
+  const engine = startCli(['work'], { env: more });
+  await engine.waitForOutput(/engine is working/);
+  const result = await work();
+  await stop(engine);
+  return result;
+}
+
+test('copies that no request has are told at each run, stay until the end, and leave with it', async () => {
+  const unheld = ['/badc/ocean/1990/nobody.nc', '/badc/ocean/1990/refused.nc'];
+  for (const file of unheld) {
+    await site.insert('tapefile', { logical_path: file, size: bytesOf(file).length, verified: null, stage: 1 });
+    await site.restore(file, bytesOf(file));
+  }
+  const request = { quota_id: 2, active_request: false, request_files: unheld[1], request_patterns: '' };
+  const id = await site.insert('taperequest', { ...request, label: '', request_date: null, retention: null });
+  const told = async (...args: string[]) =>
+    (await adopt(there.url, '--archive-root', site.archive, ...args)).differences.filter(
+      ({ kind }) => kind === 'copy-unheld',
+    );
+  const line = (files: string[]) => ({
+    kind: 'copy-unheld',
+    thing: site.mountpoint,
+    there: `${files.length} restored file${files.length === 1 ? '' : 's'} of ${sizeOf(files)} bytes that no request has`,
+    here: 'held by nobody; let go by adopt --finish',
+  });
+  const runs = [await told('--dry-run'), await told(), await told('--dry-run'), await told()];
+  expect(runs).toEqual(Array(4).fill([line(unheld)]));
+  // one is asked for by then
+  const asked = { label: 'asked', request_date: '2026-01-02 03:04:05+00', retention: '2098-12-31 00:00:00+00' };
+  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${id}`);
+  await site.insert('taperequest', { ...request, ...asked });
+  expect([await told('--dry-run'), await told()]).toEqual(Array(2).fill([line(unheld.slice(0, 1))]));
+  const all = [...restored, ...unheld];
+  await whileWorking(async () => {
+    await waitFor('the links to lead to Tapegate’s names', async () =>
+      all.every((file) => readlinkSync(path.join(site.archive, file)) === site.mountpoint + file),
+    );
+    expect(await used()).toBe(sizeOf(all));
+    expect(await finish()).toEqual({
+      told: [],
+      counts: { names: all.length, kept: 0, left: 0, released: 1, bytes: sizeOf(unheld.slice(0, 1)) },
+    });
+    await waitFor('the copy to leave', async () => (await used()) === sizeOf([...restored, unheld[1] as string]));
+  });
+  for (const file of [unheld[0] as string].flatMap((name) => [oldName(name), site.mountpoint + name])) {
+    expect({ file, isThere: existsSync(file) }).toEqual({ file, isThere: false });
+  }
+  expect(lstatSync(path.join(site.archive, unheld[0] as string), { throwIfNoEntry: false })).toBeUndefined();
+  expect(readFileSync(path.join(site.archive, unheld[1] as string), 'utf8')).toBe(bytesOf(unheld[1] as string));
+  const doctor = await runCli(['doctor', '--checksums'], { env });
+  expect(doctor.stdout).not.toMatch(/^(copy|link|quota|request|restored|unknown)-/m);
+});
+
+test('old names go also of copies that have left, or came again, and what is left of them is told each time', async () => {
+  await adopt(there.url, '--archive-root', site.archive);
+  await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
+  const [a, b, c] = restored as [string, string, string];
+  await whileWorking(() => waitFor('two copies to leave', async () => (await used()) === sizeOf([c])));
+  expect([a, b, c].map((file) => existsSync(oldName(file)))).toEqual([true, true, true]);
+  // one comes again
+  mkdirSync(path.dirname(site.mountpoint + b), { recursive: true });
+  writeFileSync(site.mountpoint + b, bytesOf(b));
+  const { ino, mtimeNs, ctimeNs } = statSync(site.mountpoint + b, { bigint: true });
+  await database.query(
+    `UPDATE tape_file SET stage = 'RESTORED', disk_id = (SELECT id FROM restore_disk), disk_ino = $1, disk_mtime_ns = $2,
+       disk_ctime_ns = $3 WHERE path = $4`,
+    [ino, mtimeNs, ctimeNs, b],
+  );
+  await database.query(`INSERT INTO hold (request_id, file_id, ordinal, size, state)
+    SELECT ${ids.pattern}, id, 1000, size, 'ON_DISK' FROM tape_file WHERE path = '${b}'`);
+  // somebody has changed another one by its old name, and the disk is away for a while
+  writeFileSync(oldName(a), 'changed');
+  const marker = path.join(site.mountpoint, '.tapegate-disk');
+  renameSync(marker, `${marker}.away`);
+  const away = await finish();
+  expect(away.counts).toEqual({ names: 0, kept: 0, left: 3, released: 0, bytes: 0 });
+  expect(away.told.map(({ kind, thing, here }) => [kind, thing, here.includes('not mounted')])).toEqual(
+    restored.map((file) => ['name-left', oldName(file), true]),
+  );
+  renameSync(`${marker}.away`, marker);
+  const { counts, told } = await finish();
+  expect(counts).toEqual({ names: 2, kept: 0, left: 1, released: 0, bytes: 0 });
+  expect(told.map(({ kind, thing }) => [kind, thing])).toEqual([['name-left', oldName(a)]]);
+  expect([a, b, c].map((file) => existsSync(oldName(file)))).toEqual([true, false, false]);
+  expect([b, c].map((file) => readFileSync(site.mountpoint + file, 'utf8'))).toEqual([b, c].map(bytesOf));
+  rmSync(oldName(a));
+  expect((await finish()).counts).toEqual({ names: 0, kept: 0, left: 0, released: 0, bytes: 0 });
+  const { rows } = await database.query(`SELECT FROM adopted WHERE kind = 'COPY' AND place IS NOT NULL`);
+  expect(rows).toEqual([]);
+});
+
+test('a link of the system before to a copy that was let go here goes with its old name', async () => {
+  await adopt(there.url, '--archive-root', site.archive);
+  await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
+  const [a, b, c] = restored as [string, string, string];
+  const { LINK_ROOT: _, ...unlinked } = env;
+  await whileWorking(() => waitFor('two copies to leave', async () => (await used()) === sizeOf([c])), unlinked);
+  expect(await finish()).toEqual({ told: [], counts: { names: 2, kept: 1, left: 0, released: 0, bytes: 0 } });
+  const links = [a, b, c].map((file) => lstatSync(path.join(site.archive, file), { throwIfNoEntry: false }));
+  expect(links.map((stats) => stats?.isSymbolicLink())).toEqual([undefined, undefined, true]);
+  expect(readFileSync(path.join(site.archive, c), 'utf8')).toBe(bytesOf(c));
+});
+
+test('a copy that stands where Tapegate has it keeps its only name, by whatever way its link went there', async () => {
+  const [alias, file] = [`${site.mountpoint}-by-another-way`, '/badc/own/place.nc'];
+  symlinkSync(site.mountpoint, alias);
+  await site.client.query('UPDATE nla_control_restoredisk SET mountpoint = $1', [alias]);
+  await site.insert('tapefile', {
+    ...{ logical_path: file, size: bytesOf(file).length, stage: stageNumbers.R, restore_disk_id: 1 },
+  });
+  for (const folder of [site.mountpoint, site.archive]) mkdirSync(path.join(folder, '/badc/own'), { recursive: true });
+  writeFileSync(site.mountpoint + file, bytesOf(file));
+  symlinkSync(site.mountpoint + file, path.join(site.archive, file));
+  await site.client.query(`UPDATE nla_control_taperequest SET request_files = $1 WHERE id = ${ids.waiting}`, [file]);
+  await adopt(there.url, '--archive-root', site.archive);
+  rmSync(path.join(site.archive, file));
+  expect((await finish()).counts).toEqual({ names: 0, kept: restored.length, left: 0, released: 0, bytes: 0 });
+  expect(readFileSync(site.mountpoint + file, 'utf8')).toBe(bytesOf(file));
 });
 
 test('users and requests come from CSV', async () => {
@@ -396,13 +548,12 @@ test('a program that opens restored files at their archive paths notices nothing
   await adopt(there.url, '--archive-root', site.archive);
   const engine = startCli(['work'], { env });
   await engine.waitForOutput(/engine is working/);
-  const { readlinkSync } = await import('node:fs');
   const target = (file: string) => readlinkSync(path.join(site.archive, file));
   await waitFor('the links to lead to Tapegate’s names', async () =>
     restored.slice(0, 2).every((file) => target(file) === site.mountpoint + file),
   );
   const finished = await runCli(['adopt', '--finish', '--json'], { env });
-  expect(JSON.parse(finished.stdout)).toEqual({ names: expect.any(Number), kept: expect.any(Number) });
+  expect(JSON.parse(finished.stdout)).toMatchObject({ names: expect.any(Number), kept: expect.any(Number), left: 0 });
   expect(existsSync(path.join(site.mountpoint, 'archive/spot-1234-ocean/1986/a.nc'))).toBe(false);
   const { code, stdout } = await stop(program);
   expect(code).toBe(0);

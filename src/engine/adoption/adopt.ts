@@ -12,9 +12,10 @@ import { adoptQuotas } from '../../operations/adoption/quotas.js';
 import { type Adopting, type Adoption, type Difference, nothingAdopted } from '../../operations/adoption/report.js';
 import { adoptRequests, endGone, noteToldThere } from '../../operations/adoption/requests.js';
 import { type Source, withLoadedSource } from '../../operations/adoption/tables.js';
+import { createTrialTables, tellUnheld } from '../../operations/adoption/unheld.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import { addDisk, checkNewDisk } from '../disk/setup.js';
-import { adoptSourceCopies, removeOldNames } from './copies.js';
+import { adoptSourceCopies } from './copies.js';
 
 export interface AdoptOptions {
   /** Nothing is written; what would be is told. */
@@ -61,11 +62,13 @@ async function adoptLoaded(
   const refusedDisks = await adoptDisks(ctx, client, adopting);
   await adoptQuotas(ctx, client, adopting);
   await chooseSourceFiles(client, adopting);
+  await createTrialTables(client);
   await adoptFiles(ctx, client, adopting);
   if (!isTrial) await noteToldThere(ctx, client);
   await adoptSourceCopies(ctx, client, { adopting, archiveRoot, refusedDisks });
   await adoptRequests(ctx, client, adopting);
   if (isWhole) await endGone(ctx, client, adopting);
+  await tellUnheld(client, adopting);
   return counts;
 }
 
@@ -93,15 +96,4 @@ async function adoptDisks(
     }
   }
   return refused;
-}
-
-/** The system before is no more: its names of copies go, but for those that links at archive paths lead to. */
-export async function finishAdoption(ctx: Context, archiveRoot: string): Promise<{ names: number; kept: number }> {
-  const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
-  return await auditedRun(
-    ctx,
-    deed,
-    () => removeOldNames(ctx, archiveRoot),
-    (done) => done,
-  );
 }

@@ -2,14 +2,12 @@
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { lockDisks } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { moveFiles, type NewCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
-import { placeOnDisk } from '../conditions.js';
 import { isAsRead } from '../disks/copies.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
-import { adoptedRow } from './quotas.js';
 import { digestOf } from './report.js';
 
 export interface SourceDisk {
@@ -65,8 +63,8 @@ export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** The path that it had before. */
-  place: string;
+  /** The path that it had before; null where that is where Tapegate has it. */
+  place: string | null;
 }
 
 /**
@@ -92,17 +90,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
       tx,
       moved.map((fileId) => ({ fileId })),
     );
-    for (const { fileId, size, checksum, place } of copies) {
-      await tx.query(
-        adoptedRow({
-          kind: 'COPY',
-          id: fileId,
-          digest: digestOf([String(size), checksum]),
-          place,
-          now: ctx.now(),
-        }),
-      );
-    }
+    for (const copy of copies) await tx.query(adoptedCopy(copy, ctx.now()));
     const bytes = sql`SELECT m.disk_id, sum(m.size) AS bytes FROM unnest(${copies.map(({ diskId }) => diskId)}::int[],
       ${copies.map(({ size }) => size)}::bigint[]) AS m (disk_id, size) GROUP BY m.disk_id`;
     await lockDisks(tx, sql`k.id = ANY(${copies.map(({ diskId }) => diskId)}::int[])`);
@@ -111,36 +99,13 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
   });
 }
 
-/** A copy that is noted as adopted, and the name that it still has beside its own. */
-export interface OldName {
-  fileId: bigint;
-  path: string;
-  diskId: number;
-  mountpoint: string;
-  ino: bigint | null;
-  place: string;
-}
-
-/** In order of their files' ids. */
-export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
-  const { rows } = await ctx.db.pool.query<OldName>(
-    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint, f.disk_ino AS ino, a.place
-        FROM adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id
-        WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.place <> k.mountpoint || ${placeOnDisk} AND a.id > ${page.after}
-        ORDER BY a.id LIMIT ${page.limit}`,
-  );
-  return rows;
-}
-
-/** Their names of before are not there any more, which has changed their times of change. */
-export async function forgetOldNames(
-  ctx: Context,
-  copies: readonly { fileId: bigint; ctimeNs: bigint }[],
-): Promise<void> {
-  const ids = copies.map(({ fileId }) => fileId);
-  await ctx.db.pool.query(
-    sql`WITH named AS (UPDATE adopted SET place = NULL WHERE kind = 'COPY' AND id = ANY(${ids}::bigint[]))
-        UPDATE tape_file f SET disk_ctime_ns = m.ctime_ns FROM unnest(${ids}::bigint[], ${copies.map(({ ctimeNs }) => ctimeNs)}::bigint[])
-          AS m (id, ctime_ns) WHERE f.id = m.id AND f.disk_id IS NOT NULL`,
-  );
+/** With what stands at its path of before: that is how its name is known later (old-names.ts). */
+function adoptedCopy(copy: TakenCopy, now: string): Sql {
+  const { fileId, size, checksum, place, diskId, ino, mtimeNs } = copy;
+  const digest = digestOf([String(size), checksum]);
+  return sql`INSERT INTO adopted (kind, id, digest, at, place, place_disk_id, place_ino, place_mtime_ns, place_size)
+    VALUES ('COPY', ${fileId}, ${digest}, ${now}, ${place}, ${diskId}, ${ino}, ${mtimeNs}, ${size})
+    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at, place = excluded.place,
+      place_disk_id = excluded.place_disk_id, place_ino = excluded.place_ino, place_mtime_ns = excluded.place_mtime_ns,
+      place_size = excluded.place_size`;
 }

@@ -136,14 +136,8 @@ async function storeQuota(ctx: Context, { id, user, size, email, notes }: Quota,
   });
 }
 
-/** The row that says so. @param what.place of a copy: the path that it had before */
-export function adoptedRow(what: {
-  kind: 'QUOTA' | 'REQUEST' | 'COPY';
-  id: bigint;
-  digest: string;
-  place?: string;
-  now: string;
-}): Sql {
-  return sql`INSERT INTO adopted (kind, id, digest, place, at) VALUES (${what.kind}, ${what.id}, ${what.digest}, ${what.place ?? null}, ${what.now})
-    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, place = excluded.place, at = excluded.at`;
+/** The row that says so. */
+export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest: string; now: string }): Sql {
+  return sql`INSERT INTO adopted (kind, id, digest, at) VALUES (${what.kind}, ${what.id}, ${what.digest}, ${what.now})
+    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
 }

@@ -11,6 +11,7 @@ import { updateRequest } from '../requests/update.js';
 import { adoptedRow } from './quotas.js';
 import { type Adopting, digestOf } from './report.js';
 import { readSourceTime } from './tables.js';
+import { noteTrialRequest } from './unheld.js';
 
 interface SourceRequest {
   id: string;
@@ -49,7 +50,7 @@ const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
   for await (const row of readSource(client)) {
     const request = await readRequest(client, row, adopting);
-    if (request) await adoptOne(ctx, row, request, adopting);
+    if (request) await adoptOne(ctx, client, { row, request }, adopting);
   }
   if (!adopting.isTrial) await goBeyond(client);
 }
@@ -208,7 +209,12 @@ function readAddress(text: string | null, say: Say): string | null {
   }
 }
 
-async function adoptOne(ctx: Context, row: SourceRequest, request: AdoptedRequest, adopting: Adopting): Promise<void> {
+async function adoptOne(
+  ctx: Context,
+  client: PoolClient,
+  { row, request }: { row: SourceRequest; request: AdoptedRequest },
+  adopting: Adopting,
+): Promise<void> {
   const { tell, counts, isTrial } = adopting;
   const { id, label, retention, first, last, user } = request;
   const digest = digestOf([label, retention, first, last]);
@@ -227,7 +233,7 @@ async function adoptOne(ctx: Context, row: SourceRequest, request: AdoptedReques
   }
   if (row.state === null) counts.requests++;
   else counts.changed++;
-  if (isTrial) return;
+  if (isTrial) return await noteTrialRequest(client, request);
   const note = adoptedRow({ kind: 'REQUEST', id: BigInt(id), digest, now: ctx.now() });
   try {
     if (row.state === null) await adoptRequest(ctx, request, note);

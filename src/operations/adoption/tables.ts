@@ -91,8 +91,11 @@ async function loadSource(client: PoolClient, source: Source): Promise<void> {
 
 async function dropSource(client: PoolClient): Promise<void> {
   for (const table of sourceNames) await client.query(sql`DROP TABLE IF EXISTS ${raw(`pg_temp.${tempName(table)}`)}`);
-  await client.query(sql`DROP TABLE IF EXISTS pg_temp.source_chosen`);
+  for (const table of WORK_TABLES) await client.query(sql`DROP TABLE IF EXISTS ${raw(`pg_temp.${table}`)}`);
 }
+
+/** Temporary tables that are made of a source (files.ts, unheld.ts). */
+const WORK_TABLES = ['source_chosen', 'source_taken', 'source_wanted'];
 
 /** Of its temporary table. */
 function tempName(table: SourceTable): string {

@@ -98,6 +98,10 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
   });
 }
 
+/** Nobody holds the file `f`, and no request is left that would have it looked after. */
+export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
+  SELECT h.file_id FROM any_hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
+
 /** A copy that was looked at, as it was read before. */
 type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
 

@@ -10,11 +10,11 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { Stage } from '../../stages.js';
 import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
-import { isChanged, isUnheld, placeOnDisk } from '../conditions.js';
+import { isChanged, placeOnDisk } from '../conditions.js';
 import { type ChangedCopy, isUnnoted } from '../disks/changed.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
-import { forgetCopies, isBeingRemoved } from '../disks/removals.js';
+import { forgetCopies, isBeingRemoved, isUnheldForGood } from '../disks/removals.js';
 import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FoundKind } from './findings.js';
 
@@ -124,9 +124,7 @@ export const restoredUnheld: FoundKind = {
   kind: 'restored-without-hold',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
       'none, and a copy of ' || f.size || ' bytes' AS found
-    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheld}
-      AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
-        SELECT h.file_id FROM any_hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released)
+    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheldForGood}
     ORDER BY f.id LIMIT ${limit}`,
 };
 
