@@ -4,6 +4,7 @@ import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { pruneBulks } from '../../src/operations/bulks/prune.js';
+import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
@@ -248,6 +249,24 @@ test('what a client releases after its lifetime is over was let go before, and i
   for (const request of rows) await updateRequest(app.ctx, { id: request.id, retention: '2020-01-01' });
   const { status, text } = await callTape(alice, 'POST', `/release/${id}`, { paths: ['/over/a'] });
   expect([rows.length, status, text]).toEqual([1, 200, '']);
+});
+
+test('a file that was renamed is released by the path by which it was staged, and by its own, also without the id', async () => {
+  await addTaped(
+    app.ctx,
+    backend,
+    ['a', 'b', 'c'].map((name) => ({ path: `/w/${name}` })),
+  );
+  const before = await usedOf('alice');
+  const id = await stageFiles(alice, [{ path: '/w/a' }, { path: '/w/b' }, { path: '/w/c' }]);
+  await waitForStaged(alice, id);
+  await renameFiles(app.ctx, { from: '/w/', to: '/v/' });
+  expect((await callTape(alice, 'POST', '/release/gfal2-placeholder-id', { paths: ['/w/a', '/v/b'] })).status).toBe(
+    200,
+  );
+  expect(Number(await usedOf('alice')) - Number(before)).toBe(1000);
+  expect((await callTape(alice, 'POST', '/release/gfal2-placeholder-id', { paths: ['/w/c'] })).status).toBe(200);
+  expect(await usedOf('alice')).toBe(before);
 });
 
 test('localities tell what can be served here', async () => {

@@ -39,9 +39,12 @@ export async function releaseInAll(ctx: Context, paths: readonly string[]): Prom
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const { rows } = await ctx.db.pool.query<{ bulkId: string; id: number; paths: string[] }>(
-    sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(f.path) AS paths
-        FROM tape_file f JOIN bulk_file b ON b.file_id = f.id JOIN request r ON r.id = b.request_id JOIN quota q ON q.id = r.quota_id
-        WHERE f.path = ANY(${known}::text[]) AND ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
+    // by the path by which it was staged, as in a bulk, or by the one that the file has by now
+    sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(DISTINCT f.path) AS paths
+        FROM (SELECT o.bulk_id, o.request_id, o.file_id FROM bulk_file o WHERE o.path = ANY(${known}::text[])
+          UNION SELECT o.bulk_id, o.request_id, o.file_id FROM tape_file n JOIN bulk_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
+          JOIN tape_file f ON f.id = b.file_id JOIN request r ON r.id = b.request_id JOIN quota q ON q.id = r.quota_id
+        WHERE ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
         GROUP BY b.bulk_id, r.id ORDER BY r.id`,
   );
   for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, { requests: [request] });
