@@ -1,5 +1,6 @@
 /** Restored files at their archive paths: what is made there, what is left alone, and what a program that opens it sees. */
 import {
+  chmodSync,
   existsSync,
   lchownSync,
   lstatSync,
@@ -15,7 +16,10 @@ import {
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
+import { tidyLinkFolders } from '../../src/engine/links/folders.js';
+import { makeLink, removeLink } from '../../src/engine/links/link.js';
 import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
+import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -246,11 +250,111 @@ test('who settles links late, after others did, puts right what it has made and 
   await cancel(app, id);
   await expectGone('/badc/a');
   // once more, long after, for whoever stood still meanwhile
+  mkdirSync(at('/badc'), { recursive: true });
   symlinkSync(copyOf('/badc/a'), at('/badc/a'));
   clock.advance(600);
   await waitFor('the row to go', async () => {
     await ring(app, 'event');
     return (await app.ctx.db.pool.query('SELECT FROM archive_link')).rowCount === 0;
   });
-  expect(listTree(root)).toEqual(['badc']);
+  expect(listTree(root)).toEqual([]);
+});
+
+/** Another file comes into the place of a folder that was restored to. */
+async function replaceFolder(folder: string, file: string): Promise<number> {
+  const { id } = await ask([file]);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  await cancel(app, id);
+  await expectGone(file);
+  await settleDue();
+  await renameFiles(app.ctx, { from: file, to: `${folder}-moved` });
+  const next = await ask([folder]);
+  await waitForState(app, next.id, 'COMPLETED');
+  await settleDue();
+  return next.id;
+}
+
+test('a link comes where a folder of links was, however deep, and not where somebody has made one', async () => {
+  await replaceFolder('/kk/a', '/kk/a/b/c');
+  expect(readlinkSync(at('/kk/a'))).toBe(copyOf('/kk/a'));
+  mkdirSync(at('/kk/theirs'));
+  await replaceFolder('/kk/theirs', '/kk/theirs/b/c');
+  expect((await findLinks()).map(({ kind, thing }) => [kind, thing])).toEqual([['link-stuck', at('/kk/theirs')]]);
+  expect(lstatSync(at('/kk/theirs')).isDirectory()).toBe(true);
+  // theirs is in one of Tapegate's
+  const { id } = await ask(['/kk/ours/x']);
+  await waitForState(app, id, 'COMPLETED');
+  mkdirSync(at('/kk/ours/theirs'));
+  await cancel(app, id);
+  await expectGone('/kk/ours/x');
+  await renameFiles(app.ctx, { from: '/kk/ours/x', to: '/kk/moved' });
+  const next = await ask(['/kk/ours']);
+  await waitForState(app, next.id, 'COMPLETED');
+  await settleDue();
+  expect(listTree(root)).toContain('kk/ours/theirs');
+});
+
+test('folders that were made for links go some time after these, and no others', async () => {
+  mkdirSync(at('/badc'));
+  const paths = ['/badc/deep/er/a', '/badc/b', '/neodc/c', '/used/by/d'];
+  const { id } = await ask(paths);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  expect(lstatSync(at('/neodc')).mode & 0o7777).toBe(0o777 & ~process.umask());
+  writeFileSync(at('/used/mine'), 'mine');
+  // as another one, which looks the same
+  renameSync(at('/neodc'), at('/away'));
+  mkdirSync(at('/neodc'));
+  symlinkSync(copyOf('/neodc/c'), at('/neodc/c'));
+  rmSync(at('/away'), { recursive: true });
+  await cancel(app, id);
+  for (const file of paths) await expectGone(file);
+  await settleDue();
+  expect(listTree(root)).toContain('badc/deep/er');
+  clock.advance(600);
+  await waitFor('the rows to go', async () => {
+    await ring(app, 'event');
+    return (await app.ctx.db.pool.query('SELECT FROM archive_link')).rowCount === 0;
+  });
+  expect(listTree(root)).toEqual(['badc', 'neodc', 'used', 'used/mine']);
+  const { rows } = await app.ctx.db.pool.query('SELECT path FROM link_folder ORDER BY path');
+  expect(rows).toEqual([{ path: at('/neodc') }, { path: at('/used') }]);
+});
+
+test('a folder that a process was killed over is finished by the next one; a like one of somebody is not', async () => {
+  await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/half')]);
+  for (const folder of ['/half', '/like']) {
+    mkdirSync(at(folder));
+    chmodSync(at(folder), 0o1700);
+  }
+  const { id } = await ask(['/half/a', '/like/a']);
+  await waitForState(app, id, 'COMPLETED');
+  await settleDue();
+  expect(['/half', '/like'].map((folder) => lstatSync(at(folder)).mode & 0o7777)).toEqual([
+    0o777 & ~process.umask(),
+    0o1700,
+  ]);
+  const { rows } = await app.ctx.db.pool.query('SELECT path, ino FROM link_folder');
+  expect(rows).toEqual([{ path: at('/half'), ino: lstatSync(at('/half'), { bigint: true }).ino }]);
+});
+
+test('links are made while another engine takes their empty folders away', async () => {
+  const links = Array.from({ length: 200 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
+  let isOver = false;
+  const tidying = (async () => {
+    while (!isOver) await tidyLinkFolders(app.ctx, at('/busy/in/x'));
+  })();
+  try {
+    for (const link of links) {
+      await makeLink(app.ctx, link, { fileId: 1n, mountpoints: [app.restoreDir] });
+      await removeLink(link);
+    }
+  } finally {
+    isOver = true;
+    await tidying;
+  }
+  await tidyLinkFolders(app.ctx, at('/busy/in/x'));
+  expect(listTree(root)).toEqual([]);
+  expect((await app.ctx.db.pool.query('SELECT FROM link_folder')).rowCount).toBe(0);
 });

@@ -17,7 +17,8 @@ import { compareCopy, isKnownBy, lookAt } from '../disk/copy.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import { takeEntry } from '../disk/taking.js';
-import { lookAtLink, removeLink, syncLinkFolder } from '../links/link.js';
+import { removeLink } from '../links/link.js';
+import { lookAtLink, syncLinkFolder } from '../links/looks.js';
 import { isSameName } from './names.js';
 
 const PAGE = 200;

@@ -30,7 +30,7 @@ export function traitsOf(stats: BigIntStats): FolderTraits {
  * Is the folder the one that was noted? An inode is soon that of another folder, which has another time of birth. One that is being made
  * is not known yet by anything but its mode.
  */
-export function isNoted(note: FolderNote | undefined, stats: BigIntStats): boolean {
+export function isNoted(note: Pick<FolderNote, 'ino' | 'birthNs'> | undefined, stats: BigIntStats): boolean {
   if (!note) return false;
   if (isBeingMade(stats)) return true;
   const { ino, birthNs } = traitsOf(stats);

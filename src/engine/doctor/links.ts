@@ -4,7 +4,7 @@ import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { type Finding, PASSING_MS } from '../../operations/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';
-import { lookAtLink } from '../links/link.js';
+import { lookAtLink } from '../links/looks.js';
 import { LinkKeeper } from '../links/pass.js';
 import type { Examination } from './examination.js';
 

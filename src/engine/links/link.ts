@@ -1,17 +1,23 @@
 /**
  * One link at an archive path. It replaces nothing but what points into the restore area, which is a link of Tapegate's or of
- * the system before it, or to nothing; all else that stands there is somebody's, and stays.
+ * the system before it, or to nothing, and empty folders that were made for links; all else that stands there is somebody's, and stays.
  *
  * Links in the way to the folder are followed: archives are made of them.
  */
-import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, mkdir, open, readlink, realpath, stat, symlink, unlink } from 'node:fs/promises';
+import { lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
+import { lstat, realpath, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
+import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
 import type { Link } from '../../operations/links/links.js';
+import { makeLinkFolder, removeLinkFolder } from './folders.js';
+import { isNothing, lookAtLink, type Standing } from './looks.js';
 
 /** Something of somebody's stands at the archive path. */
 export class InTheWayError extends Error {}
+
+/** Its folder may go between its making and that of the link, since it is empty. */
+const ATTEMPTS = 20;
 
 /**
  * Makes a link, and the folders that it needs; one that is there already is made lasting.
@@ -20,20 +26,38 @@ export class InTheWayError extends Error {}
  * @throws InTheWayError, and what the file system says
  */
 export async function makeLink(
+  ctx: Context,
   { at, target }: Link,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint))) {
     throw new InTheWayError(`${at} is in the restore area itself`);
   }
-  await refuseForeign(path.dirname(at));
-  await mkdir(path.dirname(at), { recursive: true });
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await refuseForeign(path.dirname(at));
+      await makeLinkFolder(ctx, path.dirname(at));
+      return await placeLink(ctx, { at, target }, { fileId, mountpoints });
+    } catch (error) {
+      if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
+    }
+  }
+}
+
+async function placeLink(
+  ctx: Context,
+  { at, target }: Link,
+  { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
+): Promise<void> {
   try {
     await symlink(target, at);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
     const there = await lookAtLink(at);
     if (there?.target === target) return;
+    if (there?.stats.isDirectory() && (await removeLinkFolder(ctx, at))) {
+      return await placeLink(ctx, { at, target }, { fileId, mountpoints });
+    }
     if (there && !(await mayReplace(there, at, mountpoints))) throw tellInTheWay(at, there.target);
     await replaceLink({ at, target }, there, fileId);
   }
@@ -48,38 +72,6 @@ export async function removeLink({ at, target }: Link): Promise<void> {
   // looked at and removed in one go: what somebody puts there meanwhile is not taken for it
   try {
     if (lstatSync(at).isSymbolicLink() && readlinkSync(at) === target) unlinkSync(at);
-  } catch (error) {
-    if (!isNothing(error)) throw error;
-  }
-}
-
-/** What stands at an archive path. */
-export interface Standing {
-  /** To where it points; null: it is no link. */
-  target: string | null;
-  stats: BigIntStats;
-}
-
-/** @returns undefined for nothing */
-export async function lookAtLink(at: string): Promise<Standing | undefined> {
-  try {
-    const stats = await lstat(at, { bigint: true });
-    return { stats, target: stats.isSymbolicLink() ? await readlink(at) : null };
-  } catch (error) {
-    if (isNothing(error)) return undefined;
-    throw error;
-  }
-}
-
-/** Has what was made, or removed, in a folder last. Of one that is not there any more nothing has to. */
-export async function syncLinkFolder(folder: string): Promise<void> {
-  try {
-    const handle = await open(folder, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
   } catch (error) {
     if (!isNothing(error)) throw error;
   }
@@ -140,9 +132,4 @@ function tellInTheWay(at: string, target: string | null): InTheWayError {
 
 function isBelow(file: string, folder: string): boolean {
   return file.startsWith(`${folder}/`);
-}
-
-/** ELOOP: a link to itself leads nowhere either. */
-function isNothing(error: unknown): boolean {
-  return ['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '');
 }

@@ -17,7 +17,9 @@ import {
   type SettledLink,
   setLinkRoot,
 } from '../../operations/links/links.js';
-import { makeLink, removeLink, syncLinkFolder } from './link.js';
+import { tidyLinkFolders } from './folders.js';
+import { makeLink, removeLink } from './link.js';
+import { syncLinkFolder } from './looks.js';
 
 /** Settled within a claim, also where each call takes its time. */
 const PAGE = 100;
@@ -65,7 +67,7 @@ export class LinkKeeper {
     const links = await noteEarlyLinks(this.ctx, copies);
     const mountpoints = await listMountpoints(this.ctx);
     // what is in the way, for one, is told by the pass
-    for (const link of links) await makeLink(link, { ...link, mountpoints }).catch(() => {});
+    for (const link of links) await makeLink(this.ctx, link, { ...link, mountpoints }).catch(() => {});
   }
 
   private async settle(due: readonly DueLink[]): Promise<void> {
@@ -77,8 +79,9 @@ export class LinkKeeper {
         problems.set(fileId, messageOf(error));
       });
     };
-    for (const { fileId, noted, wanted } of due) {
+    for (const { fileId, noted, wanted, isThere } of due) {
       if (noted && !isSameLink(noted, wanted)) await trying(fileId, () => removeLink(noted));
+      if (noted && !wanted && !isThere) await trying(fileId, () => tidyLinkFolders(this.ctx, noted.at));
     }
     const wanted = due.flatMap((link) =>
       link.wanted && !problems.has(link.fileId) ? [{ ...link, ...link.wanted }] : [],
@@ -88,7 +91,8 @@ export class LinkKeeper {
       wanted.filter((link) => !link.isThere || !isSameLink(link, link.noted)),
     );
     const made = wanted.filter((link) => changed.has(link.fileId) || (link.isThere && isSameLink(link, link.noted)));
-    for (const link of made) await trying(link.fileId, () => makeLink(link, { fileId: link.fileId, mountpoints }));
+    for (const { fileId, ...link } of made)
+      await trying(fileId, () => makeLink(this.ctx, link, { fileId, mountpoints }));
     await this.sync(due, trying);
     const isMade = new Set(made.map(({ fileId }) => fileId));
     const settled = due.filter((link) => link.wanted === null || isMade.has(link.fileId) || problems.has(link.fileId));

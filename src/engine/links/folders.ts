@@ -1,0 +1,126 @@
+/**
+ * Folders of links. What is missing on the way to a link is made, and noted (operations/links/folders.ts); what was noted goes when it is empty:
+ * where a link is to stand in its place, and otherwise ten minutes after a link in it has gone, when nobody comes back to that
+ * (operations/links/links.ts). Not at once: archives have folders of few files, which come and go.
+ *
+ * Each has a mode of its own (`MAKING_MODE`) from its making until it is noted which one it is: killed in between, it is met again with the link
+ * that it was made for, which is noted as well, and known by that. Between two engines a folder may go while the other one makes a link in it:
+ * that one makes it again (`makeLink`).
+ */
+import { type BigIntStats, constants, lstatSync, rmdirSync } from 'node:fs';
+import { lstat, mkdir, open } from 'node:fs/promises';
+import path from 'node:path';
+import type { Context } from '../../context.js';
+import { codeOf } from '../../errors.js';
+import {
+  forgetLinkFolders,
+  type LinkFolder,
+  noteMadeLinkFolder,
+  noteMakingLinkFolder,
+  readLinkFolders,
+  readLinkFoldersIn,
+} from '../../operations/links/folders.js';
+import { isBeingMade, isNoted, MAKING_MODE, traitsOf } from '../disk/made-folder.js';
+import { isNothing, syncLinkFolder } from './looks.js';
+
+/** As without any mode of its own; read once, since reading it sets it for a moment. */
+const MODE = 0o777 & ~process.umask();
+
+/** Makes what is missing of a folder. LINK_ROOT itself, and what is above it, is none of those that go again. @throws what the file system says */
+export async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
+  const root = path.resolve(ctx.config.linkRoot ?? '/');
+  const missing: string[] = [];
+  for (let dir = folder; dir !== root && dir !== '/'; dir = path.dirname(dir)) {
+    const stats = await statFolder(dir);
+    if (stats && isBeingMade(stats)) await finishLinkFolder(ctx, dir);
+    if (stats) break;
+    missing.unshift(dir);
+  }
+  if (missing[0] !== undefined) await mkdir(path.dirname(missing[0]), { recursive: true });
+  for (const dir of missing) {
+    await noteMakingLinkFolder(ctx, dir);
+    const isMade = await mkdir(dir, MAKING_MODE).then(
+      () => true,
+      (error: unknown) => {
+        if (codeOf(error) !== 'EEXIST') throw error;
+        return false;
+      },
+    );
+    await finishLinkFolder(ctx, dir, isMade);
+  }
+}
+
+/**
+ * Notes which folder it is, and gives it its mode. What nobody was about to make is somebody's own.
+ * @param isMade by this process: another engine may have seen nothing there, and forgotten that it was to be made
+ */
+async function finishLinkFolder(ctx: Context, dir: string, isMade = false): Promise<void> {
+  const handle = await open(dir, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+  try {
+    const stats = await handle.stat({ bigint: true });
+    const isKnown = isBeingMade(stats) && isOfThisUser(stats);
+    if (!isMade && !(isKnown && (await readLinkFolders(ctx, [dir])).has(dir))) return;
+    if (isKnown) await noteMadeLinkFolder(ctx, { path: dir, ...traitsOf(stats) });
+    await handle.chmod(MODE | Number(stats.mode & 0o2000n)); // the set-group-id bit is handed on by the folder above
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Removes what is empty of the folders above a link, from the innermost on, as far as they were made for links. */
+export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
+  const dirs: string[] = [];
+  for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
+  const notes = await readLinkFolders(ctx, dirs);
+  const gone: LinkFolder[] = [];
+  for (const dir of dirs) {
+    const note = notes.get(dir);
+    if (!note || !(await removeNoted(note))) break;
+    gone.push(note);
+  }
+  await forgetGoneFolders(ctx, gone);
+}
+
+/** Removes a folder in whose place a link is to stand, with all in it, where that is nothing but such folders. @returns whether it has gone */
+export async function removeLinkFolder(ctx: Context, at: string): Promise<boolean> {
+  const gone: LinkFolder[] = [];
+  for (const note of await readLinkFoldersIn(ctx, at)) if (await removeNoted(note)) gone.push(note);
+  await forgetGoneFolders(ctx, gone);
+  return gone.at(-1)?.path === at;
+}
+
+/** Their going lasts before their notes go: nobody would come to one that is back after a crash of the host. */
+async function forgetGoneFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
+  for (const above of new Set(gone.map((note) => path.dirname(note.path)))) await syncLinkFolder(above);
+  await forgetLinkFolders(ctx, gone);
+}
+
+/** @returns whether it is not there any more */
+async function removeNoted(note: LinkFolder): Promise<boolean> {
+  if (!(await statFolder(note.path))) return true; // without waiting for a file system that hangs
+  // looked at and removed in one go: what somebody puts there meanwhile is not taken for it
+  try {
+    const stats = lstatSync(note.path, { bigint: true });
+    if (!stats.isDirectory() || !isOfThisUser(stats) || !isNoted(note, stats)) return false;
+    rmdirSync(note.path);
+    return true;
+  } catch (error) {
+    if (isNothing(error)) return true;
+    if (!STAYING.includes(codeOf(error) ?? '')) throw error;
+    return false;
+  }
+}
+
+const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
+
+/** Somebody wants it so who has given it to another user. */
+function isOfThisUser({ uid }: BigIntStats): boolean {
+  return uid === BigInt(process.geteuid?.() ?? 0);
+}
+
+async function statFolder(dir: string): Promise<BigIntStats | undefined> {
+  return await lstat(dir, { bigint: true }).catch((error: unknown) => {
+    if (!isNothing(error)) throw error;
+    return undefined;
+  });
+}
