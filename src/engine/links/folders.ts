@@ -36,7 +36,8 @@ export async function makeLinkFolder(ctx: Context, folder: string): Promise<void
     if (stats) break;
     missing.unshift(dir);
   }
-  if (missing[0] !== undefined) await mkdir(path.dirname(missing[0]), { recursive: true });
+  // no other one: what has gone meanwhile is made again, and noted, by the next try
+  if (missing[0] !== undefined && path.dirname(missing[0]) === root) await mkdir(root, { recursive: true });
   for (const dir of missing) {
     await noteMakingLinkFolder(ctx, dir);
     const isMade = await mkdir(dir, MAKING_MODE).then(
