@@ -526,6 +526,46 @@ test('users and requests come from CSV', async () => {
   expect(rows).toEqual([{ id: 77, label: 'mine' }]);
 });
 
+test('an id that cannot be one here is told, and leaves ids for new requests', async () => {
+  const requests = path.join(makeTempDir(), 'requests.csv');
+  const refused = ['-5', 'abc', '1947483649', '2147483647', '4000000000', '99999999999', '1e3', '7 '];
+  const rows = ['77', ...refused].map((id) => `${id},cleo,mine,2098-01-01,2026-01-01,/a/1\n`).join('');
+  writeFileSync(
+    requests,
+    `id,quota,label,retention,request_date,files\n${rows},cleo,without,2098-01-01,2026-01-01,/a/1\n`,
+  );
+  const quotas = path.join(makeTempDir(), 'quotas.csv');
+  writeFileSync(quotas, 'user,size\ncleo,1000000\n');
+  const trial = await adopt('--quotas', quotas, '--requests', requests, '--dry-run');
+  const { counts, differences } = await adopt('--quotas', quotas, '--requests', requests);
+  expect(trial.differences).toEqual(differences);
+  expect(counts).toMatchObject({ quotas: 1, requests: 1, differences: refused.length + 1 });
+  expect(differences.map(({ kind, thing }) => `${kind} ${thing}`).sort()).toEqual(
+    [...refused, 'no id'].map((id) => `request-refused ${id}`).sort(),
+  );
+  expect(differences).toContainEqual({
+    kind: 'request-refused',
+    thing: '2147483647',
+    there: 'a request',
+    here: 'nothing: it is too large; ids here are numbers from 0 to 1947483648',
+  });
+});
+
+test('a last id at the end of all ids is told, and leaves ids for new requests', async () => {
+  await site.client.query(`SELECT setval('nla_control_taperequest_id_seq', 2147483647)`);
+  const { counts, differences } = await adopt(there.url, '--archive-root', site.archive);
+  expect(counts).toMatchObject({ requests: 6 });
+  expect(differences).toContainEqual(
+    expect.objectContaining({
+      kind: 'request-refused',
+      thing: '2147483647',
+      there: 'the last id that was given to a request',
+    }),
+  );
+  const { rows } = await database.query('SELECT last_value AS id FROM request_id_seq');
+  expect(Number(rows[0].id)).toBe(ids.checking); // the largest of a request there
+});
+
 test('a program that opens restored files at their archive paths notices nothing of the switch', async () => {
   const script = `
     const { readFileSync } = require('node:fs');

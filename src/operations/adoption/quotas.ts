@@ -6,6 +6,7 @@ import { transaction } from '../../database/transaction.js';
 import { messageOf } from '../../errors.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
 import { type Adopting, digestOf } from './report.js';
+import { LAST_ADOPTED_ID } from './request-ids.js';
 
 interface SourceQuota {
   /** Null in a list of users. */
@@ -60,7 +61,16 @@ function readQuota(row: SourceQuota, { tell }: Adopting): Quota | undefined {
     if (user === '') throw new Error('it has no user');
     if (!/^\d{1,19}$/.test(row.size ?? '')) throw new Error(`its size is ${JSON.stringify(row.size)}`);
     const size = checkBytes('size', BigInt(row.size ?? ''));
-    const quota = { id: idOf(row.id), user, size, email: '', notes: (row.notes ?? '').replaceAll('\0', '') };
+    const id = idOf(row.id);
+    if (row.id !== null && id === null) {
+      tell({
+        kind: 'quota-id',
+        thing: user,
+        there: row.id,
+        here: `another one: ids here are up to ${LAST_ADOPTED_ID}`,
+      });
+    }
+    const quota = { id, user, size, email: '', notes: (row.notes ?? '').replaceAll('\0', '') };
     return { ...quota, email: emailOf(row, tell) };
   } catch (error) {
     tell({ kind: 'quota-refused', thing, there: `a quota of ${row.size} bytes`, here: `nothing: ${messageOf(error)}` });
@@ -79,7 +89,7 @@ function emailOf({ user, email }: SourceQuota, tell: Adopting['tell']): string {
 
 function idOf(text: string | null): number | null {
   const id = /^\d{1,10}$/.test(text ?? '') ? Number(text) : Number.NaN;
-  return id > 0 && id <= 0x7fffffff ? id : null;
+  return id > 0 && id <= LAST_ADOPTED_ID ? id : null;
 }
 
 async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting: Adopting): Promise<void> {

@@ -1,7 +1,7 @@
 /** The requests of the system before: new ones, those that were changed there since, and those that have gone there. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
-import { raw, sql } from '../../database/sql.js';
+import { sql } from '../../database/sql.js';
 import { messageOf, UserError } from '../../errors.js';
 import { addSeconds } from '../../time.js';
 import { checkAddress, checkPattern, checkText, findPathProblem, MAX_TEXT } from '../input.js';
@@ -10,6 +10,7 @@ import { cancelRequest } from '../requests/ends.js';
 import { updateRequest } from '../requests/update.js';
 import { adoptedRow } from './quotas.js';
 import { type Adopting, digestOf } from './report.js';
+import { goBeyondIds, requestIdOf, tellRefusedIds } from './request-ids.js';
 import { readSourceTime } from './tables.js';
 import { noteTrialRequest } from './unheld.js';
 
@@ -36,10 +37,6 @@ interface SourceRequest {
 
 const PAGE = 1000;
 
-/** Of a text that is the id of a request, as large as those here may be. */
-const isId = (column: string) =>
-  sql`(CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint <= 2147483647 END)`;
-
 /** The original checks files that are new by requests of a user of this name; Tapegate does that by itself. */
 const CHECKING_USER = '_VERIFY';
 
@@ -48,20 +45,12 @@ const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 /** @param client on which the source is loaded */
 export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
+  await tellRefusedIds(client, adopting);
   for await (const row of readSource(client)) {
     const request = await readRequest(client, row, adopting);
     if (request) await adoptOne(ctx, client, { row, request }, adopting);
   }
-  if (!adopting.isTrial) await goBeyond(client);
-}
-
-/** No id that was given out there, be it of a request that is there no more, is given to another one here. */
-async function goBeyond(client: PoolClient): Promise<void> {
-  const ids = sql`SELECT s.id FROM source_taperequest s UNION ALL SELECT l.id FROM source_last_request l`;
-  await client.query(
-    sql`SELECT setval('request_id_seq', greatest(m.last, (SELECT last_value FROM request_id_seq)))
-        FROM (SELECT max(i.id::bigint) AS last FROM (${ids}) i WHERE ${isId('i.id')}) m WHERE m.last > 0`,
-  );
+  if (!adopting.isTrial) await goBeyondIds(client);
 }
 
 /**
@@ -117,8 +106,8 @@ async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
             s.first_files_on_disk AS "firstFiles", s.last_files_on_disk AS "lastFiles", s.request_files AS files,
             s.request_patterns AS pattern, s.notify_on_first_file AS first, s.notify_on_last_file AS last, r.state, a.digest
           FROM source_taperequest s LEFT JOIN source_quota q ON q.id = s.quota_id
-            LEFT JOIN request r ON r.id = CASE WHEN ${isId('s.id')} THEN s.id::bigint END LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
-          WHERE ${isId('s.id')} AND s.id::bigint > ${after} ORDER BY s.id::bigint LIMIT ${PAGE}`,
+            LEFT JOIN request r ON r.id = ${requestIdOf('s.id')} LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
+          WHERE ${requestIdOf('s.id')} > ${after} ORDER BY ${requestIdOf('s.id')} LIMIT ${PAGE}`,
     );
     yield* rows;
     if (rows.length < PAGE) return;
@@ -184,7 +173,7 @@ async function readWish(
 async function readGiven(client: PoolClient, id: string): Promise<string[]> {
   const { rows } = await client.query<{ path: string }>(
     sql`SELECT f.logical_path AS path FROM source_taperequest_files g JOIN source_tapefile f ON f.id = g.tapefile_id
-        WHERE g.taperequest_id = ${id} ORDER BY g.tapefile_id::bigint`,
+        WHERE g.taperequest_id = ${id} ORDER BY length(g.tapefile_id), g.tapefile_id`,
   );
   return rows.map(({ path }) => path);
 }
