@@ -135,7 +135,11 @@ function tell(settled: PutBack, done: string, { json }: OutputOptions): void {
   }
   const { nextRequestId, letters, tokens } = settled;
   printLine(done);
-  printLine(`  requests made since are not in it; the next one has an id from ${nextRequestId} on`);
+  printLine(
+    nextRequestId === null
+      ? '  requests made since are not in it, and none can be made: no id is left'
+      : `  requests made since are not in it; the next one has an id from ${nextRequestId} on`,
+  );
   if (tokens > 0)
     printLine(
       `  ${plural(tokens, 'token is', 'tokens are')} good, with what was revoked since: see "tapegate token list"`,

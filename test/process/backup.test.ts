@@ -349,11 +349,16 @@ test('a database that its own tools have put back goes on with ids beyond all th
     }
     const request = after.find(({ name }) => name === 'request_id_seq');
     expect(JSON.parse(String(said)).nextRequestId).toBe(Number(request.last) + 1);
-    await client.query(`SELECT setval('request_id_seq', 2147483000)`);
-    expect(await run('--as-of', day)).toEqual([
-      1,
-      expect.stringContaining('request_id_seq is at 2147483000, and cannot go on beyond'),
-    ]);
+    const next = async (at: number, asOf: string) => {
+      await client.query(`SELECT setval('request_id_seq', ${at})`);
+      const [, text] = await run('--as-of', asOf, '--json');
+      return JSON.parse(String(text)).nextRequestId;
+    };
+    const short = await next(2_147_483_647 - 2_000_000, day); // ids for a day, and less than are left out beyond them
+    expect([short > 2_147_483_647 - 2_000_000 + 20 * 86_400, short < 2_147_483_647]).toEqual([true, true]);
+    expect(await next(2_147_483_000, day)).toBeNull();
+    expect(await next(2_147_483_647, day)).toBeNull();
+    expect(await run('--as-of', day)).toEqual([0, expect.stringContaining('none can be made: no id is left')]);
   } finally {
     await client.end();
     await database.drop();

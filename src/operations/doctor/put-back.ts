@@ -18,8 +18,8 @@ const LEAPS = {
 } as const;
 
 export interface PutBack {
-  /** That the next request has at least. */
-  nextRequestId: number;
+  /** That the next request has at least; null where no id is left, so that none can be made. */
+  nextRequestId: number | null;
   /** Letters that were waiting then: they may have been sent since, and are sent. */
   letters: number;
   /** Tokens that were good then: what was revoked since is good again. */
@@ -29,7 +29,6 @@ export interface PutBack {
 /**
  * To be called once, before anything works with the database; a second time does no harm but to leave more ids out.
  * @param asOf when the database was in this state, at the earliest
- * @throws Error where its ids come to an end
  */
 export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
   return await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {
@@ -40,19 +39,31 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
           FROM pg_sequences s WHERE s.schemaname = 'public' ORDER BY s.sequencename`,
     );
     for (const { name, type, last, most } of sequences) {
-      const { least, each } = name === 'request_id_seq' ? LEAPS[name] : LEAPS[type];
-      const to = last + BigInt(least + each * lost);
-      if (to >= most) throw new Error(`${name} is at ${last}, and cannot go on beyond ${to}: ${most} is the last`);
+      const to = last + leapOf(name === 'request_id_seq' ? LEAPS[name] : LEAPS[type], { lost, room: most - last });
       // not taken back with the transaction, which does no harm
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
     }
     await tx.query(auditRow(now, ctx.caller, { operation: 'putBack', kind: 'NONE', object: '', given: { asOf } }));
     const [row] = await tx.query<PutBack>(
-      sql`SELECT (SELECT (last_value + 1)::int FROM pg_sequences WHERE schemaname = 'public' AND sequencename = 'request_id_seq') AS "nextRequestId",
+      sql`SELECT (SELECT CASE WHEN last_value < max_value THEN last_value + 1 END::int FROM pg_sequences WHERE schemaname = 'public' AND sequencename = 'request_id_seq') AS "nextRequestId",
             (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS letters,
             (SELECT count(*)::int FROM api_token WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${now}::timestamp)) AS tokens`,
     );
     if (!row) throw new Error('the database answers nothing');
     return row;
   });
+}
+
+/**
+ * Where less is left: half of what is left beyond all that can have been given, and all of it where more can have been given. A database
+ * with no ids left has its data still, so that it is put back.
+ */
+function leapOf(
+  { least, each }: { least: number; each: number },
+  { lost, room }: { lost: number; room: bigint },
+): bigint {
+  const leap = BigInt(least + each * lost);
+  if (leap < room) return leap;
+  const given = BigInt(each * lost);
+  return given < room ? given + (room - given) / 2n : room;
 }
