@@ -83,7 +83,7 @@ async function* readSources(source: string | undefined, { quotas, requests }: Ad
     yield* readLive(source);
   } else if (source !== undefined) {
     const { readDump } = await import('../operations/adoption/dump.js');
-    yield* readDump(await openText(source));
+    yield* readDump(await openText(source), source);
   }
   if (quotas !== undefined) yield* readCsv('quota', { input: await openText(quotas), name: quotas });
   if (requests !== undefined) yield* readCsv('taperequest', { input: await openText(requests), name: requests });

@@ -74,6 +74,33 @@ test('a list of half a million paths is read', async () => {
   expect(String((await readNotes(dump))[0])).toHaveLength(list.length - 500_000);
 });
 
+test('a dump without line ends, or with a text that does not end, is refused before it fills the memory', async () => {
+  const megabyte = Buffer.alloc(1_000_000, 'x');
+  const read = async (head: string, more: Buffer): Promise<{ problem: string; megabytes: number }> => {
+    let megabytes = 0;
+    const endless = function* () {
+      yield Buffer.from(head);
+      for (;;) {
+        megabytes++;
+        yield more;
+      }
+    };
+    const batches = readDump(Readable.from(endless()), '/tmp/nla.sql');
+    const problem = await batches.next().then(
+      () => 'none',
+      (error) => error.message,
+    );
+    return { problem, megabytes };
+  };
+  const whole = await read('', megabyte);
+  expect(whole.problem).toBe('/tmp/nla.sql, line 1: it goes on for more than 128 MB, which no row of a dump has');
+  expect(whole.megabytes).toBeLessThan(200);
+  megabyte[0] = 0x0a;
+  const open = await read(`${tables('')}INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'x`, megabyte);
+  expect(open.problem).toMatch(/^\/tmp\/nla.sql, line 1\d\d: it goes on for more than 128 MB/);
+  expect(open.megabytes).toBeLessThan(200);
+});
+
 test('rows of another table are no statements', async () => {
   const evil = 'INSERT INTO public.nla_control_quota VALUES (2, 3, 4, NULL, 5);';
   const dump = `${tables('')}COPY public.other (name) FROM stdin;\n${evil}\n\\.\nINSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'x');\n`;

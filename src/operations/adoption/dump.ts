@@ -3,6 +3,7 @@
  * nothing of a dump is run.
  */
 import type { Readable } from 'node:stream';
+import { checkRecord, readRecords } from './dump-records.js';
 import { readValues } from './dump-values.js';
 import {
   type SourceBatch,
@@ -15,9 +16,10 @@ import {
 
 const BATCH = 5000;
 
-/** @param input of the dump, unpacked @throws SourceError */
-export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
+/** @param input of the dump, unpacked @param name of its file, for messages @throws SourceError */
+export async function* readDump(input: Readable, name = 'the dump'): AsyncGenerator<SourceBatch> {
   const state: State = {
+    name,
     orders: new Map(),
     isMysql: false,
     hasEscapes: false,
@@ -27,7 +29,7 @@ export async function* readDump(input: Readable): AsyncGenerator<SourceBatch> {
     line: 0,
   };
   let open: Open | undefined;
-  for await (const text of recordsOf(input)) {
+  for await (const text of readRecords(input, name)) {
     state.line++;
     if (!open) {
       noteSetting(state, text);
@@ -70,25 +72,6 @@ function noteSetting(state: State, line: string): void {
   }
 }
 
-/**
- * At line feeds alone: texts of people hold what else may end a line. One may be as long as a statement of many rows. A character stands
- * for a byte: rows of other tables need be no text.
- */
-async function* recordsOf(input: Readable): AsyncGenerator<string> {
-  const open: string[] = [];
-  input.setEncoding('latin1');
-  for await (const chunk of input as AsyncIterable<string>) {
-    const [first = '', ...others] = chunk.split('\n');
-    open.push(first);
-    const last = others.pop();
-    if (last === undefined) continue;
-    yield open.splice(0).join('');
-    yield* others;
-    open.push(last);
-  }
-  if (open.length > 0) yield open.join('');
-}
-
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** Bytes as the text that they are. @throws SourceError */
@@ -113,6 +96,7 @@ interface State {
   seen: Set<SourceTable>;
   rows: number;
   line: number;
+  name: string;
 }
 
 /** A statement that goes on. */
@@ -249,6 +233,7 @@ function openInsert(state: State, [head, name = '', columns]: RegExpExecArray): 
   const table = tableOf(name);
   const hasEscapes = state.isMysql || state.hasEscapes || name.startsWith('`');
   const parts: string[] = [];
+  let bytes = 0;
   const quotes = { inString: false };
   const open: Open = {
     isEnded: false,
@@ -256,6 +241,8 @@ function openInsert(state: State, [head, name = '', columns]: RegExpExecArray): 
       const text = parts.length === 0 ? line.slice(head.length) : line;
       if (table) parts.push(text);
       else if (parts.length === 0) parts.push('');
+      if (table) bytes += text.length + 1;
+      checkRecord(bytes, state);
       if (!follow(quotes, text, hasEscapes)) return undefined;
       open.isEnded = true;
       if (!table) return undefined;
