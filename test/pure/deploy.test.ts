@@ -1,8 +1,10 @@
 /** What is deployed with: settings that there are, files that there are, and commands that there are. */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 
@@ -78,4 +80,55 @@ test('the release has all that the image and the units run', () => {
   for (const [, part = ''] of image.matchAll(/COPY --from=build \/build\/(\S+) /g)) {
     expect({ part, isPacked: release.includes(part) }).toEqual({ part, isPacked: true });
   }
+});
+
+test('the commands of an upgrade do for one after the other, and for one that was broken off', () => {
+  const dir = makeTempDir();
+  const [, commands = ''] = /```sh\n(rm -rf \/opt[\s\S]*?)```/.exec(read('deploy/upgrade.md')) ?? [];
+  expect(commands).toContain('tapegate-0.2.0.tar.gz');
+  const script = commands.replaceAll('/opt/', `${dir}/opt/`).replaceAll('/usr/local/bin', `${dir}/bin`);
+  mkdirSync(path.join(dir, 'bin'));
+  const stub = (name: string, text: string) => {
+    writeFileSync(path.join(dir, 'bin', name), `#!/bin/sh\n${text}\n`);
+    chmodSync(path.join(dir, 'bin', name), 0o755);
+  };
+  stub('npm', 'mkdir -p node_modules');
+  stub('systemctl', `cat ${dir}/opt/tapegate/dist/src/tapegate.js > ${dir}/started`);
+  const upgrade = (version: number, program = `console.log(${version})`) => {
+    const release = path.join(dir, `release-${version}`);
+    for (const folder of ['dist/src', 'deploy/systemd']) mkdirSync(path.join(release, folder), { recursive: true });
+    writeFileSync(path.join(release, 'dist/src/tapegate.js'), program);
+    writeFileSync(path.join(release, 'deploy/systemd/tapegate'), `wrapper ${version}`);
+    execFileSync('tar', ['-czf', 'tapegate-0.2.0.tar.gz', `release-${version}`], { cwd: dir });
+    const env = { PATH: `${dir}/bin:${path.dirname(process.execPath)}:/usr/bin:/bin` };
+    execFileSync('/bin/sh', ['-c', script], { cwd: dir, env, stdio: 'ignore' });
+  };
+  const found = (place: string) => readFileSync(path.join(dir, place), 'utf8');
+  mkdirSync(path.join(dir, 'opt/tapegate/dist/src'), { recursive: true });
+  writeFileSync(path.join(dir, 'opt/tapegate/dist/src/tapegate.js'), 'console.log(1)');
+  mkdirSync(path.join(dir, 'opt/tapegate-next/half/of/one'), { recursive: true });
+  for (const version of [2, 3, 4]) {
+    upgrade(version);
+    expect({
+      now: found('opt/tapegate/dist/src/tapegate.js'),
+      before: found('opt/tapegate-before/dist/src/tapegate.js'),
+      started: found('started'),
+      wrapper: found('bin/tapegate'),
+      all: readdirSync(path.join(dir, 'opt')).sort(),
+      within: readdirSync(path.join(dir, 'opt/tapegate')).sort(),
+    }).toEqual({
+      now: `console.log(${version})`,
+      before: `console.log(${version - 1})`,
+      started: `console.log(${version})`,
+      wrapper: `wrapper ${version}`,
+      all: ['tapegate', 'tapegate-before'],
+      within: ['deploy', 'dist', 'node_modules'],
+    });
+  }
+  const program = path.join(dir, 'opt/tapegate/dist/src/tapegate.js');
+  upgrade(5, 'throw new Error("half of one")');
+  expect([readFileSync(program, 'utf8'), found('opt/tapegate-before/dist/src/tapegate.js')]).toEqual([
+    'console.log(4)',
+    'console.log(3)',
+  ]);
 });
