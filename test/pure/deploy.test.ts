@@ -82,6 +82,35 @@ test('the release has all that the image and the units run', () => {
   }
 });
 
+const SIGNS = ['X-Remote-User', 'X-Remote-Groups', 'X-SSL-Client-S-DN', 'X-SSL-Client-Verify'];
+
+test('each example of a proxy sets, or takes away, all that says who asks', () => {
+  const examples = [...read('src/access/README.md').matchAll(/```(?:nginx|apache)\n([\s\S]*?)```/g)].map(
+    ([, text]) => text,
+  );
+  expect(examples).toHaveLength(4);
+  for (const example of [...examples, read('deploy/container/nginx.conf')]) {
+    const missing = SIGNS.filter((name) => !new RegExp(`(?:proxy_set_header|unset) +${name} `).test(example ?? ''));
+    expect({ example, missing }).toEqual({ example, missing: [] });
+  }
+});
+
+test('the manifests wait for answers, trust nobody by default, and keep the tapes', () => {
+  const manifests = read('deploy/kubernetes/tapegate.yaml');
+  const probes = manifests.split(/\n(?= {10}\w+Probe:)/).slice(1);
+  expect(probes).toHaveLength(3);
+  for (const probe of probes) expect(probe).toContain('timeoutSeconds: 5');
+  expect(manifests).toMatch(/readinessProbe:\n.*\n +periodSeconds: 3\n +timeoutSeconds: 5\n +failureThreshold: 3\n/);
+  expect(manifests).toContain('proxy-request-buffering: "off"');
+  expect(manifests).toMatch(/^ {2}PROXY_ADDRESSES: CHANGE$/m);
+  const parts = manifests.split('\n---\n');
+  for (const part of ['gateway', 'engine']) {
+    expect(parts.some((text) => /^kind: NetworkPolicy$/m.test(text) && text.includes(`part: ${part} }`))).toBe(true);
+  }
+  const engine = parts.find((text) => /^kind: Deployment\nmetadata:\n {2}name: engine$/m.test(text));
+  expect(engine).toContain('{ name: library, mountPath: /data/library }');
+});
+
 test('the commands of an upgrade do for one after the other, and for one that was broken off', () => {
   const dir = makeTempDir();
   const [, commands = ''] = /```sh\n(rm -rf \/opt[\s\S]*?)```/.exec(read('deploy/upgrade.md')) ?? [];
