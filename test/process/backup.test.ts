@@ -1,4 +1,5 @@
 /** Backups of the embedded database, taken while it is used and killed in the middle, and what comes of those that are put back. */
+import { createHash } from 'node:crypto';
 import {
   cpSync,
   existsSync,
@@ -274,6 +275,53 @@ test('nothing is put back of a backup that is not as it was', async () => {
   await refused(edit({ startedAt: 'yesterday' }), /does not say when it was made/);
   await refused(edit({ folders: ['../../etc'] }), /"..\/..\/etc" is no path below a folder/);
   await refused(edit({ files: [{ path: '/etc/passwd', size: 1, sha256: '' }] }), /"\/etc\/passwd" is no path below/);
+});
+
+test('programs that the settings of a backup name are not run', async () => {
+  const site = makeSite();
+  const running = await start(site);
+  const server = await attach(site);
+  const ran = site.backup('ran');
+  await askServer(server, `ALTER SYSTEM SET archive_mode = 'on'`, 'postgres');
+  await askServer(server, `ALTER SYSTEM SET archive_command = 'touch ${ran}'`, 'postgres');
+  await server.close();
+  await stop(running);
+  expect((await runCli(['backup', site.backup('one')], { env: site.env })).code).toBe(0);
+  const manifestFile = path.join(site.backup('one'), 'manifest.json');
+  const manifest = JSON.parse(readFileSync(manifestFile, 'utf8'));
+  const plant = (name: string, text: string) => {
+    writeFileSync(path.join(site.backup('one'), 'postgres', name), text);
+    const sha256 = createHash('sha256').update(text).digest('hex');
+    const others = manifest.files.filter((file: { path: string }) => file.path !== name);
+    manifest.files = [...others, { path: name, size: text.length, sha256 }];
+  };
+  plant('postgresql.conf', `include 'more.conf'\nsession_preload_libraries = '${ran}.so'\n`);
+  plant('more.conf', `restore_command = 'touch ${ran}'\nssl = on\nssl_passphrase_command = 'touch ${ran}'\n`);
+  plant('recovery.signal', '');
+  writeFileSync(manifestFile, JSON.stringify(manifest));
+  loseDatabase(site);
+  rmSync(ran, { force: true }); // the server whose settings they are may have run it
+
+  const put = await runCli(['restore', site.backup('one')], { env: site.env });
+  expect({ code: put.code, stderr: put.stderr }).toEqual({ code: 0, stderr: '' });
+  const again = await start(site);
+  const restored = await attach(site);
+  const set = await askServer(
+    restored,
+    `SELECT name, setting FROM pg_settings WHERE sourcefile LIKE '%/more.conf'
+       OR name IN ('archive_mode', 'archive_command', 'restore_command', 'session_preload_libraries', 'ssl') ORDER BY 1`,
+  );
+  expect(set.map(({ name, setting }: { name: string; setting: string }) => `${name}=${setting}`)).toEqual([
+    'archive_command=(disabled)',
+    'archive_mode=off',
+    'restore_command=',
+    'session_preload_libraries=',
+    'ssl=off',
+  ]);
+  await askServer(restored, 'SELECT pg_switch_wal()', 'postgres');
+  await restored.close();
+  await stop(again);
+  expect(existsSync(ran)).toBe(false);
 });
 
 test('what stands in the way is told, and left alone', async () => {

@@ -1,9 +1,30 @@
 /** The files of a backup, put where a cluster is to be, each compared with the manifest. The server that starts there reads its log first. */
 import { execFileSync } from 'node:child_process';
+import { open, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { findBinaries, findServerUser } from '../binaries.js';
+import { findBinaries, findServerUser, type ServerUser } from '../binaries.js';
 import { copyFile, makeFolders, syncFolders } from './files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
+
+/**
+ * What the server of a backup was set to can name programs, and libraries, that a server runs: `archive_command`, `restore_command`,
+ * `shared_preload_libraries`, `ssl_passphrase_command` and more, by includes too. So it is written anew, as it is where a cluster is made;
+ * what is not here, Tapegate gives on the command line of the server.
+ */
+const SETTINGS = {
+  'postgresql.conf': `# Written by "tapegate restore": what the server of the backup was set to is in the backup.
+datestyle = 'iso, mdy'
+default_text_search_config = 'pg_catalog.english'
+lc_messages = 'C.UTF-8'
+lc_monetary = 'C.UTF-8'
+lc_numeric = 'C.UTF-8'
+lc_time = 'C.UTF-8'
+`,
+  'postgresql.auto.conf': '# Written by "tapegate restore".\n',
+};
+
+/** What has a server fetch its log, or lead to other folders, which no backup of Tapegate's does. */
+const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
 /**
  * @param backup its folder
@@ -26,7 +47,21 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
       throw new Error(`the backup is damaged: ${file} has checksum ${found.sha256}, and had ${expected.sha256}`);
     }
   }
+  for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });
+  for (const [name, text] of Object.entries(SETTINGS)) await writeAnew(path.join(dataDir, name), text, owner);
   await syncFolders(dataDir, manifest.folders);
+}
+
+async function writeAnew(file: string, text: string, { uid, gid }: ServerUser): Promise<void> {
+  await rm(file, { force: true, recursive: true });
+  const handle = await open(file, 'wx', 0o600);
+  try {
+    if (uid !== undefined && gid !== undefined) await handle.chown(uid, gid);
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
 }
 
 /** The files of a database are those of one major version of PostgreSQL. */
