@@ -3,7 +3,7 @@
  * load, so each is loaded when it is used.
  */
 import { environment, readServerUrl } from '../config.js';
-import { codeOf } from '../errors.js';
+import { codeOf, quote } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';
 import { CommandError, ConnectionError, describeNetworkError, NotKnownError, UsageError } from './failure.js';
@@ -37,11 +37,13 @@ export async function askAs<Answer>(
   const { ClientError, GraphQLClient } = await import('graphql-request');
   const client = new GraphQLClient(`${url}/graphql`, {
     headers,
+    fetch: fetchThere,
     jsonSerializer: { parse: JSON.parse, stringify: JSON.stringify },
   });
   try {
     return readIntegers(await client.request<Answer>(query, variables));
   } catch (error) {
+    if (error instanceof CommandError) throw error;
     const isChange = query.startsWith('mutation');
     if (error instanceof ClientError) {
       const [first] = error.response.errors ?? [];
@@ -52,6 +54,21 @@ export async function askAs<Answer>(
     if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
     throw new ConnectionError(problem);
   }
+}
+
+/**
+ * Follows nobody who leads elsewhere: what is asked for would be told there, and by some answers asked again as it is.
+ * @throws CommandError that names both places
+ */
+async function fetchThere(...[place, options]: Parameters<typeof fetch>): Promise<Response> {
+  const answer = await fetch(place, { ...options, redirect: 'manual' });
+  const location = answer.headers.get('location');
+  if (answer.status < 300 || answer.status > 399 || location === null) return answer;
+  const from = place instanceof Request ? place.url : String(place);
+  const to = URL.canParse(location, from) ? new URL(location, from).href : quote(location);
+  throw new CommandError(
+    `${from} leads to ${to}, where nothing is asked: if Tapegate is there, say so by TAPEGATE_URL`,
+  );
 }
 
 /** What is said where nobody knows. */
@@ -160,7 +177,7 @@ export async function* follow<Value>(
     retryAttempts: 0,
     fetchFn: async (...request: Parameters<typeof fetch>) => {
       try {
-        const answer = await fetch(...request);
+        const answer = await fetchThere(...request);
         if (answer.status === 401) refusal = await readRefusal(answer.clone());
         return answer;
       } catch (error) {

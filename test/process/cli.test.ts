@@ -272,6 +272,35 @@ test('what a server may have done before it was lost is not to be repeated blind
   }
 });
 
+test('a server that leads elsewhere is not followed, and both places are told', async () => {
+  const asked: string[] = [];
+  const other = createServer((req, res) => {
+    asked.push(`${req.method} ${req.url}`);
+    res.end('{"data":{}}');
+  }).listen(0, '127.0.0.1');
+  const server = createServer((req, res) => {
+    const location = `http://127.0.0.1:${(other.address() as AddressInfo).port}${req.url}`;
+    res.writeHead(307, { location }).end();
+  }).listen(0, '127.0.0.1');
+  await Promise.all([once(server, 'listening'), once(other, 'listening')]);
+  const url = (of: typeof server) => `http://127.0.0.1:${(of.address() as AddressInfo).port}`;
+  const env = { TAPEGATE_URL: url(server) };
+  const elsewhere = (at: string) =>
+    refused(
+      1,
+      `${url(server)}${at} leads to ${url(other)}${at}, where nothing is asked: if Tapegate is there, say so by TAPEGATE_URL`,
+    );
+  try {
+    const request = await runCli(['request', '--quota', 'a', '--pattern', 'b', '--label', 'secret'], { env });
+    expect(request).toEqual(elsewhere('/graphql'));
+    expect(await runCli(['requests'], { env })).toEqual(elsewhere('/graphql'));
+    expect(asked).toEqual([]);
+  } finally {
+    server.close();
+    other.close();
+  }
+});
+
 test('a TAPEGATE_URL that is none is wrong usage', async () => {
   expect(await runCli(['ls'], { env: { TAPEGATE_URL: 'localhost:8080' } })).toEqual(
     refused(
