@@ -286,3 +286,29 @@ test('what no path or user can be is told to the caller, and is not an internal 
   });
   expect(await askData(app, '{ quota(user: "a\\u0000") { id } }')).toEqual({ quota: null });
 });
+
+test('a new quota is of a user who can be called so, and one that is there may have any name', async () => {
+  const set = async (user: string, size: string | null, notes = 'n') => {
+    const text = `mutation ($input: SetQuotaInput!) {
+      setQuota(input: $input) { ... on Quota { user size notes } ... on InvalidInput { field message } }
+    }`;
+    return (await askData<{ setQuota: object }>(app, text, { input: { user, size, notes } })).setQuota;
+  };
+  for (const user of [' vera', 'vera ', 've\u200bra', 'vera\u00a0', 'zoe\u0308', '']) {
+    expect([user, await set(user, '5')]).toEqual([
+      user,
+      { field: 'user', message: expect.stringMatching(/must be in normal form|must not be empty/) },
+    ]);
+  }
+  const refused = {
+    field: 'user',
+    message: 'user must not begin with service:, as the names of services do: "service:mover"',
+  };
+  expect(await set('service:mover', '5')).toEqual(refused);
+  for (const user of [' wim', 'service:wim']) {
+    await app.ctx.db.pool.query('INSERT INTO quota ("user", size) VALUES ($1, 5)', [user]); // as one that was adopted
+    expect(await set(user, null, 'more')).toEqual({ user, size: '5', notes: 'more' });
+    expect(await set(user, '6')).toEqual({ user, size: '6', notes: 'n' });
+  }
+  expect(await set('ada@sso.example.org:8443/realms', '5')).toMatchObject({ size: '5' });
+});

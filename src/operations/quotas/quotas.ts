@@ -3,11 +3,11 @@
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
-import { transaction } from '../../database/transaction.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkAddress, checkBytes, checkText } from '../input.js';
+import { checkAddress, checkBytes, checkCallerName, checkText, isPlainName } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
@@ -24,6 +24,9 @@ export interface SetQuotaInput {
 
 /** Far beyond what a site needs; what is divided by a weight stays a number. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
+
+/** As services are called beside users: in rules, for one. */
+const SERVICE = 'service:';
 
 /** @throws InvalidInputError */
 export function checkWeight(weight: number): number {
@@ -51,6 +54,7 @@ async function changeQuota(ctx: Context, input: SetQuotaInput, note: Note): Prom
   const changes = sql`email = coalesce(${email}::text, q.email), notes = coalesce(${notes}::text, q.notes),
     weight = coalesce(${weight}::float8, q.weight)`;
   await transaction(ctx.db.pool, 'setQuota', async (tx) => {
+    await checkNewUser(tx, user);
     const changed = await tx.query(
       size === undefined
         ? sql`UPDATE quota q SET ${changes} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`
@@ -63,6 +67,18 @@ async function changeQuota(ctx: Context, input: SetQuotaInput, note: Note): Prom
     }
     await tx.query(note());
   });
+}
+
+/**
+ * A new quota is somebody's who can be called so. One that is there may have any name, since it was made before this was asked, or adopted.
+ * @throws InvalidInputError
+ */
+async function checkNewUser(tx: Transaction, user: string): Promise<void> {
+  if (isPlainName(user) && !user.startsWith(SERVICE)) return;
+  const known = await tx.query(sql`SELECT q.id FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`);
+  if (known.length > 0) return;
+  checkCallerName('user', user);
+  throw new InvalidInputError('user', `must not begin with ${SERVICE}, as the names of services do: ${quote(user)}`);
 }
 
 /** Quotas in order of their users: counted, or by the page. */
