@@ -110,9 +110,9 @@ describe('a name', () => {
     body: '{"type":"webhook.test"}',
     secrets: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
   };
-  const post = (url: string, answers: LookupAddress[][], hosts: string[] = []) => {
+  const post = (url: string, answers: LookupAddress[][], hosts: string[] = [], fail?: () => Promise<never>) => {
     let asked = 0;
-    const resolve = async () => answers[Math.min(asked++, answers.length - 1)] ?? [];
+    const resolve = fail ?? (async () => answers[Math.min(asked++, answers.length - 1)] ?? []);
     const signal = AbortSignal.timeout(5000);
     const options = { targets: createTargets(hosts), signal, now: 1_700_000_000, userAgent: 'Tapegate/test', resolve };
     return { result: postMessage({ ...message, url }, options), asked: () => asked };
@@ -133,6 +133,15 @@ describe('a name', () => {
       error: expect.stringContaining('has no address that webhooks may go to'),
     });
     expect(receiver.messages).toEqual([]);
+  });
+
+  test('of a private network is told as one that there is not', async () => {
+    const fail = async () => {
+      throw Object.assign(new Error('getaddrinfo ENOTFOUND rebinding.example'), { code: 'ENOTFOUND' });
+    };
+    const closed = await post('https://rebinding.example/', [[local('10.0.0.1')]]).result;
+    const unknown = await post('https://rebinding.example/', [], [], fail).result;
+    expect(unknown).toEqual(closed);
   });
 
   test('is looked up once, and called by an address that was looked at', async () => {

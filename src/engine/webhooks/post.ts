@@ -128,15 +128,19 @@ function guardLookup(
         if (all) callback(null, open);
         else callback(null, first.address, first.family);
       },
-      (error) => callback(error, ''),
+      (error) => callback(isUnknown(error) ? new ClosedTargetError(name) : error, ''),
     );
   };
 }
 
+/** As a resolver says that there is no such name, or that it has no address. */
+const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
+
+/** Told to users, who are not to learn from it which names there are within the site's network: one that there is not is told alike. */
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(
-      `${JSON.stringify(name)} has no address that webhooks may go to: those of private networks are listed in WEBHOOK_HOSTS`,
+      `${JSON.stringify(name)} has no address that webhooks may go to: there is no such name, or it is of a private network, which the site lists (WEBHOOK_HOSTS)`,
     );
   }
 }
