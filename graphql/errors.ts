@@ -121,7 +121,9 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    logFailure(ctx?.log ?? log, original, 'GraphQL: internal error');
+    // who has as much at once as it may have is refused as is meant, which no log need tell; nor is a lack of room a fault
+    const what = original instanceof UnavailableError ? 'GraphQL: no answer for now' : 'GraphQL: internal error';
+    if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, what);
     if (original instanceof UnconfirmedError) {
       return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });
     }

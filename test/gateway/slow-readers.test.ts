@@ -104,10 +104,14 @@ test('one who stalls all lists that it gets leaves places for others, and is tol
   const message = 'you are reading 8 long lists already: try again later';
   expect(refused.map(({ headers }) => headers['retry-after'])).toEqual(Array(12).fill('5'));
   expect(JSON.parse(await text(refused[0] as http.IncomingMessage))).toEqual(errorBody(message));
+  const logged = (['warn', 'error'] as const).map((level) => vi.spyOn(app.ctx.log, level));
   const typed = await whileLocked(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE', () =>
     ask(anonymous, '{ requests { totalCount } }'),
   );
   expect(typed.errors).toMatchObject([{ message, extensions: { code: 'TOO_MANY_REQUESTS', retryAfterSeconds: 5 } }]);
+  const texts = logged.flatMap((spy) => spy.mock.calls.map((given) => String(given[1])));
+  expect(texts.filter((text) => text.includes('GraphQL'))).toEqual([]); // that is as it should be
+  for (const spy of logged) spy.mockRestore();
   // a second one stalls what it gets, and so does a third
   for (const [address, places] of [
     ['127.0.0.2', 4],
