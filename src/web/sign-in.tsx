@@ -35,7 +35,7 @@ export function SignIn() {
       </label>
       <Refused why={problem} />
       <p class="hint">
-        A token is made by an operator, or by yourself where you are signed in: <code>tapegate token create</code>.
+        A token is made by an operator: <code>tapegate token create</code>.
       </p>
     </main>
   );
