@@ -8,17 +8,13 @@ import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
  * What the server of a backup was set to can name programs, and libraries, that a server runs: `archive_command`, `restore_command`,
- * `shared_preload_libraries`, `ssl_passphrase_command` and more, by includes too. So it is written anew, as it is where a cluster is made;
+ * `shared_preload_libraries`, `ssl_passphrase_command` and more, by includes too. So it is written anew;
  * what is not here, Tapegate gives on the command line of the server.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore": what the server of the backup was set to is in the backup.
 datestyle = 'iso, mdy'
 default_text_search_config = 'pg_catalog.english'
-lc_messages = 'C.UTF-8'
-lc_monetary = 'C.UTF-8'
-lc_numeric = 'C.UTF-8'
-lc_time = 'C.UTF-8'
 `,
   'postgresql.auto.conf': '# Written by "tapegate restore".\n',
 };
