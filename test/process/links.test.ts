@@ -339,6 +339,15 @@ test('a folder that a process was killed over is finished by the next one; a lik
   expect(rows).toEqual([{ path: at('/half'), ino: lstatSync(at('/half'), { bigint: true }).ino }]);
 });
 
+test('a folder that a process was killed over goes, also where those within it were never made', async () => {
+  await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/killed')]);
+  mkdirSync(at('/killed'));
+  chmodSync(at('/killed'), 0o1700);
+  await tidyLinkFolders(app.ctx, at('/killed/before/these/a'));
+  expect(listTree(root)).toEqual([]);
+  expect((await app.ctx.db.pool.query('SELECT FROM link_folder')).rowCount).toBe(0);
+});
+
 test('links are made while another engine takes their empty folders away', async () => {
   const links = Array.from({ length: 200 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
   let isOver = false;

@@ -5,6 +5,7 @@
 import { lstat, mkdir, readdir, readFile, readlink, symlink, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isBeingMade } from '../../src/engine/disk/made-folder.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
 
@@ -84,6 +85,23 @@ const DEEDS: readonly (readonly [number, Deed])[] = [
   [10, putDangling],
   [20, takeAway],
 ];
+
+/**
+ * Folders below a folder that are as they were when they were being made for links, and have something in them, which nobody but their owner can
+ * open. Those that are empty go by themselves after a while.
+ */
+export async function scanHalfMade(root: string | undefined): Promise<string[]> {
+  if (root === undefined) return [];
+  const entries = await readdir(root, { withFileTypes: true, recursive: true });
+  const folders = entries
+    .filter((entry) => entry.isDirectory())
+    .map(({ parentPath, name }) => path.join(parentPath, name));
+  const found = await Promise.all(folders.map((folder) => lstat(folder, { bigint: true }).catch(() => undefined)));
+  return folders.filter((folder, at) => {
+    const stats = found[at];
+    return stats !== undefined && isBeingMade(stats) && entries.some(({ parentPath }) => parentPath === folder);
+  });
+}
 
 /** All links below a folder, by their paths below it, with their targets. */
 export async function scanLinks(root: string | undefined): Promise<Map<string, string>> {

@@ -7,6 +7,7 @@ export function checkLinks(facts: Facts, index: Index, report: Report): void {
   const { root, lost } = facts.outside.archivePaths;
   for (const loss of lost) report('link-stranger', `${loss}, and nobody but its owner may do that`);
   if (root === undefined) return;
+  for (const folder of facts.halfMade) report('link-folder', `${folder} was being made, and is used as it is`);
   const isCopy = (target: string) => facts.disks.some(({ mountpoint }) => target.startsWith(`${mountpoint}/`));
   for (const file of facts.files) {
     const target = facts.links.get(file.path);

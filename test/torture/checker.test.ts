@@ -5,6 +5,7 @@ import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MAKING_MODE } from '../../src/engine/disk/made-folder.js';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -513,6 +514,17 @@ const faults: [ViolationKind, what: string, plant: (soil: Soil) => Promise<unkno
       const root = makeTempDir();
       cpSync(linkRoot, root, { recursive: true, verbatimSymlinks: true });
       symlinkSync(path.join(app.restoreDir, 's/gone'), path.join(root, 's/gone'));
+      outside.archivePaths = { root, lost: [] };
+    },
+  ],
+  [
+    'link-folder',
+    'a folder for a link is half made',
+    async ({ outside }) => {
+      const root = makeTempDir();
+      cpSync(linkRoot, root, { recursive: true, verbatimSymlinks: true });
+      mkdirSync(path.join(root, 'half/made'), { recursive: true });
+      chmodSync(path.join(root, 'half'), MAKING_MODE);
       outside.archivePaths = { root, lost: [] };
     },
   ],

@@ -14,7 +14,7 @@ import type {
   StagingState,
 } from '../../src/generated/prisma/enums.js';
 import type { Stage } from '../../src/stages.js';
-import { type ArchivePaths, scanLinks } from './archive-paths.js';
+import { type ArchivePaths, scanHalfMade, scanLinks } from './archive-paths.js';
 import type { BulkPoll } from './bulk-polls.js';
 import type { Callers } from './callers.js';
 import type { LeftFile } from './remote-left.js';
@@ -219,6 +219,8 @@ export interface Facts extends Stored {
   folders: FolderFact[];
   /** What the links at archive paths lead to, by these paths. */
   links: ReadonlyMap<string, string>;
+  /** Folders for them whose making was broken off, and that are used. */
+  halfMade: readonly string[];
   outside: Outside;
 }
 
@@ -234,7 +236,8 @@ export async function readFacts(query: Query, outside: Outside): Promise<Facts> 
     ),
   );
   const links = await scanLinks(outside.archivePaths.root);
-  return { ...stored, copies: copies.flat(), folders: folders.flat(), links, outside };
+  const halfMade = await scanHalfMade(outside.archivePaths.root);
+  return { ...stored, copies: copies.flat(), folders: folders.flat(), links, halfMade, outside };
 }
 
 async function readStored(query: Query): Promise<Stored> {

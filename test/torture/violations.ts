@@ -40,6 +40,7 @@ export const violationKinds = {
   'copy-left': 'the catalogue notes a copy of a file that is not restored',
   'link-missing': 'a restored file has no link at its archive path, or one that leads elsewhere',
   'link-left': 'a link leads to a copy from the archive path of a file that is not restored',
+  'link-folder': 'a folder of links is used as it was when its making was broken off',
   'link-stranger': 'something that somebody had at an archive path is gone, or another thing',
   'file-doubted': 'a file has become UNVERIFIED, and nobody has touched what stands in its place',
   'file-restoring': 'a file is at RESTORING',

@@ -76,8 +76,8 @@ export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
   const gone: LinkFolder[] = [];
   for (const dir of dirs) {
     const note = notes.get(dir);
-    if (!note || !(await removeNoted(note))) break;
-    gone.push(note);
+    if (note ? !(await removeNoted(note)) : await statFolder(dir)) break;
+    if (note) gone.push(note);
   }
   await forgetGoneFolders(ctx, gone);
 }
