@@ -5,7 +5,7 @@
  * Links in the way to the folder are followed: archives are made of them.
  */
 import { lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, realpath, stat, symlink, unlink } from 'node:fs/promises';
+import { lstat, readlink, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
@@ -77,15 +77,21 @@ export async function removeLink({ at, target }: Link): Promise<void> {
   }
 }
 
+const partsOf = (file: string): string[] => file.split('/').filter((name) => name !== '' && name !== '.');
+
+/** As the system has it. */
+const MOST_LINKS = 40;
+
 /**
  * Archives are made of links, and those of root and of this process's own user are followed. Another user's could lead to where this process may
- * write, and that user may not.
+ * write, and that user may not: also one to which another link leads.
  * @throws InTheWayError
  */
 async function refuseForeign(folder: string): Promise<void> {
   const own = process.getuid?.() ?? 0;
-  let at = '/';
-  for (const part of folder.split('/').filter((name) => name !== '')) {
+  const parts = partsOf(folder);
+  let [at, links] = ['/', 0];
+  for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
     const next = path.join(at, part);
     const stats = await lstat(next).catch((error: unknown) => {
       if (!isNothing(error)) throw error;
@@ -94,7 +100,13 @@ async function refuseForeign(folder: string): Promise<void> {
     if (stats.isSymbolicLink() && stats.uid !== 0 && stats.uid !== own) {
       throw new InTheWayError(`${next} is a link of somebody else, user ${stats.uid}, and is not followed`);
     }
-    at = stats.isSymbolicLink() ? await realpath(next) : next;
+    if (!stats.isSymbolicLink()) at = next;
+    else {
+      if (++links > MOST_LINKS) throw new InTheWayError(`${folder} is reached by more than ${MOST_LINKS} links`);
+      const target = await readlink(next);
+      parts.unshift(...partsOf(target));
+      if (target.startsWith('/')) at = '/';
+    }
   }
 }
 
