@@ -77,6 +77,13 @@ class Refused(Exception):
         self.failure = failure or {}
 
 
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows nobody who leads elsewhere: the token would be shown there."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        return None
+
+
 class Tapegate:
     """One gateway, as one caller. An object of it may be used by several threads."""
 
@@ -84,7 +91,8 @@ class Tapegate:
         """`ca_file`: certificates of authorities beside which the system's are not asked. Raises ValueError for what is no URL of a gateway."""
         self.url = _checked_url(url or os.environ.get("TAPEGATE_URL") or "http://127.0.0.1:8080")
         self.token = token or os.environ.get("TAPEGATE_TOKEN") or _kept_token(self.url)
-        self._tls = ssl.create_default_context(cafile=ca_file) if self.url.startswith("https:") else None
+        tls = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))] if self.url.startswith("https:") else []
+        self._http = urllib.request.build_opener(_Stay, *tls)
 
     # requests
 
@@ -216,7 +224,7 @@ class Tapegate:
             headers["Authorization"] = "Bearer %s" % self.token
         body = json.dumps({"query": document, "variables": _given(variables)}).encode()
         try:
-            return urllib.request.urlopen(urllib.request.Request(self.url + path, body, headers), timeout=seconds, context=self._tls)
+            return self._http.open(urllib.request.Request(self.url + path, body, headers), timeout=seconds)
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal_of(error) from None

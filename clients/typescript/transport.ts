@@ -34,6 +34,7 @@ export class Transport {
     const { url, fetch } = this.options;
     const answer = await fetch(`${url}/graphql`, {
       method: 'POST',
+      redirect: 'error', // what is asked for is nobody else's
       headers: { 'Content-Type': 'application/json', Accept: 'application/json', ...(await this.headers()) },
       body: stringify({ query, variables }),
       signal: AbortSignal.timeout(ANSWER_MS),
@@ -96,7 +97,7 @@ export class Transport {
     };
     hear();
     try {
-      const answer = await this.options.fetch(input, { ...init, signal });
+      const answer = await this.options.fetch(input, { ...init, redirect: 'error', signal });
       if (!answer.ok || !answer.body) throw await readRefusal(answer);
       const heard = new TransformStream<Uint8Array, Uint8Array>({
         transform: (chunk, controller) => {

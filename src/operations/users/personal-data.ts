@@ -68,6 +68,7 @@ export const personalData: Readonly<Record<string, Holds>> = {
   'ArchiveLink.at': 'path',
   'ArchiveLink.target': 'path',
   'ArchiveLink.problem': 'path',
+  'LinkFolder.path': 'path',
   'LegacyUse.endpoint': 'nobody',
   'LegacyUse.address': 'address',
   'LegacyUse.user': 'name',
