@@ -130,10 +130,11 @@ function isSubscription(read: Read, operationName: string | null | undefined): b
 function executeByPlan({ graphqlWork, callerGraphqlWork }: Context['config']['limits']): Plugin {
   const turns = new WorkTurns({ all: graphqlWork, one: callerGraphqlWork });
   const execute = async (args: ExecutionArgs) => {
-    const { share, reader } = args.contextValue as Context;
+    const ctx = args.contextValue as Context;
+    const { share } = ctx;
     const operation = getOperationAST(args.document, args.operationName)?.operation;
     if (share === undefined || operation !== 'query') return await timeOperation(args);
-    const end = await turns.begin(share, costOf(args.contextValue as object), reader);
+    const end = await turns.begin(share, costOf(ctx), () => ctx.reader);
     try {
       return await timeOperation(args);
     } finally {

@@ -28,13 +28,16 @@ export class WorkTurns {
 
   /**
    * Waits until there is room for it.
-   * @param wanted aborts when nobody waits for what is to be done any more
+   * @param wantedOf asked where it has to wait: aborts when nobody waits for what is to be done any more
    * @returns what gives the room back, once
    * @throws UnavailableError where nobody waits any more
    */
-  async begin(caller: string, cost: number, wanted?: AbortSignal): Promise<() => void> {
-    checkWanted(wanted);
-    if (this.lines.has(caller) || !this.hasRoom(caller, cost)) await this.waitInLine(caller, cost, wanted);
+  async begin(
+    caller: string,
+    cost: number,
+    wantedOf: () => AbortSignal | undefined = () => undefined,
+  ): Promise<() => void> {
+    if (this.lines.has(caller) || !this.hasRoom(caller, cost)) await this.waitInLine(caller, cost, wantedOf());
     else this.count(caller, cost);
     let isTaken = true;
     return () => {
@@ -60,6 +63,7 @@ export class WorkTurns {
   }
 
   private waitInLine(caller: string, cost: number, wanted: AbortSignal | undefined): Promise<void> {
+    checkWanted(wanted);
     return new Promise((resolve, reject) => {
       const giveUp = () => {
         this.shorten(caller, waiting);

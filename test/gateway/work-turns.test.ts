@@ -79,10 +79,12 @@ test('callers take turns, each in its own order, and whoever gives up is passed 
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const begin = (name: string, cost: number, wanted?: AbortSignal) =>
-    turns.begin(name[0] ?? '', cost, wanted).then((end) => {
-      begun.push(name);
-      ends.set(name, end);
-    });
+    turns
+      .begin(name[0] ?? '', cost, () => wanted)
+      .then((end) => {
+        begun.push(name);
+        ends.set(name, end);
+      });
   const end = async (name: string) => {
     ends.get(name)?.();
     ends.get(name)?.(); // a second time is none
