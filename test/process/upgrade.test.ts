@@ -28,7 +28,7 @@ afterAll(cleanUp);
 
 test.skipIf(commit === undefined)(
   'an upgrade with old and new programs side by side fails no call, ends no watcher and restores everything',
-  { timeout: 300_000 },
+  { timeout: 600_000 },
   async () => {
     const old = { program: buildOldProgram(commit ?? '') };
     const database = await createDatabase({ empty: true });
