@@ -15,7 +15,7 @@ beforeAll(async () => {
     limits: { graphqlWork: 5000, callerGraphqlWork: 3000 },
   });
   for (const user of ['eve', 'ann']) await addQuota(app.ctx, user, 10n ** 9n);
-  await addFiles(app.ctx, [{ path: '/work/a' }]);
+  await addFiles(app.ctx, [{ path: '/large/a' }]);
 });
 afterAll(() => app.close());
 
@@ -47,7 +47,7 @@ test('of large queries of one caller no more are run than its share, and all are
     return { answers: [...all, own] };
   });
   for (const { status, body } of await Promise.all(answers)) {
-    expect([status, body]).toEqual([200, { data: { tapeFiles: { edges: [{ node: { path: '/work/a' } }] } } }]);
+    expect([status, body]).toEqual([200, { data: { tapeFiles: { edges: [{ node: { path: '/large/a' } }] } } }]);
   }
 });
 
