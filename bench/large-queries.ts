@@ -1,6 +1,6 @@
 /**
  * How long GET /health/live takes, asked again and again, while one caller asks GraphQL for much at once: AT_ONCE (40) queries of 2000 files each, and
- * LISTS_AT_ONCE (100) of twenty lists. Beside it stands the same gateway without turns (GRAPHQL_WORK and CALLER_GRAPHQL_WORK beyond all that comes), in
+ * LISTS_AT_ONCE (300) of twenty lists. Beside it stands the same gateway without turns (GRAPHQL_WORK and CALLER_GRAPHQL_WORK beyond all that comes), in
  * alternating order, ROUNDS (3) of each, medians of the longest answers.
  *
  *   npm run build && node dist/bench/large-queries.js
@@ -12,7 +12,7 @@ import { importRows } from '../src/operations/catalogue/import.js';
 import { median, withBench } from './kit.js';
 
 const AT_ONCE = Number(process.env.AT_ONCE ?? 40);
-const LISTS_AT_ONCE = Number(process.env.LISTS_AT_ONCE ?? 100);
+const LISTS_AT_ONCE = Number(process.env.LISTS_AT_ONCE ?? 300);
 const ROUNDS = Number(process.env.ROUNDS ?? 3);
 const FILES = 3000;
 
