@@ -17,12 +17,22 @@ import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 /** What happens just before a note; what is thrown ends the work there, as the end of its process would. */
-const dying = vi.hoisted(() => ({ beforeNote: () => {}, beforeForget: async () => {} }));
+const dying = vi.hoisted(() => ({
+  beforeMaking: async (_paths: readonly string[]) => {},
+  beforeNote: () => {},
+  beforeForget: async () => {},
+}));
 
 vi.mock('../../src/operations/disks/folders.js', async (original) => {
   const real = await original<typeof import('../../src/operations/disks/folders.js')>();
+  const noteMaking: typeof real.noteMaking = async (ctx, diskId, paths) => {
+    const notes = await real.noteMaking(ctx, diskId, paths);
+    await dying.beforeMaking(paths);
+    return notes;
+  };
   const noteMade: typeof real.noteMade = async (...given) => {
     dying.beforeNote();
     await real.noteMade(...given);
@@ -31,7 +41,7 @@ vi.mock('../../src/operations/disks/folders.js', async (original) => {
     await dying.beforeForget();
     return await real.forgetFolders(...given);
   };
-  return { ...real, noteMade, forgetFolders };
+  return { ...real, noteMaking, noteMade, forgetFolders };
 });
 
 let app: TestApp;
@@ -41,6 +51,7 @@ beforeAll(async () => {
   app = await startIdleApp();
 });
 afterEach(() => {
+  dying.beforeMaking = async () => {};
   dying.beforeNote = () => {};
   dying.beforeForget = async () => {};
   backend.onRead = async (_volume, _position, bytes) => bytes;
@@ -138,6 +149,63 @@ test('what an engine has made before it was killed goes when nobody needs it any
   expect(await listNoted('/dead')).toEqual([]);
   await cancel(app, other);
   await removeAll();
+});
+
+/** Another engine has the drive, and has put in order what was left there. It stands still until its lease is over by its own clock. */
+async function standStill(id: number): Promise<void> {
+  const since = performance.now();
+  await cancel(app, id);
+  await app.ctx.db.pool.query(`UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
+  await withEngine(app, backend, () =>
+    waitFor('the drive to be taken over', async () => {
+      const { rows } = await app.ctx.db.pool.query('SELECT FROM recall');
+      return rows.length === 0 && performance.now() - since > 2000 * LEASE_SECONDS;
+    }),
+  );
+}
+
+const LEASE_SECONDS = 1;
+
+test('an engine that stood still before it made a folder, until others had looked, leaves none', async () => {
+  const file = '/still/made/file';
+  await addTaped(app.ctx, backend, [{ path: file, volume: 'MADESTILL' }]);
+  const stood = createGate();
+  dying.beforeMaking = async () => {
+    dying.beforeMaking = async () => {};
+    await standStill(id);
+    expect(await listNoted('/still')).toEqual([]);
+    dying.beforeForget = async () => {
+      dying.beforeForget = async () => {};
+      die(); // the database is away for a moment
+    };
+    stood.open();
+  };
+  const id = await makeRequest(app, { quota: 'alice', files: [file] });
+  const made: boolean[] = [];
+  dying.beforeNote = () => made.push(existsSync(place('still/made')));
+  const isTidied = async () => made.length > 0 && !existsSync(place('still')) && !(await listNoted('/still')).length;
+  await withEngine(app, backend, () => stood.opened.then(() => waitFor('the folders to go', isTidied)), {
+    leaseSeconds: LEASE_SECONDS,
+  });
+  expect(made).toEqual([true]);
+});
+
+test('an engine that stood still and does not know it yet asks before it makes a folder', async () => {
+  const files = ['/asks/one/file', '/asks/two/file'];
+  const rows = files.map((file, index) => ({ path: file, volume: 'MADEASKS', position: BigInt(index + 1) }));
+  await addTaped(app.ctx, backend, rows);
+  const made: string[] = [];
+  dying.beforeMaking = async (paths) => void made.push(...paths);
+  const stood = createGate();
+  backend.onRead = async (_volume, _position, bytes) => {
+    await standStill(id);
+    stood.open();
+    return bytes;
+  };
+  const id = await makeRequest(app, { quota: 'alice', files });
+  await withEngine(app, backend, () => stood.opened);
+  expect(made).toEqual(['/asks', '/asks/one']);
+  expect(existsSync(place('asks'))).toBe(false);
 });
 
 test('a folder that was removed and is still noted when its engine was killed is forgotten by the next pass', async () => {

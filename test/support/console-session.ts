@@ -19,7 +19,9 @@ export function readSteps(text: string): Step[] {
     });
 }
 
-const hideTimes = (text: string) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z?/g, 'T').trim();
+/** As programs read them, and as a terminal shows them. */
+const hideTimes = (text: string) =>
+  text.replace(/\d{4}-\d\d-\d\d(?:T[\d:.]+Z?| \d\d:\d\d:\d\d \(in \d+ \w+\))/g, 'T').trim();
 
 /** Runs each step in a shell of its own, where `npx tapegate` is the program as it was built. */
 export async function expectSession(

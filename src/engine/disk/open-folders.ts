@@ -44,9 +44,10 @@ export class OpenFolders {
 
   /**
    * The folder of a place, made when missing. It stays open until `close`.
+   * @param confirm is awaited before a folder may be made, and throws where none may be
    * @throws as `openFolder`, and what kept the folder, or one above it, from being synced before
    */
-  async open(place: CopyPlace): Promise<Folder> {
+  async open(place: CopyPlace, confirm: () => Promise<void>): Promise<Folder> {
     const failure = this.failureOf(place);
     if (failure) throw failure;
     const { mountpoint } = place;
@@ -59,6 +60,7 @@ export class OpenFolders {
       this.failed.set(key, moved);
       throw moved;
     }
+    await confirm();
     this.tried.add(key);
     const folder = await openFolder(this.ctx, place, (call) => ofDisk(this.calls, place, call));
     this.folders.set(key, { folder, mountpoint });

@@ -4,6 +4,8 @@
  * Reading goes on while files before are still being written and synced. Nothing is reported as restored before its
  * folder is synced as well (reports.ts).
  */
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
@@ -23,6 +25,11 @@ import type { HeldLease } from './lease.js';
 import { PutOffError, toPutOff } from './put-off.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
 import { type EndedRecall, Reports } from './reports.js';
+
+/** How long what a recall has left is waited for when the lease is over; tidying goes on that often, at such pauses, where it fails. */
+const AFTER_LEASE_MS = 1000;
+const TIDYINGS = 60;
+const TIDY_MS = 1000;
 
 /** Recalls that were started together. */
 export interface Batch {
@@ -109,7 +116,8 @@ class BatchRun {
     if (full !== undefined) return end(toUnplaced(recall, full));
     try {
       signal.throwIfAborted();
-      const folder = await this.folders.open(recall);
+      // who has stood still must not make a folder either: others have looked for what it left already
+      const folder = await this.folders.open(recall, () => this.confirmations.confirmOpening());
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
       const { noteBytes } = this.lease;
@@ -151,18 +159,25 @@ class BatchRun {
   }
 
   /**
-   * Removes the folders that were made for a recall to which nothing came. A lease ends by its time, and this with it: the database may hang.
+   * Removes the folders that were made for a recall to which nothing came. Who has stood still may have made them when the next
+   * holder of the drive had looked already, and nobody else would come: it goes on when the lease is over, and is waited for a
+   * little, since the database may hang.
    * @returns false where that is left to others
    */
   private async tidy(recall: RunningRecall): Promise<boolean> {
-    const { signal } = this.lease;
     if (!this.folders.hasTried(recall)) return true;
-    if (signal.aborted) return false;
     const done = new AbortController();
-    const isOver = new Promise<boolean>((resolve) => {
-      signal.addEventListener('abort', () => resolve(false), { once: true, signal: done.signal });
-    });
-    return await Promise.race([this.folders.tidy(recall), isOver]).finally(() => done.abort());
+    const isOver = waitPast(this.lease.signal, done.signal);
+    return await Promise.race([this.tidyOut(recall), isOver]).finally(() => done.abort());
+  }
+
+  /** Once, or until it is done where nobody else would come: the database may be away. */
+  private async tidyOut(recall: RunningRecall): Promise<boolean> {
+    for (let attempt = 1; ; attempt++) {
+      if (await this.folders.tidy(recall)) return true;
+      if (!this.lease.signal.aborted || attempt === TIDYINGS) return false;
+      await sleep(TIDY_MS, undefined, { ref: false });
+    }
   }
 
   /** How a recall ends that has failed. Never rejects. */
@@ -211,4 +226,15 @@ function placedOf(
   outcomes: readonly RecallOutcome[],
 ): Pick<RunningRecall, 'fileId' | 'diskId'>[] {
   return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
+}
+
+/** Until it is too late to wait for more. @param done ends it earlier @returns false */
+async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
+  try {
+    if (!lease.aborted) await once(lease, 'abort', { signal: done });
+    await sleep(AFTER_LEASE_MS, undefined, { signal: done });
+  } catch {
+    // it was done in time
+  }
+  return false;
 }
