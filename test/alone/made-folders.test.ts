@@ -2,10 +2,13 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { HungError } from '../../src/engine/calls.js';
+import { DiskError } from '../../src/engine/disk/failures.js';
 import { MAKING_MODE } from '../../src/engine/disk/made-folder.js';
 import { openFolder } from '../../src/engine/disk/making.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
+import { removeEmptyFolders } from '../../src/engine/disk/tidying.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { TapeError } from '../../src/errors.js';
 import { noteMaking } from '../../src/operations/disks/folders.js';
@@ -17,22 +20,12 @@ import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { createGate, waitFor } from '../support/wait.js';
 
 /** What happens just before a note; what is thrown ends the work there, as the end of its process would. */
-const dying = vi.hoisted(() => ({
-  beforeMaking: async (_paths: readonly string[]) => {},
-  beforeNote: () => {},
-  beforeForget: async () => {},
-}));
+const dying = vi.hoisted(() => ({ beforeNote: () => {}, beforeForget: async () => {} }));
 
 vi.mock('../../src/operations/disks/folders.js', async (original) => {
   const real = await original<typeof import('../../src/operations/disks/folders.js')>();
-  const noteMaking: typeof real.noteMaking = async (ctx, diskId, paths) => {
-    const notes = await real.noteMaking(ctx, diskId, paths);
-    await dying.beforeMaking(paths);
-    return notes;
-  };
   const noteMade: typeof real.noteMade = async (...given) => {
     dying.beforeNote();
     await real.noteMade(...given);
@@ -41,7 +34,7 @@ vi.mock('../../src/operations/disks/folders.js', async (original) => {
     await dying.beforeForget();
     return await real.forgetFolders(...given);
   };
-  return { ...real, noteMaking, noteMade, forgetFolders };
+  return { ...real, noteMade, forgetFolders };
 });
 
 let app: TestApp;
@@ -51,7 +44,6 @@ beforeAll(async () => {
   app = await startIdleApp();
 });
 afterEach(() => {
-  dying.beforeMaking = async () => {};
   dying.beforeNote = () => {};
   dying.beforeForget = async () => {};
   backend.onRead = async (_volume, _position, bytes) => bytes;
@@ -151,63 +143,6 @@ test('what an engine has made before it was killed goes when nobody needs it any
   await removeAll();
 });
 
-/** Another engine has the drive, and has put in order what was left there. It stands still until its lease is over by its own clock. */
-async function standStill(id: number): Promise<void> {
-  const since = performance.now();
-  await cancel(app, id);
-  await app.ctx.db.pool.query(`UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
-  await withEngine(app, backend, () =>
-    waitFor('the drive to be taken over', async () => {
-      const { rows } = await app.ctx.db.pool.query('SELECT FROM recall');
-      return rows.length === 0 && performance.now() - since > 2000 * LEASE_SECONDS;
-    }),
-  );
-}
-
-const LEASE_SECONDS = 1;
-
-test('an engine that stood still before it made a folder, until others had looked, leaves none', async () => {
-  const file = '/still/made/file';
-  await addTaped(app.ctx, backend, [{ path: file, volume: 'MADESTILL' }]);
-  const stood = createGate();
-  dying.beforeMaking = async () => {
-    dying.beforeMaking = async () => {};
-    await standStill(id);
-    expect(await listNoted('/still')).toEqual([]);
-    dying.beforeForget = async () => {
-      dying.beforeForget = async () => {};
-      die(); // the database is away for a moment
-    };
-    stood.open();
-  };
-  const id = await makeRequest(app, { quota: 'alice', files: [file] });
-  const made: boolean[] = [];
-  dying.beforeNote = () => made.push(existsSync(place('still/made')));
-  const isTidied = async () => made.length > 0 && !existsSync(place('still')) && !(await listNoted('/still')).length;
-  await withEngine(app, backend, () => stood.opened.then(() => waitFor('the folders to go', isTidied)), {
-    leaseSeconds: LEASE_SECONDS,
-  });
-  expect(made).toEqual([true]);
-});
-
-test('an engine that stood still and does not know it yet asks before it makes a folder', async () => {
-  const files = ['/asks/one/file', '/asks/two/file'];
-  const rows = files.map((file, index) => ({ path: file, volume: 'MADEASKS', position: BigInt(index + 1) }));
-  await addTaped(app.ctx, backend, rows);
-  const made: string[] = [];
-  dying.beforeMaking = async (paths) => void made.push(...paths);
-  const stood = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
-    await standStill(id);
-    stood.open();
-    return bytes;
-  };
-  const id = await makeRequest(app, { quota: 'alice', files });
-  await withEngine(app, backend, () => stood.opened);
-  expect(made).toEqual(['/asks', '/asks/one']);
-  expect(existsSync(place('asks'))).toBe(false);
-});
-
 test('a folder that was removed and is still noted when its engine was killed is forgotten by the next pass', async () => {
   const id = await restore('/gone/made/file');
   await cancel(app, id);
@@ -219,6 +154,34 @@ test('a folder that was removed and is still noted when its engine was killed is
   await app.ctx.db.pool.query('DELETE FROM removal'); // its claim is over
   await removeAll();
   expect(await listNoted('/gone')).toEqual([]);
+});
+
+test('a folder that a disk may still make when nobody waits for that any more stays noted, and goes', async () => {
+  const at = { diskId: 1, mountpoint: app.restoreDir, path: '/hung/file' };
+  let calls = 0;
+  const hang = async <T>(call: () => Promise<T>): Promise<T> => {
+    if (++calls === 2) throw new DiskError(new HungError({ kind: 'disk', mountpoint: app.restoreDir }, 1));
+    return await call();
+  };
+  await expect(openFolder(app.ctx, at, hang)).rejects.toThrow('has not answered for 1 s');
+  mkdirSync(place('hung'));
+  chmodSync(place('hung'), MAKING_MODE);
+  await removeEmptyFolders(app.ctx, at);
+  expect(existsSync(place('hung'))).toBe(false);
+  expect(await listNoted('/hung')).toEqual([]);
+});
+
+test('a folder that goes while one below it is made is made again', async () => {
+  const at = { diskId: 1, mountpoint: app.restoreDir, path: '/below/made/file' };
+  await (await openOf('/below/file')).handle.close();
+  let calls = 0;
+  const folder = await openFolder(app.ctx, at, async (call) => {
+    if (++calls === 2) rmdirSync(place('below'));
+    return await call();
+  });
+  await folder.handle.close();
+  await removeEmptyFolders(app.ctx, at);
+  expect(existsSync(place('below'))).toBe(false);
 });
 
 test('a folder that is made again while its note of before goes stays noted', async () => {

@@ -13,6 +13,7 @@ import {
   noteMaking,
   readFolderNotes,
 } from '../../operations/disks/folders.js';
+import { HungError } from '../calls.js';
 import { FOLDER_MODE } from './attributes.js';
 import { findExposure, ownersOf, tellEverybodys } from './exposure.js';
 import { isBeingMade, MAKING_MODE, traitsOf } from './made-folder.js';
@@ -29,16 +30,22 @@ const ATTEMPTS = 5;
 /**
  * Opens the folder of a place, made when missing. The mount point itself is never made: where a disk is not mounted, nothing may be
  * written in its place.
+ * @param made is given each folder that was made, also where that could not be noted
  * @throws TapeError POLICY when a link on the way leads elsewhere or something else is in the way, TRANSIENT when the disk is not
  *   there; an error with the code ENOENT where somebody takes the folder away again and again
  */
-export async function openFolder(ctx: Context, place: CopyPlace, onDisk: OnDisk = (call) => call()): Promise<Folder> {
+export async function openFolder(
+  ctx: Context,
+  place: CopyPlace,
+  onDisk: OnDisk = (call) => call(),
+  made: MadeFolder[] = [],
+): Promise<Folder> {
   for (let attempt = 1; ; attempt++) {
     const { folder, half, missing, error } = await onDisk(() => lookForFolder(place));
     if (half.length > 0) await finishMaking(ctx, place, half, onDisk);
     if (folder) return folder;
     if (attempt === ATTEMPTS) throw error;
-    await makeNoted(ctx, place, missing, onDisk);
+    await makeNoted(ctx, place, missing, { onDisk, made });
   }
 }
 
@@ -110,14 +117,19 @@ async function finishMaking(
   await onDisk(() => giveModes(place, ours));
 }
 
-async function makeNoted(ctx: Context, place: CopyPlace, missing: readonly string[], onDisk: OnDisk): Promise<void> {
+async function makeNoted(
+  ctx: Context,
+  place: CopyPlace,
+  missing: readonly string[],
+  { onDisk, made: all }: { onDisk: OnDisk; made: MadeFolder[] },
+): Promise<void> {
   const notes = await noteMaking(ctx, place.diskId, missing);
   const made: MadeFolder[] = [];
   try {
     await onDisk(() => makeFolders(place, missing, made));
   } catch (error) {
     // a disk that hangs may make them still: whoever gives the recall up looks for them
-    if (codeOf(error) !== undefined || error instanceof TapeError) {
+    if (!isHung(error) && (codeOf(error) !== undefined || error instanceof TapeError)) {
       const isMade = new Set(made.map((folder) => folder.path));
       await forgetFolders(
         ctx,
@@ -127,17 +139,21 @@ async function makeNoted(ctx: Context, place: CopyPlace, missing: readonly strin
     }
     throw error;
   } finally {
+    all.push(...made);
     if (made.length > 0) await noteMade(ctx, place.diskId, made);
   }
   await onDisk(() => giveModes(place, made));
 }
+
+const isHung = (error: unknown) => [error, error instanceof Error && error.cause].some((e) => e instanceof HungError);
 
 /** @param made is given each as soon as it is there */
 async function makeFolders(place: CopyPlace, missing: readonly string[], made: MadeFolder[]): Promise<void> {
   const root = await rootOf(place);
   const owners = await ownersOf(root);
   for (const dir of missing) {
-    const parent = await openExisting(root, path.dirname(dir));
+    const parent = await openExisting(root, path.dirname(dir)).catch(ignoreMissing);
+    if (!parent) return; // that above it was taken away: whoever opens it sees to that
     try {
       const at = path.join(parent.at, path.basename(dir));
       await mkdir(at, MAKING_MODE);

@@ -2,6 +2,7 @@
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
+import type { MadeFolder } from '../../operations/disks/folders.js';
 import type { CallWatch } from '../calls.js';
 import { ofDisk } from './failures.js';
 import { openFolder } from './making.js';
@@ -36,6 +37,8 @@ export class OpenFolders {
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
   /** Folders that could not be synced, by their paths on disk. A later sync that goes well says nothing of what was lost. */
   private readonly failed = new Map<string, Error>();
+  /** By the mount point of their disk. */
+  private readonly made = new Map<string, MadeFolder[]>();
 
   constructor(ctx: Context, calls: CallWatch) {
     this.ctx = ctx;
@@ -53,8 +56,10 @@ export class OpenFolders {
     const { mountpoint } = place;
     const key = path.join(mountpoint, path.dirname(place.path));
     const known = this.folders.get(key);
-    if (known && isRemoved(known.folder)) await this.closeOne(known);
-    else if (known && !isMoved(known.folder)) return known.folder;
+    if (known && isRemoved(known.folder)) {
+      this.folders.delete(key);
+      await this.closeOne(known);
+    } else if (known && !isMoved(known.folder)) return known.folder;
     else if (known) {
       const moved = movedAway(known.folder); // and with it what was put into it
       this.failed.set(key, moved);
@@ -62,7 +67,9 @@ export class OpenFolders {
     }
     await confirm();
     this.tried.add(key);
-    const folder = await openFolder(this.ctx, place, (call) => ofDisk(this.calls, place, call));
+    const made = this.made.get(mountpoint) ?? [];
+    this.made.set(mountpoint, made);
+    const folder = await openFolder(this.ctx, place, (call) => ofDisk(this.calls, place, call), made);
     this.folders.set(key, { folder, mountpoint });
     const disk = { diskId: place.diskId, mountpoint: place.mountpoint };
     for (let dir = path.dirname(place.path); dir !== '/'; ) {
@@ -91,10 +98,12 @@ export class OpenFolders {
 
   /**
    * Removes the folders that were made for a place to which nothing came, as far as they are empty. Never rejects.
+   * @param calls follows what that calls
    * @returns false where that is to be tried again
    */
-  async tidy(place: CopyPlace): Promise<boolean> {
-    const removed = removeEmptyFolders(this.ctx, place, (call) => ofDisk(this.calls, place, call));
+  async tidy(place: CopyPlace, calls: CallWatch): Promise<boolean> {
+    const made = this.made.get(place.mountpoint);
+    const removed = removeEmptyFolders(this.ctx, place, (call) => ofDisk(calls, place, call), made);
     return await removed.then(...isDone);
   }
 

@@ -4,7 +4,7 @@ import { lstat, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
-import { type FolderNote, forgetFolders, readFolderNotes } from '../../operations/disks/folders.js';
+import { type FolderNote, forgetFolders, type MadeFolder, readFolderNotes } from '../../operations/disks/folders.js';
 import { inodeOf } from './copy.js';
 import { isAsMade, isEmptyFolder, isNoted } from './made-folder.js';
 import { foldersOf, type OnDisk } from './making.js';
@@ -16,30 +16,35 @@ import { type Apart, openApart, renameToNothing } from './taking.js';
  * Removes the folders of a place, from the innermost on, as far as they are empty, were made by Tapegate, and are as it makes them: one with
  * another owner, group or mode was changed by somebody who wants it so. Their notes go after them; of those that are gone already
  * as well, since a process may have been killed in between.
+ * @param made folders that the caller has made: others may have forgotten them, or nobody could note them
  * @throws AbsentError when the disk is not there, and what its disk failed with: nobody would come back to an empty folder
  */
 export async function removeEmptyFolders(
   ctx: Context,
   place: CopyPlace,
   onDisk: OnDisk = (call) => call(),
+  made: readonly MadeFolder[] = [],
 ): Promise<void> {
   const dirs = foldersOf(place.path);
   const [innermost] = dirs;
   if (innermost === undefined || (await onDisk(() => lookAtFolder(place, innermost))) === 'kept') return;
   // before the looks that count: a folder that is made again meanwhile has another note by then
   const notes = await readFolderNotes(ctx, place.diskId, dirs);
-  if (notes.size === 0) return;
+  if (notes.size === 0 && made.length === 0) return;
   const gone: FolderNote[] = [];
   for (const dir of dirs) {
     const note = notes.get(dir);
-    if (!(await onDisk(() => isGone(place, dir, note)))) break;
+    const known = note ?? made.findLast((folder) => folder.path === dir);
+    if (!(await onDisk(() => isGone(place, dir, known)))) break;
     if (note) gone.push(note);
   }
   if (gone.length > 0) await forgetFolders(ctx, place.diskId, gone);
 }
 
+type KnownFolder = Pick<FolderNote, 'path' | 'ino' | 'birthNs'>;
+
 /** Removes it where it is empty, and the one that is noted. @returns whether it is not there any more */
-async function isGone(disk: MarkedDisk, dir: string, note: FolderNote | undefined): Promise<boolean> {
+async function isGone(disk: MarkedDisk, dir: string, note: KnownFolder | undefined): Promise<boolean> {
   const seen = await lookAtFolder(disk, dir);
   if (seen === 'kept') return false;
   if (seen === 'missing') return note === undefined || (await clearFolderAside(disk, note));
@@ -134,7 +139,7 @@ function giveFolderBack(aside: string, folder: string): void {
 }
 
 /** What a process has left that was killed in the middle of this. @returns false where it was somebody else's, and is back in its place */
-async function clearFolderAside(disk: MarkedDisk, note: FolderNote): Promise<boolean> {
+async function clearFolderAside(disk: MarkedDisk, note: KnownFolder): Promise<boolean> {
   const { ino } = note;
   if (ino === null) return true;
   const root = await rootOf(disk);

@@ -4,8 +4,6 @@
  * Reading goes on while files before are still being written and synced. Nothing is reported as restored before its
  * folder is synced as well (reports.ts).
  */
-import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
@@ -22,14 +20,10 @@ import type { Budget } from '../disk/partial-file.js';
 import type { LinkKeeper } from '../links/pass.js';
 import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
+import { Leftovers } from './leftovers.js';
 import { PutOffError, toPutOff } from './put-off.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
 import { type EndedRecall, Reports } from './reports.js';
-
-/** How long what a recall has left is waited for when the lease is over; tidying goes on that often, at such pauses, where it fails. */
-const AFTER_LEASE_MS = 1000;
-const TIDYINGS = 60;
-const TIDY_MS = 1000;
 
 /** Recalls that were started together. */
 export interface Batch {
@@ -81,6 +75,7 @@ class BatchRun {
   private readonly volume: MountedVolume;
   private readonly work: BatchWork;
   private readonly folders: OpenFolders;
+  private readonly leftovers: Leftovers;
   private readonly confirmations: Confirmations;
   private readonly reports: Reports;
   /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
@@ -94,6 +89,7 @@ class BatchRun {
     this.volume = volume;
     this.work = work;
     this.folders = new OpenFolders(ctx, lease.calls);
+    this.leftovers = new Leftovers(lease, this.folders, work.disks.calls);
     this.confirmations = new Confirmations(ctx, lease);
     this.reports = new Reports((ended) => this.settle(ended), work.report);
   }
@@ -145,9 +141,13 @@ class BatchRun {
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.folders.sync();
+    const clear = this.leftovers.ofMany();
     const settleOne = async ({ recall, signal, outcome }: EndedRecall) => {
+      const { kind, isUnseen = false } = outcome;
+      const isInPlace = kind === 'standing' || kind === 'restored';
+      const isCleared = (isInPlace && !isUnseen) || (await clear({ recall, isUnseen }));
+      if (!isInPlace) return isCleared ? outcome : { ...outcome, isUnseen: true };
       if (outcome.kind === 'standing') return outcome;
-      if (outcome.kind !== 'restored') return (await this.tidy(recall)) ? outcome : { ...outcome, isUnseen: true };
       const failure = failureOf(recall);
       if (failure) return await this.judge(recall, new UnseenError(messageOf(failure), { cause: failure }), signal);
       this.work.disks.succeeded(recall.diskId);
@@ -156,28 +156,6 @@ class BatchRun {
     const outcomes = await Promise.all(ended.map(settleOne));
     await this.work.links.makeEarly(placedOf(ended, outcomes));
     return outcomes;
-  }
-
-  /**
-   * Removes the folders that were made for a recall to which nothing came. Who has stood still may have made them when the next
-   * holder of the drive had looked already, and nobody else would come: it goes on when the lease is over, and is waited for a
-   * little, since the database may hang.
-   * @returns false where that is left to others
-   */
-  private async tidy(recall: RunningRecall): Promise<boolean> {
-    if (!this.folders.hasTried(recall)) return true;
-    const done = new AbortController();
-    const isOver = waitPast(this.lease.signal, done.signal);
-    return await Promise.race([this.tidyOut(recall), isOver]).finally(() => done.abort());
-  }
-
-  /** Once, or until it is done where nobody else would come: the database may be away. */
-  private async tidyOut(recall: RunningRecall): Promise<boolean> {
-    for (let attempt = 1; ; attempt++) {
-      if (await this.folders.tidy(recall)) return true;
-      if (!this.lease.signal.aborted || attempt === TIDYINGS) return false;
-      await sleep(TIDY_MS, undefined, { ref: false });
-    }
   }
 
   /** How a recall ends that has failed. Never rejects. */
@@ -226,15 +204,4 @@ function placedOf(
   outcomes: readonly RecallOutcome[],
 ): Pick<RunningRecall, 'fileId' | 'diskId'>[] {
   return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
-}
-
-/** Until it is too late to wait for more. @param done ends it earlier @returns false */
-async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
-  try {
-    if (!lease.aborted) await once(lease, 'abort', { signal: done });
-    await sleep(AFTER_LEASE_MS, undefined, { signal: done });
-  } catch {
-    // it was done in time
-  }
-  return false;
 }

@@ -39,8 +39,13 @@ export class Confirmations {
   /** To be awaited before the next call. @throws NotHeldError */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openingsUntil = performance.now() + FRESH_MS;
-      if (!(await isHeld(this.ctx, this.lease))) throw this.lostError();
+      this.openings = 0; // a question without an answer serves none
+      const askedAt = performance.now();
+      if (!(await isHeld(this.ctx, this.lease))) {
+        this.lease.giveUp();
+        throw this.lostError();
+      }
+      this.openingsUntil = askedAt + FRESH_MS;
       this.openings = OPENINGS;
     }
     this.openings--;
