@@ -36,11 +36,16 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Puts files on tape, of which the first and the others can be restored when it is said so. */
-async function addHeld(top: string, count: number): Promise<{ letFirstGo(): void; letAllGo(): void }> {
+/** Puts files on tape, of which the first and the others can be restored when it is said so. `held`: the volumes that are being read. */
+async function addHeld(
+  top: string,
+  count: number,
+): Promise<{ held: Set<string>; letFirstGo(): void; letAllGo(): void }> {
   const [first, others] = [createGate(), createGate()];
+  const held = new Set<string>();
   const { onRead } = backend;
   backend.onRead = async (volume, position, bytes) => {
+    held.add(volume);
     if (volume === `FIRST${top}`) await first.opened;
     if (volume === `OTHERS${top}`) await others.opened;
     return await onRead(volume, position, bytes);
@@ -55,7 +60,7 @@ async function addHeld(top: string, count: number): Promise<{ letFirstGo(): void
     first.open();
     others.open();
   };
-  return { letFirstGo: first.open, letAllGo };
+  return { held, letFirstGo: first.open, letAllGo };
 }
 
 /** Runs the command in a terminal of 120 columns, unless told otherwise. */
@@ -134,9 +139,10 @@ test('without a terminal, a watch writes plain lines', async () => {
 });
 
 test('a watch on a host whose clock is a day behind tells no end that is a day away', async () => {
-  const { letAllGo } = await addHeld('/busy', 2); // both drives
+  const { held, letAllGo } = await addHeld('/busy', 2);
   const busy = await runCli(['request', '--quota', 'ann', '--pattern', '/busy/'], { env });
   expect(busy.code).toBe(0);
+  await waitFor('both drives to read', async () => held.has('FIRST/busy') && held.has('OTHERS/busy'));
   await addTaped(app.ctx, backend, [{ path: '/clock/a', size: 1000, volume: 'CLOCK' }]);
   const preload = pathToFileURL(path.join(packageRoot, 'test/support/shifted-clock.mjs')).href;
   const behind = { ...env, NODE_OPTIONS: `--import=${preload}`, CLOCK_SECONDS: '-86400' };

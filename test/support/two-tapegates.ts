@@ -59,6 +59,9 @@ export class Site {
     this.restoreDir = path.join(this.dataDir, 'restore');
     this.env = { DATABASE_URL: database.url, DATA_DIR: this.dataDir, DEMO: 'off', LOG_LEVEL: 'fatal', ...env };
     this.pool = new pg.Pool({ ...database.connection, max: 1 });
+    // what is closing is told that its database goes: it emits that, and so does its pool
+    this.pool.on('connect', (client) => client.on('error', () => {}));
+    this.pool.on('error', () => {});
     this.drop = database.drop;
   }
 
