@@ -67,7 +67,8 @@ export class Leftovers {
     const until = performance.now() + GO_ON_MS;
     for (;;) {
       if (await this.removeOnce(ended)) return true;
-      if (!this.lease.signal.aborted || this.passes.hasHung || performance.now() >= until) return false;
+      const isHung = this.lease.calls.hasHung || this.passes.hasHung; // the disk is out of service, and this process is ended
+      if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
       await sleep(PAUSE_MS, undefined, { ref: false });
     }
   }
