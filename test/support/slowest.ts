@@ -1,4 +1,4 @@
-/** Prints the slowest tests at the end of a run, whether it has failed or not, and those that passed at a second try only. */
+/** Prints the slowest tests at the end of a run, whether it has failed or not, and those that passed at a second try only, with why the first one failed. */
 import type { Reporter, TestCase } from 'vitest/node';
 
 const SHOWN = 10;
@@ -17,7 +17,9 @@ export default class SlowestTests implements Reporter {
 
   onTestCaseResult(test: TestCase): void {
     const { duration: ms, flaky } = test.diagnostic() ?? {}; // undefined for one that was left out
-    if (flaky) this.retried.add(`${test.module.relativeModuleId} > ${test.fullName}`);
+    const why =
+      test.result().errors?.map(({ message }) => `\n    ${message.slice(0, 2000).replaceAll('\n', '\n    ')}`) ?? [];
+    if (flaky) this.retried.add(`${test.module.relativeModuleId} > ${test.fullName}${why.join('')}`);
     if (ms !== undefined) this.tests.set(test.id, { name: `${test.module.relativeModuleId} > ${test.fullName}`, ms });
   }
 
