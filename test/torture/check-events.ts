@@ -20,9 +20,10 @@ export function checkEvents(facts: Facts, index: Index, report: Report): void {
   for (const { id } of facts.unnumbered) report('event-unnumbered', `nobody is told of the event with the id ${id}`);
 }
 
-/** How often files of a request were given another place on tape: what had failed at the one before waits again. */
-function countMoved(requestId: number, { outside }: Facts, index: Index): number {
-  const paths = (index.holdsOf.get(requestId) ?? []).map(({ fileId }) => index.files.get(fileId)?.path ?? '');
+/** How often files of a request, also those that it let go later, were given another place on tape: what had failed at the one before waits again. */
+function countMoved(requestId: number, { outside }: Facts, { holdsOf, releasedOf, files }: Index): number {
+  const holds = [...(holdsOf.get(requestId) ?? []), ...(releasedOf.get(requestId) ?? [])];
+  const paths = holds.map(({ fileId }) => files.get(fileId)?.path ?? '');
   return paths.reduce((sum, path) => sum + (outside.versions.get(path)?.length ?? 0), 0);
 }
 

@@ -932,9 +932,10 @@ test('a settled system has no violation', async () => {
 });
 
 test.each([
-  ['waits again where it was moved', true, []],
-  ['stays so where it was not', false, ['progress-back']],
-])('what has failed %s', async (_what, isMoved, kinds) => {
+  ['waits again where it was moved', true, false, []],
+  ['waits again where it was moved, though it was let go later', true, true, []],
+  ['stays so where it was not', false, false, ['progress-back']],
+])('what has failed %s', async (_what, isMoved, isLetGo, kinds) => {
   const found = await findPlanted(async ({ run, tell, outside }) => {
     const { rows } = (await run(
       `SELECT f.path FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = ${ids.partial} AND h.state = 'FAILED'`,
@@ -945,6 +946,16 @@ test.each([
     await set(`state = 'QUEUED', files_failed = files_failed - 1`);
     await tell(ids.partial);
     await set(`state = 'PARTIAL', files_failed = files_failed + 1`);
+    await tell(ids.partial);
+    if (!isLetGo) return;
+    const size = `(SELECT size FROM hold WHERE request_id = ${ids.partial} AND state = 'FAILED')`;
+    await run(`UPDATE quota SET used = used - ${size} WHERE "user" = 'bob'`);
+    await set(
+      `state = 'COMPLETED', files_total = files_total - 1, files_failed = files_failed - 1, bytes_total = bytes_total - ${size}`,
+    );
+    await run(
+      `UPDATE hold SET state = 'RELEASED', error_class = NULL, error = NULL WHERE request_id = ${ids.partial} AND state = 'FAILED'`,
+    );
     await tell(ids.partial);
   });
   expect(found).toEqual(kinds);
