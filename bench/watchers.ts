@@ -75,7 +75,7 @@ async function commitProgress(ctx: Context, id: number): Promise<number> {
   let at = 0;
   await transaction(ctx.db.pool, 'finishRecalls', async (tx) => {
     await tx.query(sql`UPDATE request SET files_on_disk = files_on_disk + 1 WHERE id = ${id}`);
-    recordProgress(tx, [id]);
+    recordProgress(ctx, tx, [id]);
     tx.beforeCommit('bench', async () => {
       at = now();
     });

@@ -41,7 +41,7 @@ async function addFile(path: string): Promise<bigint> {
 function startWriter(file: bigint, copies = 1) {
   const [written, gate] = [createGate(), createGate()];
   const done = transaction(app.ctx.db.pool, async (tx) => {
-    if (copies === 1) recordMoves(tx, [file], { from: 'ONTAPE', to: 'RESTORING' });
+    if (copies === 1) recordMoves(app.ctx, tx, [file], { from: 'ONTAPE', to: 'RESTORING' });
     else {
       await tx.query(sql`INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
         SELECT now(), ${file}, 'ONTAPE', 'RESTORING', '{}' FROM generate_series(1, ${copies}::int)`);

@@ -44,7 +44,7 @@ async function step(): Promise<number> {
     const [row] = await tx.query<{ count: number }>(
       sql`UPDATE request SET files_on_disk = files_on_disk + 1 WHERE id = ${id} RETURNING files_on_disk AS count`,
     );
-    recordProgress(tx, [id]);
+    recordProgress(app.ctx, tx, [id]);
     return row?.count ?? 0;
   });
 }

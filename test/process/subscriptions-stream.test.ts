@@ -51,7 +51,7 @@ const START = { from: 'ONTAPE', to: 'RESTORING' } as const;
 const GIVE_UP = { from: 'RESTORING', to: 'ONTAPE' } as const;
 
 async function move(ids: readonly bigint[], step: typeof START | typeof GIVE_UP): Promise<void> {
-  await transaction(app.ctx.db.pool, (tx) => moveFiles(tx, ids, step));
+  await transaction(app.ctx.db.pool, (tx) => moveFiles(app.ctx, tx, ids, step));
 }
 
 const shown = (results: Changes[]) => results.map(({ stageChanges: { path, to } }) => `${path} ${to}`);
@@ -94,7 +94,7 @@ test('concurrent writers lose no event for a reader', async () => {
     ids.map(async (id) => {
       for (let round = 0; round < rounds; round++) {
         await transaction(app.ctx.db.pool, async (tx) => {
-          await moveFiles(tx, [id], round % 2 === 0 ? START : GIVE_UP);
+          await moveFiles(app.ctx, tx, [id], round % 2 === 0 ? START : GIVE_UP);
           // events are written before the commit, which here comes late, and for each writer at another time
           tx.beforeCommit('late', async () => void (await tx.query('SELECT pg_sleep(random() * 0.004)')));
         });

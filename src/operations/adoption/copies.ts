@@ -82,8 +82,8 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
     await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // none of them runs
-    await moveFiles(tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
-    const moved = await moveFiles(tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
+    await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
+    const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
     await forgetVerifications(tx, moved);
     await markHolds(
       ctx,

@@ -65,10 +65,10 @@ export async function applyIncoming(
   await refuseIllegal(tx);
   await keepWhatIsLeftOut(tx);
   await refuseCopies(tx);
-  const updated = await updateKnown(tx);
+  const updated = await updateKnown(ctx, tx);
   await dropSecondCopies(tx);
   const again = await reinstateListed(tx);
-  await dropStale(tx);
+  await dropStale(ctx, tx);
   const changed = await followChanges(tx);
   if (changed.length > 0) await recountRequests(tx, changed, ctx.now()); // the limits of who grows are judged by its counts
   await storeJoining(ctx, tx);
@@ -180,8 +180,8 @@ const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FR
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
 /** @returns how many files have changed */
-async function updateKnown(tx: Transaction): Promise<number> {
-  const moved = await moveKnown(tx);
+async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number> {
+  const moved = await moveKnown(ctx, tx);
   const [updated] = await tx.query<{ count: bigint }>(
     sql`WITH updated AS (
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
@@ -276,12 +276,12 @@ const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id 
  * A copy belongs to the version that it was read from: the file is on tape again, its copy leaves as any that is to go, and
  * whoever holds it waits for the new version. What was made of a copy by hand is left alone, and stands for its file no more.
  */
-export async function dropStale(tx: Transaction): Promise<void> {
+export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
     sql`SELECT f.id, f.stage FROM known k JOIN tape_file f ON f.id = k.id
         WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')} AND NOT ${isOtherCopy}`,
   );
   const pick = (from: Stage) => stale.filter(({ stage }) => stage === from).map(({ id }) => id);
-  await moveFiles(tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
-  await forgetVerifications(tx, await moveFiles(tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
+  await moveFiles(ctx, tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
+  await forgetVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
 }

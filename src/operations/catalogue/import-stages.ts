@@ -1,4 +1,5 @@
 /** What the stages of an import's rows say, and the moves that they ask for. */
+import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { Move, Stage } from '../../stages.js';
@@ -45,7 +46,7 @@ export function legalSteps(): { from: Stage; to: Stage }[] {
 }
 
 /** @returns the ids of the files that moved */
-export async function moveKnown(tx: Transaction): Promise<bigint[]> {
+export async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bigint[]> {
   const moved: bigint[] = [];
   for (const move of IMPORT_MOVES) {
     const due = await tx.query<{ id: bigint }>(
@@ -54,18 +55,18 @@ export async function moveKnown(tx: Transaction): Promise<bigint[]> {
             OR (${move.to}::"Stage" = 'ONDISK' AND i.stage = 'ONTAPE' AND NOT ${isChanged}))`,
     );
     const fileIds = due.map((file) => file.id);
-    moved.push(...(await moveFiles(tx, fileIds, move)));
+    moved.push(...(await moveFiles(ctx, tx, fileIds, move)));
   }
-  return [...moved, ...(await returnPhantoms(tx))];
+  return [...moved, ...(await returnPhantoms(ctx, tx))];
 }
 
 /** @returns the ids of the files that are on tape again, as their rows say and as is so */
-async function returnPhantoms(tx: Transaction): Promise<bigint[]> {
+async function returnPhantoms(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bigint[]> {
   const phantoms = await tx.query<{ id: bigint; stage: 'RESTORED' | 'RESTORING' }>(
     sql`SELECT f.id, f.stage FROM known k JOIN incoming i ON i.line = k.line JOIN tape_file f ON f.id = k.id
         WHERE ${saysOnTape} AND ${isPhantom}`,
   );
   const pick = (from: Stage) => phantoms.filter(({ stage }) => stage === from).map(({ id }) => id);
-  const restored = await moveFiles(tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
-  return [...restored, ...(await moveFiles(tx, pick('RESTORING'), { from: 'RESTORING', to: 'ONTAPE' }))];
+  const restored = await moveFiles(ctx, tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
+  return [...restored, ...(await moveFiles(ctx, tx, pick('RESTORING'), { from: 'RESTORING', to: 'ONTAPE' }))];
 }

@@ -1,4 +1,6 @@
 /** The one function that moves files from stage to stage. */
+
+import type { Context } from '../../context.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { recordMoves } from '../../event-writes.js';
@@ -46,6 +48,7 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
  * @returns the ids of the files that moved
  */
 export async function moveFiles(
+  ctx: Pick<Context, 'now'>,
   tx: Transaction,
   fileIds: readonly bigint[],
   move: Move,
@@ -61,6 +64,6 @@ export async function moveFiles(
         WHERE f.id = m.id AND f.stage = ${move.from} RETURNING f.id`,
   );
   const moved = rows.map((row) => row.id);
-  recordMoves(tx, moved, move);
+  recordMoves(ctx, tx, moved, move);
   return moved;
 }

@@ -190,7 +190,7 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   await unawaitHeld(tx, requestIds);
   await writePaths(tx, renaming);
   await storeJoining(ctx, tx);
-  recordProgress(tx, requestIds);
+  recordProgress(ctx, tx, requestIds);
 }
 
 /** What is read from tape while it is renamed is put where it was to be put before. Of a changed copy an older program may not have noted the disk. */

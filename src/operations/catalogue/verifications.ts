@@ -120,7 +120,7 @@ export async function endVerification(
     }
     await tx.query(sql`UPDATE tape_file SET verified = ${ctx.now()} WHERE id = ${copy.fileId}`);
     await tx.query(sql`DELETE FROM verification WHERE file_id = ${copy.fileId}`);
-    await moveFiles(tx, [copy.fileId], { from: 'UNVERIFIED', to: 'ONDISK' });
+    await moveFiles(ctx, tx, [copy.fileId], { from: 'UNVERIFIED', to: 'ONDISK' });
   });
 }
 

@@ -133,7 +133,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
           copy_failed_at = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_failed_at END
         FROM known k WHERE f.id = k.id AND ${isOn(from.id)}`,
   );
-  await dropStale(tx);
+  await dropStale(ctx, tx);
   await followPlaces(ctx, tx);
 }
 

@@ -129,16 +129,16 @@ export async function withdrawLeaving(
       some.map(({ fileId, error }) => ({ fileId, failure: { errorClass: 'POLICY', error } })),
     );
   }
-  await leaveAwaited(tx, requestIds);
+  await leaveAwaited(ctx, tx, requestIds);
 }
 
-async function leaveAwaited(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+async function leaveAwaited(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
   await tx.query(
     sql`UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths
         FROM unnest(${unknown.map(({ quotaId }) => quotaId)}::int[], ${unknown.map(({ paths }) => paths)}::int[]) AS u (id, paths) WHERE q.id = u.id`,
   );
-  recordProgress(tx, requestIds);
+  recordProgress(ctx, tx, requestIds);
 }
 
 async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {

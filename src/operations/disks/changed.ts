@@ -131,7 +131,7 @@ async function settleLooked(ctx: Context, { isStill, note, ...looked }: Looked):
       there.map((fileId) => ({ fileId })),
     );
     const gone = looked.gone.filter((id) => changed.has(id));
-    const moved = await moveFiles(tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
+    const moved = await moveFiles(ctx, tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
     await forgetVerifications(tx, moved);
     const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
     await waitAgain(tx, requestIds, moved);

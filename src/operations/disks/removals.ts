@@ -126,8 +126,8 @@ export async function letGo(
     );
     const unheld = new Set(rows.map((row) => row.id));
     const pick = (seen: readonly SeenCopy[]) => seen.map(({ fileId }) => fileId).filter((id) => unheld.has(id));
-    const unchanged = await moveFiles(tx, pick(copies.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
-    const changed = await moveFiles(tx, pick(copies.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
+    const unchanged = await moveFiles(ctx, tx, pick(copies.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
+    const changed = await moveFiles(ctx, tx, pick(copies.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
     await noteChanged(tx, changed);
     await forgetCopies(tx, changed);
     await keepUnverified(ctx, tx, changed, CHANGED_BY_HAND);
@@ -248,7 +248,7 @@ async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigi
     sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND f.disk_checksum = f.checksum`,
   );
   const same = rows.map((row) => row.id);
-  const kept = await moveFiles(tx, same, { from: 'ONTAPE', to: 'UNVERIFIED' });
+  const kept = await moveFiles(ctx, tx, same, { from: 'ONTAPE', to: 'UNVERIFIED' });
   await noteChanged(tx, kept);
   await keepUnverified(ctx, tx, kept, CHANGED_BY_HAND);
 }
@@ -290,7 +290,7 @@ export async function returnOrphans(ctx: Context): Promise<number> {
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND ${isOrphan}`,
     );
     const orphanIds = orphans.map((file) => file.id);
-    const moved = await moveFiles(tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
+    const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
     await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // some of those that are locked
     return moved.length;
   });

@@ -32,6 +32,7 @@ export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): P
     );
     const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(gone)}`);
     const moved = await moveFiles(
+      ctx,
       tx,
       rows.map((row) => row.id),
       { from: 'RESTORED', to: 'ONTAPE' },
@@ -84,7 +85,7 @@ export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promi
 
 async function restoreStanding(ctx: Context, tx: Transaction, copies: readonly Adoption[]): Promise<void> {
   const fileIds = copies.map(({ fileId }) => fileId);
-  const moved = await moveFiles(tx, fileIds, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
+  const moved = await moveFiles(ctx, tx, fileIds, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
   await forgetVerifications(tx, moved);
   await markHolds(
     ctx,

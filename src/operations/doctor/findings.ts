@@ -31,8 +31,9 @@ export interface FoundKind {
    * A query of the next faults after a key, in one statement, so that what runs meanwhile is seen before or after a step
    * and never in the middle of it.
    * @param after a bigint
+   * @param now a timestamp, by the clock that dates the rows
    */
-  find(after: Sql, limit: number): Sql;
+  find(after: Sql, limit: number, now: Sql): Sql;
 }
 
 /** The same, and how they are mended. */
@@ -55,7 +56,7 @@ export async function* findFaults(
   const ask = async (statement: Sql) => (await ctx.db.pool.query<Fault>(statement)).rows;
   const mend = repair ? (keys: readonly bigint[]) => fault.repair(ctx, keys) : undefined;
   for (let after: bigint | undefined = -1n; after !== undefined; ) {
-    const page: FaultPage = await findPage(fault, { after, limit: PAGE }, { ask, mend });
+    const page: FaultPage = await findPage(fault, { after, limit: PAGE }, { ask, mend, now: ctx.now });
     for (const { key: _, ...finding } of page.findings) yield finding;
     after = page.next;
   }
@@ -71,15 +72,16 @@ export interface FaultPage {
 export interface FaultWays {
   ask(statement: Sql): Promise<Fault[]>;
   mend?: ((keys: readonly bigint[]) => Promise<void>) | undefined;
+  now(): string;
 }
 
 /** The next faults of a kind. What passes by itself is looked for twice. */
 export async function findPage(
   fault: FoundKind,
   { after, limit }: { after: bigint; limit: number },
-  { ask, mend }: FaultWays,
+  { ask, mend, now }: FaultWays,
 ): Promise<FaultPage> {
-  const find = () => ask(fault.find(sql`${after}::bigint`, limit));
+  const find = () => ask(fault.find(sql`${after}::bigint`, limit, sql`${now()}::timestamp`));
   let found = await find();
   let faults = found;
   if (fault.isPassing && found.length > 0) {

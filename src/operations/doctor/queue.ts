@@ -43,7 +43,7 @@ export const recallLost: FaultKind = {
             RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
       );
       const fileIds = returned.map((recall) => recall.fileId);
-      await moveFiles(tx, fileIds, { from: 'RESTORING', to: 'ONTAPE' });
+      await moveFiles(ctx, tx, fileIds, { from: 'RESTORING', to: 'ONTAPE' });
       await dropRecalls(tx, { files: idsOf(fileIds), count: fileIds.length });
       const reserved = returned.flatMap(({ diskId, ...recall }) => (diskId === null ? [] : [{ ...recall, diskId }]));
       await freeReserved(tx, reserved, new Set());
@@ -101,7 +101,7 @@ const recallAstray: FaultKind = {
         sql`SELECT file_id AS "fileId" FROM recall WHERE file_id = ANY(${keys}::bigint[]) AND state = 'RUNNING'`,
       );
       const fileIds = running.map((recall) => recall.fileId);
-      await moveFiles(tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
+      await moveFiles(ctx, tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
     }),
 };
 
@@ -175,7 +175,7 @@ const restoredUncopied: FaultKind = {
         sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${keys}::bigint[]) AND ${isWithoutCopy}`,
       );
       const fileIds = uncopied.map((file) => file.id);
-      const moved = await moveFiles(tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
+      const moved = await moveFiles(ctx, tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
       await waitAgain(tx, requestIds, moved);
       await settleRequests(ctx, tx, requestIds);
     }),

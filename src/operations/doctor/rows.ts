@@ -160,7 +160,7 @@ async function examineKind(
   const ask = (statement: Sql) => askAtLength<Fault>(ctx, statement, reader);
   const mend = repair && repairFault ? (keys: readonly bigint[]) => repairFault(ctx, keys) : undefined;
   try {
-    const { findings, next } = await findPage(fault, page, { ask, mend });
+    const { findings, next } = await findPage(fault, page, { ask, mend, now: ctx.now });
     const isForHost = hostFaults.includes(fault);
     return { next, findings: findings.map((each) => ({ ...each, needsHost: isForHost && !each.isRepaired })) };
   } catch (error) {

@@ -1,23 +1,22 @@
 /** Volumes whose files wait although nothing that is known keeps drives from them, and retired ones that have files. */
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { isClaimed, isLeftAlone, isReadyBy, isServed } from '../conditions.js';
 import type { FaultKind } from './findings.js';
 
 /** So long nobody wonders. */
 const PATIENCE_MINUTES = 15;
-const now = sql`timezone('utc', clock_timestamp())`;
-const longAgo = sql`${now} - make_interval(mins => ${PATIENCE_MINUTES})`;
+const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_MINUTES})`;
 
 const nothing = async () => {};
 
 /** Mended by whoever mends what they say; nothing of the rows is wrong. */
 const volumeFailing: FaultKind = {
   kind: 'volume-failing',
-  find: (after, limit) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
       'drives that can work on it, since files wait' AS expected,
       v.failures || ' visits since ' || to_char(v.failing_since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' that have broken down: ' || v.problem AS found
     FROM volume v
-    WHERE v.id > ${after} AND v.failing_since < ${longAgo}
+    WHERE v.id > ${after} AND v.failing_since < ${longBefore(now)}
       AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')
     ORDER BY v.id LIMIT ${limit}`,
   repair: nothing,
@@ -33,7 +32,7 @@ const idleDrive = sql`SELECT d.name FROM drive d
 const volumeUnvisited: FaultKind = {
   kind: 'volume-unvisited',
   isPassing: true,
-  find: (after, limit) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
       'a drive that turns to it, since files are ready from ' || to_char(w.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' on' AS expected,
       d.name || ', which has nothing to do' AS found
     FROM volume v CROSS JOIN LATERAL (
@@ -41,7 +40,7 @@ const volumeUnvisited: FaultKind = {
       WHERE c.volume_id = v.id AND ${isReadyBy(now)}
         AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id AND ${isServed})
     ) w CROSS JOIN LATERAL (${idleDrive}) d
-    WHERE v.id > ${after} AND w.since < ${longAgo} AND NOT ${isLeftAlone(now)}
+    WHERE v.id > ${after} AND w.since < ${longBefore(now)} AND NOT ${isLeftAlone(now)}
       AND NOT EXISTS (SELECT FROM library b WHERE b.id = v.library_id AND b.contract = 'STAGING')
       AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = v.id)
       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
@@ -57,13 +56,13 @@ const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f
  */
 const volumeRetired: FaultKind = {
   kind: 'volume-retired',
-  find: (after, limit) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
       'no file on it, since it was retired at ' || to_char(v.retired_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
       w.files || CASE w.files WHEN 1 THEN ' file: ' ELSE ' files, such as ' END || w.path AS found
     FROM volume v CROSS JOIN LATERAL (
       SELECT count(*) AS files, min(f.path) AS path FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id
     ) w
-    WHERE v.id > ${after} AND v.retired_at < ${longAgo} AND w.files > 0 ORDER BY v.id LIMIT ${limit}`,
+    WHERE v.id > ${after} AND v.retired_at < ${longBefore(now)} AND w.files > 0 ORDER BY v.id LIMIT ${limit}`,
   repair: async (ctx, keys) => {
     await ctx.db.pool.query(
       sql`WITH back AS (

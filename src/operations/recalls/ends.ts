@@ -81,7 +81,7 @@ export async function finishRecalls(
     const reservations = await endRecalls(tx, lease, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
     const written = judged.filter((outcome) => ended.has(outcome.fileId));
-    const placedIds = await placeFinished(tx, written, ended);
+    const placedIds = await placeFinished(ctx, tx, written, ended);
     await placeStanding(ctx, tx, written, ended);
     await markHolds(ctx, tx, written.flatMap(toHoldOutcome));
     // last, since recalls that start wait for the disks
@@ -154,6 +154,7 @@ async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes:
  * @returns the ids of those that have a copy
  */
 async function placeFinished(
+  ctx: Context,
   tx: Transaction,
   outcomes: readonly Judged[],
   ended: ReadonlyMap<bigint, Reservation>,
@@ -166,18 +167,18 @@ async function placeFinished(
   const stale = outcomes.flatMap((outcome) =>
     outcome.kind === 'superseded' && outcome.copy ? toCopy(outcome.copy) : [],
   );
-  await noteCopies(tx, copies, { from: 'RESTORING', to: 'RESTORED' });
-  await noteCopies(tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
+  await noteCopies(ctx, tx, copies, { from: 'RESTORING', to: 'RESTORED' });
+  await noteCopies(ctx, tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
   const placed = new Set([...copies, ...stale].map((copy) => copy.fileId));
   const isElsewhere = ({ fileId, kind }: Judged) => kind !== 'standing' && !placed.has(fileId);
   const others = outcomes.filter(isElsewhere).map((outcome) => outcome.fileId);
-  await moveFiles(tx, others, { from: 'RESTORING', to: 'ONTAPE' });
+  await moveFiles(ctx, tx, others, { from: 'RESTORING', to: 'ONTAPE' });
   const restoredIds = copies.map((copy) => copy.fileId);
   const rows = await tx.query<{ id: bigint }>(
     sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${restoredIds}::bigint[]) AND ${isUnheld}`,
   );
   const unheld = rows.map((file) => file.id);
-  await moveFiles(tx, unheld, { from: 'RESTORED', to: 'ONTAPE' });
+  await moveFiles(ctx, tx, unheld, { from: 'RESTORED', to: 'ONTAPE' });
   return [...placed];
 }
 
@@ -192,7 +193,7 @@ async function placeStanding(
   ended: ReadonlyMap<bigint, Reservation>,
 ): Promise<void> {
   const sums = new Map(outcomes.flatMap((o) => (o.kind === 'standing' ? [[o.fileId, o.checksum] as const] : [])));
-  const moved = await moveFiles(tx, [...sums.keys()], { from: 'RESTORING', to: 'UNVERIFIED' });
+  const moved = await moveFiles(ctx, tx, [...sums.keys()], { from: 'RESTORING', to: 'UNVERIFIED' });
   if (moved.length === 0) return;
   const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
   const checksums = moved.map((fileId) => sums.get(fileId) ?? null);
@@ -205,12 +206,13 @@ async function placeStanding(
 
 /** Moves files and notes their copies; that of a file that is not at RESTORING, as it should be, is noted as well. */
 async function noteCopies(
+  ctx: Context,
   tx: Transaction,
   copies: readonly (NewCopy & { fileId: bigint })[],
   move: Move,
 ): Promise<void> {
   const fileIds = copies.map((copy) => copy.fileId);
-  const moved = new Set(await moveFiles(tx, fileIds, move, copies));
+  const moved = new Set(await moveFiles(ctx, tx, fileIds, move, copies));
   const others = copies.filter((copy) => !moved.has(copy.fileId));
   if (others.length === 0) return;
   const ids = others.map((copy) => copy.fileId);

@@ -136,7 +136,7 @@ async function storeStarts(
         FROM unnest(${fileIds}::bigint[], ${diskIds}::int[]) AS p (file_id, disk_id) JOIN tape_file f ON f.id = p.file_id
         WHERE c.file_id = p.file_id`,
   );
-  await moveFiles(tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
+  await moveFiles(ctx, tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
   return await choosePlaces(
     tx,
     placed.map(({ recall }) => recall),

@@ -86,7 +86,7 @@ export async function endRequests(
   refund(tx, ended);
   const files = ended.reduce((sum, request) => sum + request.files, 0);
   await dropRecalls(tx, { files: sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`, count: files });
-  recordProgress(tx, ids);
+  recordProgress(ctx, tx, ids);
   noteStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
   return ids.length;
 }

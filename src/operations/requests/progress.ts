@@ -59,7 +59,7 @@ export async function recountAndAdvance(
     tx.send(plannedFreely());
     await queueMail(ctx, tx, requestIds);
   }
-  recordProgress(tx, requestIds);
+  recordProgress(ctx, tx, requestIds);
 }
 
 const recountOf = (requestIds: readonly number[], now: string) => sql`
@@ -114,5 +114,5 @@ export async function advanceRequests(
   );
   await queueMail(ctx, tx, requestIds);
   await noteSteps(ctx, tx, requestIds, now);
-  recordProgress(tx, requestIds);
+  recordProgress(ctx, tx, requestIds);
 }
