@@ -3,9 +3,9 @@
  * either can be used on a database, and any number of processes may start at once. Each migration is one transaction
  * with its record: a process killed in the middle leaves nothing of it.
  *
- * Old and new programs run side by side during an upgrade: a migration adds (expand), and only a later one takes away what no
- * program reads any more (contract). Each says in `bears.json` which program is the oldest that it bears, and that is kept
- * in the database, so that a program which is older refuses to start; any other does, whatever newer migrations there are.
+ * Old and new programs run side by side during an upgrade: a migration adds (expand), and only a later one removes what no
+ * program reads any more (contract). `compatibility.json` names the oldest program that works with each migration. The database
+ * keeps that, so that an older program refuses to start. Any other starts, whatever newer migrations there are.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -14,6 +14,7 @@ import pg from 'pg';
 import { messageOf } from '../errors.js';
 import { packageRoot } from '../package-root.js';
 import { PRISMA_MIGRATE_LOCK } from './locks.js';
+import { replaceSquashed } from './squashed.js';
 
 const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
@@ -21,17 +22,17 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`;
 
 /**
- * However long it takes: it is given up when the database is lost.
- * @param Client makes the connection; `Database` has one that is cut then
+ * Has no time limit: it fails when the database is lost.
+ * @param Client makes the connection; that of `Database` is closed when the database is lost
+ * @param dir the directory of the migrations
  * @returns the names of the migrations it applied
  */
-export async function migrate(config: pg.ClientConfig, Client = pg.Client): Promise<string[]> {
-  const dir = path.join(packageRoot, 'prisma/migrations');
-  const entries = await readdir(dir, { withFileTypes: true });
-  const names = entries
-    .filter((entry) => entry.isDirectory())
-    .map((entry) => entry.name)
-    .sort();
+export async function migrate(
+  config: pg.ClientConfig,
+  Client = pg.Client,
+  dir = path.join(packageRoot, 'prisma/migrations'),
+): Promise<string[]> {
+  const migrations = await readMigrations(dir);
   const client = new Client(config);
   client.on('error', () => {}); // the query in hand fails
   await client.connect();
@@ -39,23 +40,40 @@ export async function migrate(config: pg.ClientConfig, Client = pg.Client): Prom
     await client.query('SET client_min_messages = warning');
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
     await client.query(RECORDS);
+    const [init] = migrations;
+    if (init) await replaceSquashed(client, await readRecords(client), init);
     const known = await readRecords(client);
-    await refuseOlder(client, names);
+    await refuseOlder(client, migrations.at(-1)?.name ?? '');
     const applied: string[] = [];
-    for (const name of names) {
-      const sql = await readFile(path.join(dir, name, 'migration.sql'), 'utf8');
-      const checksum = createHash('sha256').update(sql).digest('hex');
-      const before = known.get(name);
-      if (before === checksum) continue;
-      if (before !== undefined) throw new Error(`migration ${name} was changed after it was applied`);
-      await apply(client, { name, sql, checksum });
-      applied.push(name);
+    for (const migration of migrations) {
+      const before = known.get(migration.name);
+      if (before === migration.checksum) continue;
+      if (before !== undefined) throw new Error(`migration ${migration.name} was changed after it was applied`);
+      await apply(client, migration);
+      applied.push(migration.name);
     }
     await noteOldest(client, dir);
     return applied;
   } finally {
     await client.end(); // lets go of the lock
   }
+}
+
+interface Migration {
+  name: string;
+  sql: string;
+  checksum: string;
+}
+
+/** In the order in which they are applied. */
+async function readMigrations(dir: string): Promise<Migration[]> {
+  const entries = await readdir(dir, { withFileTypes: true });
+  const names = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  const migrations = names.sort().map(async (name) => {
+    const sql = await readFile(path.join(dir, name, 'migration.sql'), 'utf8');
+    return { name, sql, checksum: createHash('sha256').update(sql).digest('hex') };
+  });
+  return await Promise.all(migrations);
 }
 
 /** Name to checksum of the migrations that the database has. */
@@ -69,7 +87,7 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   return new Map(rows.map((row) => [row.name, row.checksum]));
 }
 
-async function apply(client: pg.Client, migration: { name: string; sql: string; checksum: string }): Promise<void> {
+async function apply(client: pg.Client, migration: Migration): Promise<void> {
   await client.query('BEGIN');
   try {
     // without parameters the text may hold many statements
@@ -87,29 +105,28 @@ async function apply(client: pg.Client, migration: { name: string; sql: string; 
 }
 
 /**
- * A program is known by the newest migration that it brings.
- * @throws Error where a migration that the database has bears only newer ones
+ * @param program is known by the newest migration that it has
+ * @throws Error if the database has a migration that works only with newer programs
  */
-async function refuseOlder(client: pg.Client, names: readonly string[]): Promise<void> {
+async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   const { rows: tables } = await client.query(`SELECT WHERE to_regclass('oldest_program') IS NOT NULL`);
-  if (tables.length === 0) return; // nobody has said anything yet
-  const program = names.at(-1) ?? '';
+  if (tables.length === 0) return; // the database is empty
   const { rows } = await client.query<{ migration: string; program: string }>(
     `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
     [program],
   );
   if (!rows[0]) return;
   throw new Error(
-    `this Tapegate is too old for the database: ${rows[0].migration} bears programs from ${rows[0].program} on, and this one is of ${program}`,
+    `this Tapegate is too old for the database: migration ${rows[0].migration} needs a program from ${rows[0].program} on, and this one is from ${program}`,
   );
 }
 
-/** Tells those who come later, and know nothing of these migrations. */
+/** Records it for programs that do not have these migrations. */
 async function noteOldest(client: pg.Client, dir: string): Promise<void> {
-  const bears: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'bears.json'), 'utf8'));
+  const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
   await client.query(
     `INSERT INTO oldest_program (migration, program) SELECT * FROM unnest($1::text[], $2::text[])
      ON CONFLICT (migration) DO UPDATE SET program = excluded.program WHERE oldest_program.program <> excluded.program`,
-    [Object.keys(bears), Object.values(bears)],
+    [Object.keys(oldest), Object.values(oldest)],
   );
 }

@@ -1,12 +1,14 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import { migrate } from '../../src/database/migrate.js';
 import { packageRoot } from '../../src/package-root.js';
+import { fingerprint } from '../support/catalogue.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
-import { cleanUp, kill, makeDataDir, type Result, runCli, startCli } from '../support/process.js';
+import { addMigration } from '../support/next-program.js';
+import { cleanUp, kill, makeDataDir, runCli, startCli } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 const dir = path.join(packageRoot, 'prisma/migrations');
@@ -35,7 +37,17 @@ async function query(text: string): Promise<Record<string, unknown>[]> {
   return (await client.query(text)).rows;
 }
 
-const runMigrate = (): Promise<Result> => runCli(['migrate'], { env });
+const checksumOf = (name: string): string =>
+  createHash('sha256')
+    .update(readFileSync(path.join(dir, name, 'migration.sql')))
+    .digest('hex');
+
+/** The migrations of this checkout and a later one. */
+function withMigration(sql: string): { migrations: string; added: string } {
+  const migrations = path.join(makeDataDir(), 'migrations');
+  cpSync(dir, migrations, { recursive: true });
+  return { migrations, added: addMigration(migrations, sql) };
+}
 
 test('the records are those that `prisma migrate deploy` writes', async () => {
   expect(await migrate(database.connection)).toEqual(names);
@@ -43,9 +55,7 @@ test('the records are those that `prisma migrate deploy` writes', async () => {
   expect(records).toEqual(
     names.map((name) => ({
       id: expect.stringMatching(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/),
-      checksum: createHash('sha256')
-        .update(readFileSync(path.join(dir, name, 'migration.sql')))
-        .digest('hex'),
+      checksum: checksumOf(name),
       finished_at: expect.any(Date),
       migration_name: name,
       logs: null,
@@ -72,31 +82,20 @@ test('the records are those that `prisma migrate deploy` writes', async () => {
 });
 
 test('a second run applies nothing', async () => {
-  const first = await runMigrate();
+  const first = await runCli(['migrate'], { env });
   const before = await query('SELECT * FROM _prisma_migrations');
-  const second = await runMigrate();
+  const second = await runCli(['migrate', '--json'], { env });
   expect(first).toEqual({ code: 0, stdout: `applied: ${names.join(', ')}\n`, stderr: '' });
-  expect(second).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
+  expect({ ...second, stdout: JSON.parse(second.stdout) }).toEqual({ code: 0, stdout: { migrated: [] }, stderr: '' });
   expect(await query('SELECT * FROM _prisma_migrations')).toEqual(before);
 });
 
-test('of several processes that migrate one empty database at once, one applies each migration', async () => {
-  const results = await Promise.all(
-    Array.from({ length: 4 }, () => runCli(['migrate', '--json'], { env: { ...env, DATA_DIR: makeDataDir() } })),
-  );
-  expect(results.map(({ code, stderr }) => ({ code, stderr }))).toEqual(Array(4).fill({ code: 0, stderr: '' }));
-  expect(results.flatMap(({ stdout }) => JSON.parse(stdout).migrated)).toEqual(names);
-  expect(await query('SELECT migration_name AS name FROM _prisma_migrations ORDER BY 1')).toEqual(
-    names.map((name) => ({ name })),
-  );
-});
-
-test('of many at once in one process, too', async () => {
+test('one of several processes that migrate an empty database at once applies each migration', async () => {
   const applied = await Promise.all(Array.from({ length: 8 }, () => migrate(database.connection)));
   expect(applied.flat()).toEqual(names);
 });
 
-test('a process that is killed while it waits for another one is no hindrance', async () => {
+test('a process that is killed while it waits for another one does not delay the next', async () => {
   await query('SELECT pg_advisory_lock(72707369)'); // as another migrating process holds it
   const waiting = startCli(['migrate'], { env });
   await waitFor('it to wait', async () => {
@@ -106,50 +105,40 @@ test('a process that is killed while it waits for another one is no hindrance', 
   });
   await kill(waiting);
   await query('SELECT pg_advisory_unlock(72707369)');
-  expect(await runMigrate()).toMatchObject({ code: 0, stderr: '' });
+  expect(await migrate(database.connection)).toEqual(names);
 });
 
-test('a migration that fails leaves nothing of itself, says why, and is tried again', async () => {
-  await query('CREATE TABLE restore_disk ()'); // in the way
-  const failed = await runMigrate();
-  expect(failed).toEqual({
-    code: 1,
-    stdout: '',
-    stderr: `tapegate: migration ${names[0]}: relation "restore_disk" already exists\n`,
-  });
-  expect(await query('SELECT * FROM _prisma_migrations')).toEqual([]);
-  expect(await query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1`)).toEqual([
-    { tablename: '_prisma_migrations' },
-    { tablename: 'restore_disk' },
-  ]);
-  await query('DROP TABLE restore_disk');
-  expect(await runMigrate()).toMatchObject({ code: 0, stderr: '' });
+test('a migration that fails is rolled back, keeps those before it, and is retried', async () => {
+  const { migrations, added } = withMigration('CREATE TABLE first (); CREATE TABLE in_the_way ();');
+  await query('CREATE TABLE in_the_way ()');
+  await expect(migrate(database.connection, pg.Client, migrations)).rejects.toThrow(
+    `migration ${added}: relation "in_the_way" already exists`,
+  );
+  expect(await query('SELECT migration_name AS name FROM _prisma_migrations')).toEqual(names.map((name) => ({ name })));
+  expect(await query(`SELECT to_regclass('first') AS first`)).toEqual([{ first: null }]);
+  await query('DROP TABLE in_the_way');
+  expect(await migrate(database.connection, pg.Client, migrations)).toEqual([added]);
 });
 
 test('a migration that was changed after it was applied is refused', async () => {
   await migrate(database.connection);
   await query(`UPDATE _prisma_migrations SET checksum = repeat('0', 64) WHERE migration_name = '${names[0]}'`);
-  expect(await runMigrate()).toEqual({
-    code: 1,
-    stdout: '',
-    stderr: `tapegate: migration ${names[0]} was changed after it was applied\n`,
-  });
+  await expect(migrate(database.connection)).rejects.toThrow(`migration ${names[0]} was changed after it was applied`);
 });
 
-test('one that failed in Prisma is refused until it is resolved there', async () => {
+test('a migration that failed in Prisma is refused until it is resolved there', async () => {
   await migrate(database.connection);
   await query(`UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = '${names[0]}'`);
-  const refused = await runMigrate();
-  await query(`UPDATE _prisma_migrations SET finished_at = now() WHERE migration_name = '${names[0]}'`);
-  expect(refused).toEqual({
+  expect(await runCli(['migrate'], { env })).toEqual({
     code: 1,
     stdout: '',
     stderr: `tapegate: migration ${names[0]} failed earlier: see "prisma migrate resolve"\n`,
   });
-  expect(await runMigrate()).toMatchObject({ code: 0, stderr: '' });
+  await query(`UPDATE _prisma_migrations SET finished_at = now() WHERE migration_name = '${names[0]}'`);
+  expect(await migrate(database.connection)).toEqual([]);
 });
 
-test('one that Prisma has rolled back is applied', async () => {
+test('a migration that Prisma has rolled back is applied', async () => {
   await client.query(
     `CREATE TABLE _prisma_migrations (id VARCHAR(36) PRIMARY KEY NOT NULL, checksum VARCHAR(64) NOT NULL,
        finished_at TIMESTAMPTZ, migration_name VARCHAR(255) NOT NULL, logs TEXT, rolled_back_at TIMESTAMPTZ,
@@ -162,75 +151,99 @@ test('one that Prisma has rolled back is applied', async () => {
   expect(await migrate(database.connection)).toEqual(names);
 });
 
-test('events from before they had numbers keep their ids, and what follows has greater ones', async () => {
-  const numbering = names.indexOf('20261121070000_event_numbers');
-  for (const name of names.slice(0, numbering))
-    await query(readFileSync(path.join(dir, name, 'migration.sql'), 'utf8'));
-  await query(`INSERT INTO event (id, at, request_ids, request_id) SELECT n * 10, now(), '{}', 1 FROM generate_series(1, 3) n;
-    SELECT setval('event_id_seq', 30)`);
-  await query(readFileSync(path.join(dir, names[numbering] ?? '', 'migration.sql'), 'utf8'));
-  // as a program that knows nothing of numbers writes it
-  await query(`INSERT INTO event (at, request_ids, request_id) VALUES (now(), '{}', 2), (now(), '{}', 2)`);
-  const told = 'SELECT number, request_id FROM numbered_event ORDER BY 1';
-  const before = [10, 20, 30].map((number) => ({ number: String(number), request_id: 1 }));
-  expect(await query(told)).toEqual(before);
-  await query('SELECT number_events(NULL)');
-  expect(await query(told)).toEqual([...before, { number: '31', request_id: 2 }, { number: '32', request_id: 2 }]);
+const compatibility: Record<string, string> = JSON.parse(readFileSync(path.join(dir, 'compatibility.json'), 'utf8'));
+
+test('each migration names the oldest program that works with it, which is not a later one', () => {
+  expect(Object.keys(compatibility)).toEqual(names);
+  expect(Object.entries(compatibility).filter(([name, oldest]) => !names.includes(oldest) || oldest > name)).toEqual(
+    [],
+  );
 });
 
-test('what users have at once is counted of what is there', async () => {
-  const counting = names.indexOf('20261123110000_quota_counts');
-  const apply = async (chosen: string[]) => {
-    for (const name of chosen) await query(readFileSync(path.join(dir, name, 'migration.sql'), 'utf8'));
-  };
-  await apply(names.slice(0, counting));
-  const [live, over] = ["'2026-01-01', '2099-01-01', 'QUEUED'", "'2026-01-01', '2026-01-02', 'EXPIRED'"];
-  await query(`INSERT INTO quota ("user", size) VALUES ('ann', 1), ('bob', 1), ('eve', 1);
-    INSERT INTO request (quota_id, pattern, label, request_date, retention, state)
-      VALUES (1, '', '', ${live}), (1, '/a', '', ${live}), (1, '/b', '', ${over}), (2, '', '', ${live}), (2, '', '', ${over});
-    INSERT INTO awaited_path (request_id, path, ordinal, reason) VALUES (1, '/x', 1, 'UNKNOWN'), (1, '/y', 2, 'UNKNOWN'),
-      (1, '/z', 3, 'LIMIT'), (2, '/x', 1, 'QUOTA_FULL'), (3, '/x', 1, 'UNKNOWN'), (5, '/x', 1, 'UNKNOWN')`);
-  await apply(names.slice(counting));
-  expect(await query('SELECT "user", open_requests, awaited_paths, standing_patterns FROM quota ORDER BY id')).toEqual([
-    { user: 'ann', open_requests: 2, awaited_paths: 2, standing_patterns: 1 },
-    { user: 'bob', open_requests: 1, awaited_paths: 0, standing_patterns: 0 },
-    { user: 'eve', open_requests: 0, awaited_paths: 0, standing_patterns: 0 },
-  ]);
-});
-
-const bears: Record<string, string> = JSON.parse(readFileSync(path.join(dir, 'bears.json'), 'utf8'));
-
-test('each migration says the oldest program that it bears, which is none to come', () => {
-  expect(Object.keys(bears)).toEqual(names);
-  expect(Object.entries(bears).filter(([name, oldest]) => !names.includes(oldest) || oldest > name)).toEqual([]);
-});
-
-test('a migration that takes something away bears no program that was there before it', () => {
-  const takesAway =
-    /\bDROP (TABLE|COLUMN|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bALTER COLUMN\s+\S+\s+(SET DATA )?TYPE\b/i;
+test('a migration that removes something works with no program from before it', () => {
+  const removes = /\bDROP (TABLE|COLUMN|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bALTER COLUMN\s+\S+\s+(SET DATA )?TYPE\b/i;
   const sqlOf = (name: string) => readFileSync(path.join(dir, name, 'migration.sql'), 'utf8').replace(/--.*$/gm, '');
-  expect(names.filter((name) => takesAway.test(sqlOf(name)) && bears[name] !== name)).toEqual([]);
+  expect(names.filter((name) => removes.test(sqlOf(name)) && compatibility[name] !== name)).toEqual([]);
   expect(
     ['DROP TABLE a', 'ALTER TABLE a RENAME b TO c', 'ALTER COLUMN "b" SET DATA TYPE text'].every((text) =>
-      takesAway.test(text),
+      removes.test(text),
     ),
   ).toBe(true);
 });
 
-test('a program that a newer migration does not bear says so and does not start; any other starts beside it', async () => {
+test('a program that is too old for a newer migration says so and does not start; others start', async () => {
   await migrate(database.connection);
   const newer = `INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES ('1', 'x', '2999_newer', now())`;
   await query(newer);
   await query('ALTER TABLE quota ADD COLUMN of_the_newer TEXT');
   await query(`INSERT INTO oldest_program VALUES ('2999_newer', '${names[0]}')`);
-  expect(await runMigrate()).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
+  expect(await migrate(database.connection)).toEqual([]);
   expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0, stderr: '' });
 
   await query(`UPDATE oldest_program SET program = '2999_newer' WHERE migration = '2999_newer'`);
   const before = await query('SELECT * FROM oldest_program ORDER BY 1');
-  const refusal = `tapegate: this Tapegate is too old for the database: 2999_newer bears programs from 2999_newer on, and this one is of ${names.at(-1)}\n`;
-  for (const args of [['migrate'], ['serve'], ['work'], ['quota', 'list']]) {
-    expect(await runCli(args, { env })).toEqual({ code: 1, stdout: '', stderr: refusal });
-  }
+  const refusal = `this Tapegate is too old for the database: migration 2999_newer needs a program from 2999_newer on, and this one is from ${names.at(-1)}`;
+  await expect(migrate(database.connection)).rejects.toThrow(refusal);
+  const commands = [['serve'], ['work'], ['quota', 'list']].map((args) => runCli(args, { env }));
+  const refused = { code: 1, stdout: '', stderr: `tapegate: ${refusal}\n` };
+  expect(await Promise.all(commands)).toEqual(commands.map(() => refused));
   expect(await query('SELECT * FROM oldest_program ORDER BY 1')).toEqual(before);
+});
+
+const support = (file: string): string[] =>
+  readFileSync(path.join(packageRoot, 'test/support', file), 'utf8')
+    .trim()
+    .split('\n');
+
+/** Gives the database the records that it would have by the squashed migrations. */
+async function recordSquashed(records: string[]): Promise<void> {
+  await query('DELETE FROM _prisma_migrations');
+  for (const record of records) {
+    await client.query(
+      `INSERT INTO _prisma_migrations (id, migration_name, checksum, finished_at, applied_steps_count)
+       VALUES (gen_random_uuid(), $1, $2, now(), 1)`,
+      record.split(' '),
+    );
+  }
+}
+
+// if it fails since `init` was edited: databases with the squashed migrations lack that change (src/database/squashed.ts)
+test('the schema of `init` is that of the squashed migrations', async () => {
+  await migrate(database.connection);
+  expect(await fingerprint(client)).toEqual(support('squashed-schema.txt'));
+});
+
+test('a database with all squashed migrations counts as having `init`, once', async () => {
+  await migrate(database.connection);
+  await recordSquashed(support('squashed-records.txt'));
+  await query(
+    `INSERT INTO oldest_program VALUES ('20261122010000_compact_requests', '20261122010000_compact_requests')`,
+  );
+  await query(`INSERT INTO quota ("user", size) VALUES ('ann', 1)`);
+  const applied = await Promise.all([migrate(database.connection), migrate(database.connection)]);
+  expect(applied).toEqual([[], []]);
+  expect(await query('SELECT migration_name, checksum, finished_at, rolled_back_at FROM _prisma_migrations')).toEqual([
+    {
+      migration_name: names[0],
+      checksum: checksumOf(names[0] ?? ''),
+      finished_at: expect.any(Date),
+      rolled_back_at: null,
+    },
+  ]);
+  expect(await query('SELECT * FROM oldest_program')).toEqual([{ migration: names[0], program: names[0] }]);
+  expect(await query('SELECT "user" FROM quota')).toEqual([{ user: 'ann' }]);
+});
+
+test.each([
+  ['69 of the 70', (records: string[]) => records.slice(0, 69)],
+  ['1 of the 70', (records: string[]) => records.slice(0, 1)],
+  ['other versions of the 70', (records: string[]) => records.with(40, records[40]?.replace(/.$/, 'x') ?? '')],
+])('a database with %s squashed migrations is refused and keeps its records', async (found, change) => {
+  await migrate(database.connection);
+  await recordSquashed(change(support('squashed-records.txt')));
+  const before = await query('SELECT * FROM _prisma_migrations ORDER BY 1');
+  await expect(migrate(database.connection)).rejects.toThrow(
+    `this database has ${found} migrations that 20261120000000_init replaces: run "tapegate migrate" of commit f3d3962 on it first`,
+  );
+  expect(await query('SELECT * FROM _prisma_migrations ORDER BY 1')).toEqual(before);
 });

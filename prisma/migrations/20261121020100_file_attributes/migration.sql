@@ -1,5 +1,0 @@
--- AlterTable
-ALTER TABLE "tape_file" ADD COLUMN "gid" BIGINT,
-ADD COLUMN "mode" INTEGER,
-ADD COLUMN "mtime" TIMESTAMP(6),
-ADD COLUMN "uid" BIGINT;

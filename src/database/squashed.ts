@@ -1,0 +1,57 @@
+/**
+ * Databases from before 70 migrations were squashed into `init`. A database that has all of them already has the schema of `init`: only
+ * its records change. A database with fewer is refused, because this program no longer has the missing ones.
+ *
+ * `test/process/migrate.test.ts` compares the two schemas. It fails when a change of the schema edits `init`: remove this file then, or
+ * have it make the same change.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import type pg from 'pg';
+
+/** The last commit that has them. */
+const COMMIT = 'f3d3962';
+const COUNT = 70;
+const FIRST = {
+  name: '20261120000000_init',
+  checksum: '47abea242cc965d699928d7850b0f2b540773e773e2b818435d1c869ced038c5',
+};
+const LAST = '20261203120000_link_folders';
+/** Of the lines `<name> <checksum>`, in order. */
+const DIGEST = 'bc127c297d69627ab702d6b81bde26cd483e16b19c5e7f346b0240ef8bbb9dc0';
+
+/**
+ * Replaces the records of the 70 migrations by that of `init`; does nothing to any other database.
+ * @param client holds the migration lock
+ * @param known checksums by name
+ * @throws Error if the database has only a part of them, or others
+ */
+export async function replaceSquashed(
+  client: pg.Client,
+  known: ReadonlyMap<string, string>,
+  init: { name: string; checksum: string },
+): Promise<void> {
+  if (known.get(FIRST.name) !== FIRST.checksum) return;
+  const squashed = [...known].filter(([name]) => name <= LAST).sort(([a], [b]) => (a < b ? -1 : 1));
+  const lines = squashed.map(([name, checksum]) => `${name} ${checksum}`).join('\n');
+  if (createHash('sha256').update(lines).digest('hex') !== DIGEST) {
+    const found = squashed.length === COUNT ? `other versions of the ${COUNT}` : `${squashed.length} of the ${COUNT}`;
+    throw new Error(
+      `this database has ${found} migrations that ${init.name} replaces: run "tapegate migrate" of commit ${COMMIT} on it first`,
+    );
+  }
+  await client.query('BEGIN');
+  try {
+    await client.query('DELETE FROM "_prisma_migrations" WHERE "migration_name" COLLATE "C" <= $1', [LAST]);
+    await client.query(
+      `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
+       VALUES ($1, $2, $3, clock_timestamp(), 1)`,
+      [randomUUID(), init.checksum, init.name],
+    );
+    // they name programs by migrations that are gone, and would refuse this one
+    await client.query('DELETE FROM oldest_program WHERE migration COLLATE "C" <= $1', [LAST]);
+    await client.query('COMMIT');
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
+    throw error;
+  }
+}

@@ -1,0 +1,30 @@
+/** The program of this checkout with one more migration, to run beside it as the next version. */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { packageRoot } from '../../src/package-root.js';
+import { makeTempDir } from './temp-dir.js';
+
+const MIGRATION = '29990101000000_next';
+
+/** Adds the migration to a directory of migrations; the programs before it still work. */
+export function addMigration(migrations: string, sql: string): string {
+  mkdirSync(path.join(migrations, MIGRATION));
+  writeFileSync(path.join(migrations, MIGRATION, 'migration.sql'), sql);
+  const file = path.join(migrations, 'compatibility.json');
+  const compatibility: Record<string, string> = JSON.parse(readFileSync(file, 'utf8'));
+  const [oldest = ''] = Object.values(compatibility);
+  writeFileSync(file, JSON.stringify({ ...compatibility, [MIGRATION]: oldest }));
+  return MIGRATION;
+}
+
+/** @returns its program */
+export function makeNextProgram(sql: string): string {
+  const root = makeTempDir();
+  execFileSync('cp', ['-al', 'package.json', 'dist', root], { cwd: packageRoot });
+  // a copy, because it is changed
+  execFileSync('cp', ['-r', '--parents', 'prisma/migrations', root], { cwd: packageRoot });
+  symlinkSync(path.join(packageRoot, 'node_modules'), path.join(root, 'node_modules'));
+  addMigration(path.join(root, 'prisma/migrations'), sql);
+  return path.join(root, 'dist/src/tapegate.js');
+}
