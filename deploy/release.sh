@@ -8,9 +8,8 @@ name="tapegate-$version"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/$name/dist" "$folder/$name/prisma"
-cp -R dist/src dist/rest dist/graphql dist/web "$folder/$name/dist"
-find "$folder/$name/dist" -name '*.map' -delete
-chmod +x "$folder/$name/dist/src/tapegate.js"
+cp -R dist/program dist/web "$folder/$name/dist"
+chmod +x "$folder/$name/dist/program/tapegate.js"
 cp -R prisma/migrations "$folder/$name/prisma"
 cp -R deploy clients package.json package-lock.json README.md CHANGELOG.md LICENSE "$folder/$name"
 # as old as the checkout's last change, so that the same checkout gives the same archive

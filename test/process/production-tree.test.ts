@@ -20,15 +20,7 @@ function linkProductionTree(): string {
     (place) => !packages[place]?.optional || place.includes(`${process.platform}-${process.arch}`),
   );
   const link = (parts: string[]) => execFileSync('cp', ['-al', '--parents', ...parts, root], { cwd: packageRoot });
-  link([
-    ...installed,
-    'dist/src',
-    'dist/rest',
-    'dist/graphql',
-    'prisma/migrations',
-    'package.json',
-    'package-lock.json',
-  ]);
+  link([...installed, 'dist/program', 'prisma/migrations', 'package.json', 'package-lock.json']);
   const forBuilding = Object.entries(packages).filter(([place, { dev }]) => dev && !isHere(place));
   for (const [place] of forBuilding) rmSync(path.join(root, place), { recursive: true, force: true });
   return root;
@@ -36,7 +28,7 @@ function linkProductionTree(): string {
 
 test('the program restores its demo, shows GraphiQL and answers errors without the packages for building', async () => {
   const root = linkProductionTree();
-  const program = [path.join(root, 'dist/src/tapegate.js')];
+  const program = [path.join(root, 'dist/program/tapegate.js')];
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn', HOME: dataDir };
   const running = startProcess(process.execPath, [...program, 'start'], { cwd: dataDir, env });

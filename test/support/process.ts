@@ -8,7 +8,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
-export const cliFile = path.join(packageRoot, 'dist/src/tapegate.js');
+export const cliFile = path.join(packageRoot, 'dist/program/tapegate.js');
 
 /**
  * The program where any user can run it: where only root may enter the project, in a second tree of the same files.
@@ -16,7 +16,7 @@ export const cliFile = path.join(packageRoot, 'dist/src/tapegate.js');
 function cliFileFor(uid: number | undefined): string {
   if (uid === undefined || isReachable(path.dirname(cliFile))) return cliFile;
   publicRoot ??= linkTree();
-  return path.join(publicRoot, 'dist/src/tapegate.js');
+  return path.join(publicRoot, 'dist/program/tapegate.js');
 }
 
 let publicRoot: string | undefined;
