@@ -2,7 +2,6 @@
  * Events are written: rows of an append-only table, in the transaction that makes them true, and as its last, so that the order of their
  * ids is that of the commits wherever two transactions have to do with each other. They are read by events.ts.
  */
-import type { Context } from './context.js';
 import { prepared } from './database/prepared.js';
 import { sql } from './database/sql.js';
 import type { Transaction } from './database/transaction.js';
@@ -16,7 +15,9 @@ interface Pending {
 const pendingOf = new WeakMap<Transaction, Pending>();
 
 /** Dates events by the clock of the operation, as the rows are that change with them. */
-type Clock = Pick<Context, 'now'>;
+interface Clock {
+  now(): string;
+}
 
 function pending(ctx: Clock, tx: Transaction): Pending {
   const known = pendingOf.get(tx);

@@ -26,5 +26,5 @@ export function makeNextProgram(sql: string): string {
   execFileSync('cp', ['-r', '--parents', 'prisma/migrations', root], { cwd: packageRoot });
   symlinkSync(path.join(packageRoot, 'node_modules'), path.join(root, 'node_modules'));
   addMigration(path.join(root, 'prisma/migrations'), sql);
-  return path.join(root, 'dist/src/tapegate.js');
+  return path.join(root, 'dist/program/tapegate.js');
 }
