@@ -1,5 +1,5 @@
 /** Cartridges that others have written: registered by `scan`, and restored. */
-import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -112,7 +112,7 @@ test('a cartridge or a library that there is not, and one that cannot be scanned
     code: 1,
     stderr: expect.stringContaining('no drive lto-7'),
   });
-  writeFileSync(path.join(bench.state, 'behave/status'), JSON.stringify({ fail: 'mtx: not ready' }));
+  bench.behave('status', { fail: 'mtx: not ready' });
   expect(await scan('V1')).toMatchObject({ code: 1, stderr: expect.stringContaining('mtx: not ready') });
   bench.goOn('status');
 });

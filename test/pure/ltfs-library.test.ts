@@ -228,7 +228,7 @@ describe('what goes wrong', () => {
 
   test('a cartridge that cannot be read is MEDIA with what LTFS said, and goes back to its slot', async () => {
     const bench = await makeBench();
-    rmSync(path.join(bench.state, 'cartridges/V1.json'));
+    rmSync(path.join(bench.state, 'cartridges/V1.blocks'));
     const failure = await failureOf(mount(bench.backend, 'V1'));
     expect(failure).toBeInstanceOf(VolumeError);
     expect(failure).toMatchObject({

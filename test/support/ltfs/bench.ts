@@ -1,5 +1,5 @@
 /** A changer of stand-ins, and an LTFS library on it. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../../src/package-root.js';
 import { type LtfsLibrary, ltfs } from '../../../src/tape/ltfs/index.js';
@@ -26,8 +26,7 @@ export interface ChangerState {
   drives: { volume: string | null; source: number | null }[];
 }
 
-const standIns = path.join(packageRoot, 'test/support/ltfs');
-const program = (name: string) => [process.execPath, path.join(standIns, `${name}.mjs`)];
+const program = (name: string) => ['/bin/sh', path.join(packageRoot, 'test/support/ltfs/stand-in.sh'), name];
 
 export interface LtfsBench {
   /** The folder of the stand-ins. */
@@ -57,13 +56,13 @@ export const SLOTS = 8;
 export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: number; name?: string } = {}): LtfsBench {
   const state = makeTempDir();
   const numbers = Array.from({ length: drives }, (_, number) => number);
-  for (const folder of ['cartridges', 'behave', 'data', ...numbers.map((number) => `mnt/${number}`)]) {
+  for (const folder of ['cartridges', 'behave', 'reached', 'data', ...numbers.map((number) => `mnt/${number}`)]) {
     mkdirSync(path.join(state, folder), { recursive: true });
   }
   writeFileSync(path.join(state, 'mounts'), '');
-  const changerFile = path.join(state, 'changer.json');
-  const write = (changer: ChangerState) => writeFileSync(changerFile, JSON.stringify(changer));
-  const readChanger = (): ChangerState => JSON.parse(readFileSync(changerFile, 'utf8'));
+  const contents = path.join(state, 'contents');
+  const write = (changer: ChangerState) => writeFileSync(contents, printContents(changer));
+  const readChanger = () => parseContents(readFileSync(contents, 'utf8'));
   const slots = Array.from({ length: SLOTS }, (_, index) => ({ volume: null, isPort: index === SLOTS - 1 }));
   write({ slots, drives: numbers.map(() => ({ volume: null, source: null })) });
   const dataDir = path.join(state, 'data');
@@ -80,7 +79,8 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
       change(changer);
       write(changer);
     },
-    behave: (step, how) => writeFileSync(behaviour(step), JSON.stringify(how)),
+    behave: (step, { hold = '-', slowMs = 0, fail = '' }) =>
+      writeFileSync(behaviour(step), `${hold} ${slowMs / 1000}\n${fail}`),
     goOn: (step) => rmSync(behaviour(step), { force: true }),
     waitUntilHeld: async (step) => {
       const reached = path.join(state, 'reached', step);
@@ -90,6 +90,26 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
     log: () => readFileSync(path.join(state, 'log'), 'utf8').split('\n').filter(Boolean),
     close: async () => await closeBench(state),
   };
+}
+
+/** The lines that stand-in.sh describes. */
+function printContents({ slots, drives }: ChangerState): string {
+  const lines = [
+    ...slots.map(({ volume, isPort }, index) => [isPort ? 'port' : 'slot', index + 1, volume ?? '-']),
+    ...drives.map(({ volume, source }, number) => ['drive', number, volume ?? '-', source ?? '']),
+  ];
+  return lines.map((line) => `${line.join(' ')}\n`).join('');
+}
+
+function parseContents(text: string): ChangerState {
+  const changer: ChangerState = { slots: [], drives: [] };
+  for (const line of text.trimEnd().split('\n')) {
+    const [kind, , name, source] = line.split(' ');
+    const volume = name === '-' ? null : (name ?? null);
+    if (kind === 'drive') changer.drives.push({ volume, source: source ? Number(source) : null });
+    else changer.slots.push({ volume, isPort: kind === 'port' });
+  }
+  return changer;
 }
 
 function settingsOf(state: string, numbers: readonly number[], name: string): Record<string, unknown> {
@@ -130,7 +150,7 @@ function putFile(
   write: (changer: ChangerState) => void,
 ): void {
   const folder = path.join(state, 'cartridges', volume);
-  const blocksFile = `${folder}.json`;
+  const blocksFile = `${folder}.blocks`;
   if (!existsSync(folder)) {
     const changer = readChanger();
     const slot = changer.slots.find((each) => each.volume === null && !each.isPort);
@@ -138,14 +158,13 @@ function putFile(
     slot.volume = volume;
     write(changer);
     mkdirSync(folder);
-    writeFileSync(blocksFile, '{}');
+    writeFileSync(blocksFile, '');
   }
   const place = path.join(folder, file);
   mkdirSync(path.dirname(place), { recursive: true });
   writeFileSync(place, bytes);
   if (position === null) return;
-  const blocks = JSON.parse(readFileSync(blocksFile, 'utf8'));
-  writeFileSync(blocksFile, JSON.stringify({ ...blocks, [file.replace(/^\//, '')]: String(position) }));
+  appendFileSync(blocksFile, `${position} ${file.replace(/^\//, '')}\n`);
 }
 
 /** All that stays mounted ends with its mount; nothing of a cartridge is removed through one. */
