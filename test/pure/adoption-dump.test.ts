@@ -68,10 +68,10 @@ test.each([
   expect(await readNotes(`${head}\n${tables(quote)}${rows}\n`)).toEqual([notes]);
 });
 
-test('a list of half a million paths is read', async () => {
-  const list = '/badc/a-folder/with-a-name/and-another-one/0000000.nc\\n'.repeat(500_000);
+test('a list of 50,000 paths is read', async () => {
+  const list = '/badc/a-folder/with-a-name/and-another-one/0000000.nc\\n'.repeat(50_000);
   const dump = `${tables('`')}INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${list}');\n`;
-  expect(String((await readNotes(dump))[0])).toHaveLength(list.length - 500_000);
+  expect(String((await readNotes(dump))[0])).toHaveLength(list.length - 50_000);
 });
 
 test('a dump without line ends, or with a text that does not end, is refused before it fills the memory', async () => {

@@ -16,7 +16,12 @@ const files = ['src', 'rest', 'graphql']
   .filter((file) => /\.tsx?$/.test(file) && !file.startsWith('src/generated/'))
   .sort();
 
-const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+const texts = new Map<string, string>();
+function read(file: string): string {
+  const text = texts.get(file) ?? readFileSync(path.join(packageRoot, file), 'utf8');
+  texts.set(file, text);
+  return text;
+}
 
 /** What a file imports of this project, from its top folder. */
 function importsOf(file: string): string[] {
@@ -344,9 +349,18 @@ function functionsOf(file: string, text: string): { name: string; lines: number 
   return found;
 }
 
+/** Whether so many lines come without one that begins with a closing bracket, as the last one of each function at the top does. */
+function hasLongPart(text: string): boolean {
+  let since = 0;
+  return text.split('\n').some((line) => {
+    since = /^[}\])]/.test(line) ? 0 : since + 1;
+    return since >= MAX_FUNCTION_LINES;
+  });
+}
+
 test('no function is longer than 60 lines, but for those that say why', () => {
   const long = files.flatMap((file) =>
-    functionsOf(file, read(file))
+    (hasLongPart(read(file)) ? functionsOf(file, read(file)) : [])
       .filter(({ lines }) => lines > MAX_FUNCTION_LINES)
       .map(({ name, lines }) => `${file} ${name}: ${lines}`),
   );
@@ -453,7 +467,11 @@ test('no disk or tape is reached in a transaction', () => {
   );
   expect(functionTypes).toContain('MeasureDisks');
   const operations = files.filter((file) => file.startsWith('src/operations/'));
-  expect(operations.flatMap((file) => foreignCallsOf(file, read(file), functionTypes))).toEqual([]);
+  expect(
+    operations
+      .filter((file) => opens.test(read(file)))
+      .flatMap((file) => foreignCallsOf(file, read(file), functionTypes)),
+  ).toEqual([]);
   const planted = `export async function go(ctx: Context, { n, measure }: { n: number; measure: MeasureDisks }, is: () => boolean) {
     await measure([]);
     await transaction(ctx.db.pool, 'go', async (tx) => { await reserve(tx, n, measure); return is(); });

@@ -177,7 +177,7 @@ describe('what goes wrong', () => {
   test('a drive that another process uses is to be waited for, and no volume’s or library’s fault', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');
-    const failure = await failureOf(mount(bench.reopen({ seconds: { lock: 1 } }), 'V2'));
+    const failure = await failureOf(mount(bench.reopen({}, { lock: 0.1 }), 'V2'));
     expect(failure).toBeInstanceOf(DriveError);
     expect(failure).toMatchObject({
       errorClass: 'TRANSIENT',
@@ -192,11 +192,11 @@ describe('what goes wrong', () => {
     bench.behave('status', { hold: 'before' });
     const first = mount(bench.backend, 'V1');
     await bench.waitUntilHeld('status');
-    const failure = await failureOf(mount(bench.reopen({ seconds: { lock: 1 } }), 'V2', 'drive-2'));
+    const failure = await failureOf(mount(bench.reopen({}, { lock: 0.1 }), 'V2', 'drive-2'));
     expect(failure).toBeInstanceOf(LibraryError);
     expect(failure).toMatchObject({
       errorClass: 'TRANSIENT',
-      message: expect.stringMatching(/the changer .* was in use by another process for 1 s/),
+      message: expect.stringMatching(/the changer .* was in use by another process for 0.1 s/),
     });
     bench.goOn('status');
     await (await first).unmount();
@@ -269,10 +269,10 @@ describe('what goes wrong', () => {
   test('a step that takes too long is ended, and tried again', async () => {
     const bench = await makeBench();
     bench.behave('mount', { hold: 'before' });
-    const failure = await failureOf(mount(bench.reopen({ seconds: { mount: 1 } }), 'V1'));
+    const failure = await failureOf(mount(bench.reopen({}, { mount: 0.2 }), 'V1'));
     expect(failure).toMatchObject({
       errorClass: 'TRANSIENT',
-      message: expect.stringContaining('has not ended within 1 s'),
+      message: expect.stringContaining('has not ended within 0.2 s'),
     });
     bench.goOn('mount');
     expect(volumesIn(bench).drives).toEqual([null, null]);

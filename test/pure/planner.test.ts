@@ -184,8 +184,8 @@ describe('on a volume', () => {
 
 describe('bursts of users on popular volumes', () => {
   const options = { drives: 2, medium: lto8 };
-  // three of the ten of bench/bursts.ts and bench/ranges.ts
-  const loads = [1, 3, 6].map((seed) => makeBursts(lto8, { seed }));
+  // two of the ten of bench/bursts.ts and bench/ranges.ts
+  const loads = [1, 3].map((seed) => makeBursts(lto8, { seed }));
 
   test('cost fewer drive hours than nearest first, and the waits are no longer', () => {
     const ratios = loads.map((arrivals) => {
@@ -203,7 +203,7 @@ describe('bursts of users on popular volumes', () => {
   test('the range that is told for the end of a request holds for nine of ten, with what comes later', () => {
     const told = loads.flatMap((arrivals) => followEnds(arrivals, options));
     const held = told.filter(({ range, end }) => range.earliest <= end && end <= range.latest);
-    expect(told.length).toBeGreaterThan(30);
+    expect(told.length).toBeGreaterThan(20);
     expect(held.length / told.length).toBeGreaterThanOrEqual(0.9);
     // and not because it says nothing
     for (const { at, range } of told) {
@@ -225,7 +225,7 @@ test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest
 });
 
 test('ten users with ten files each do not wait for one who asked for very many', () => {
-  const { heavy, others } = makeCrowd(lto8, { files: 5000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
+  const { heavy, others } = makeCrowd(lto8, { files: 2000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
   const waitOf = (arrivals: Arrival[], options: PlannedOptions) => {
     const outcome = simulate(createPlanned(lto8, options), arrivals, { drives: 2, medium: lto8 });
     const light = outcome.waits.filter(({ user }) => user !== 'heavy');
@@ -239,8 +239,8 @@ test('ten users with ten files each do not wait for one who asked for very many'
 
 describe('no file waits longer than its bound', () => {
   const drives = 2;
-  // for four days somebody asks for a little more than the drives can read
-  const flood = Array.from({ length: 96 }, (_, hour) =>
+  // for two days and a half somebody asks for a little more than the drives can read
+  const flood = Array.from({ length: 60 }, (_, hour) =>
     makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 110, volumes: 20, sizeBytes: 25e9, seed: hour }),
   ).flat();
   const drop = makeBatch(lto8, { user: 'drop', at: 3600, files: 20, volumes: 20, sizeBytes: 2.5e9, seed: 1 });

@@ -46,6 +46,7 @@ test('rows are taken and all else goes to the driver, in its order, wherever the
       stream.emit('data', row('after'));
       expect(driver).toEqual([row('after')]);
     }),
+    { numRuns: 25 },
   );
 });
 

@@ -11,14 +11,14 @@ const SITE = { name: 'scripts', dataDir: '/nowhere', env: {} };
 
 export const scriptFile = (name: string) => path.join(packageRoot, 'test/support/command', name);
 
-/** A drive library made of settings, as a site gives them. */
-export function createDrives(settings: Record<string, unknown>) {
-  return command.create(command.parse(settings), SITE);
+/** A drive library made of settings, as a site gives them. @param limits of its times, which may be shorter than a site may set them */
+export function createDrives(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
+  return command.create({ ...command.parse(settings), ...limits }, SITE);
 }
 
-/** A staging library made of settings, as a site gives them. */
-export function createStaging(settings: Record<string, unknown>) {
-  return commandStaging.create(commandStaging.parse(settings), SITE);
+/** A staging library made of settings, as a site gives them. @param limits as above */
+export function createStaging(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
+  return commandStaging.create({ ...commandStaging.parse(settings), ...limits }, SITE);
 }
 
 /** Settings of the drive library whose volumes are folders of `root`. */

@@ -12,7 +12,7 @@ import { waitFor } from './wait.js';
 const MB = 1024 * 1024;
 
 /** Sizes at the borders of the chunks that libraries read in. */
-const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 5 * MB + 123];
+const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 2 * MB + 123];
 
 /** Bytes from which a file of so many is read. */
 const offsetsIn = (size: number) =>
@@ -105,7 +105,7 @@ export function describeStagedBytes(benchTest: BenchTest): void {
 
 /** A file that is ready, of more than any buffer on the way holds. */
 async function putLarge(bench: StagingBench) {
-  const bytes = randomBytes(20 * MB);
+  const bytes = randomBytes(8 * MB);
   const file = staged('/suite/large', bytes.length);
   await bench.put(file.path, bytes);
   await makeReady(bench, [file]);

@@ -93,7 +93,7 @@ function describeAsking(benchTest: BenchTest, can: StagingTraits): void {
     for (const limit of [stage, poll, release]) expect(Number.isSafeInteger(limit) && limit >= 1).toBe(true);
     expect(library.pollSeconds.least).toBeGreaterThan(0);
     expect(library.pollSeconds.most).toBeGreaterThanOrEqual(library.pollSeconds.least);
-    const count = Math.min(stage, poll, release, 200);
+    const count = Math.min(stage, poll, release, 50);
     const paths = Array.from({ length: count }, (_, index) => `/suite/many/${index}`);
     const asked = await makeReady(bench, await putFiles(bench, paths));
     expect(new Set(wordsOf(asked.states, paths))).toEqual(new Set(['ready']));

@@ -7,7 +7,7 @@ import type { FileOnVolume, MountedVolume, TapeBackend, WritableBackend } from '
 export const MB = 1024 * 1024;
 
 /** Sizes at the borders of the chunks that back ends read and write in. */
-const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 5 * MB + 123];
+const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 2 * MB + 123];
 
 /** A drive library with a hand on its volumes; it has the drives `drive-1` to `drive-4`. */
 export interface DriveBench {

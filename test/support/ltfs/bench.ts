@@ -3,6 +3,7 @@ import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSyn
 import path from 'node:path';
 import { packageRoot } from '../../../src/package-root.js';
 import { type LtfsLibrary, ltfs } from '../../../src/tape/ltfs/index.js';
+import type { LtfsSettings } from '../../../src/tape/ltfs/settings.js';
 import { makeTempDir } from '../temp-dir.js';
 import { waitFor } from '../wait.js';
 
@@ -34,8 +35,11 @@ export interface LtfsBench {
   dataDir: string;
   settings: Record<string, unknown>;
   backend: LtfsLibrary;
-  /** Another process's, as it were: all that it knows is what the changer and the locks tell. */
-  reopen(changes?: Record<string, unknown>): LtfsLibrary;
+  /**
+   * Another process's, as it were: all that it knows is what the changer and the locks tell.
+   * @param seconds of its limits, which may be shorter than settings have them
+   */
+  reopen(changes?: Record<string, unknown>, seconds?: Partial<LtfsSettings['seconds']>): LtfsLibrary;
   /** A file of a cartridge, which is made in the next free slot when there is none; without a block it is only there. */
   put(volume: string, position: bigint | null, bytes: Uint8Array, file: string): Promise<void>;
   readChanger(): ChangerState;
@@ -67,8 +71,10 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
   write({ slots, drives: numbers.map(() => ({ volume: null, source: null })) });
   const dataDir = path.join(state, 'data');
   const settings = settingsOf(state, numbers, name);
-  const reopen = (changes = {}) =>
-    ltfs.create(ltfs.parse({ ...settings, ...changes }), { name: 'lto', dataDir, env: {} });
+  const reopen = (changes = {}, seconds = {}) => {
+    const parsed = ltfs.parse({ ...settings, ...changes });
+    return ltfs.create({ ...parsed, seconds: { ...parsed.seconds, ...seconds } }, { name: 'lto', dataDir, env: {} });
+  };
   const behaviour = (step: Step) => path.join(state, 'behave', step);
   return {
     ...{ state, dataDir, settings, readChanger, reopen },
