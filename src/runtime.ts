@@ -1,7 +1,7 @@
 /** Opens what every process needs, in order, and closes it in reverse. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
-import { pino } from 'pino';
+import { type DestinationStream, pino } from 'pino';
 import { SYSTEM } from './caller.js';
 import { type Config, hideSecrets } from './config.js';
 import type { Context } from './context.js';
@@ -40,7 +40,7 @@ export type Makes = 'database' | 'schema' | 'nothing';
 export async function openRuntime(
   config: Config,
   makes: Makes = 'database',
-  bounds: { statementMs?: number } = {},
+  options: { statementMs?: number; logTo?: DestinationStream } = {},
 ): Promise<Runtime> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
@@ -53,7 +53,7 @@ export async function openRuntime(
     await prepareDatabase(config, connection, makes).catch((error) => {
       throw withReason(error);
     });
-    const { ctx, close: detach } = attach(config, connection, bounds);
+    const { ctx, close: detach } = attach(config, connection, options);
     closers.push(detach);
     const { db } = ctx;
     await db.pulse.start().catch((error) => {
@@ -69,16 +69,17 @@ export async function openRuntime(
 
 /**
  * What a process needs on a database that it, or another process of ours, has opened; `db.pulse.start` is to be called.
- * @param bounds `poolSize`: connections at most, of a process that another one keeps; `statementMs`: what a statement may take
+ * @param bounds `poolSize`: connections at most, of a process that another one keeps; `statementMs`: what a statement may take;
+ *   `logTo`: where the log goes, standard error unless given
  */
 export function attach(
   config: Config,
   connection: ClientConfig,
-  { poolSize, statementMs }: { poolSize?: number; statementMs?: number },
+  { poolSize, statementMs, logTo }: { poolSize?: number; statementMs?: number; logTo?: DestinationStream },
 ): Omit<Runtime, 'migrated'> {
   installExactJson();
   const hooks = { streamWrite: hideSecrets };
-  const log = pino({ level: config.logLevel, base: null, hooks }, pino.destination({ dest: 2, sync: true }));
+  const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
   // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {

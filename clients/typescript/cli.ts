@@ -67,7 +67,7 @@ const commands = [
   registerLogin,
 ];
 
-await runProgram(
+await runProgram({
   commands,
-  'TAPEGATE_URL names the server, TAPEGATE_TOKEN what is shown to it; "tapegate login" keeps a token.',
-);
+  where: 'TAPEGATE_URL names the server, TAPEGATE_TOKEN what is shown to it; "tapegate login" keeps a token.',
+});

@@ -13,6 +13,7 @@ import type { Source } from '../operations/adoption/tables.js';
 import { plural } from '../plural.js';
 import { readEnvironment, withContext } from './context.js';
 import { UsageError } from './failure.js';
+import { stdin } from './io.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerAdopt(program: Command): void {
@@ -91,7 +92,7 @@ async function* readSources(source: string | undefined, { quotas, requests }: Ad
 
 /** Unpacked, where it is gzipped. @param file `-` is standard input, which is taken as it is */
 async function openText(file: string): Promise<Readable> {
-  if (file === '-') return process.stdin;
+  if (file === '-') return stdin();
   const handle = await open(file);
   const { buffer, bytesRead } = await handle.read(Buffer.alloc(2), 0, 2, 0);
   await handle.close();

@@ -10,6 +10,7 @@ import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
+import { onInterrupt, stderr } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
@@ -45,7 +46,7 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
   );
   if (!isDir) throw new CommandError(`${dir} is not a directory`);
   const abort = new AbortController();
-  process.once('SIGINT', () => abort.abort(new CommandError('stopped; run it again to go on')));
+  onInterrupt(() => abort.abort(new CommandError('stopped; run it again to go on')));
   const result = await withContext(config, (ctx) => {
     const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
     const input = {
@@ -82,7 +83,7 @@ const PROGRESS_MS = { terminal: 1000, other: 30_000 };
 
 /** Says how far it is, on standard error. */
 function createProgress(): (progress: ArchiveProgress) => void {
-  const everyMs = process.stderr.isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
+  const everyMs = stderr().isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
   const start = performance.now();
   let next = start + everyMs;
   return ({ files, bytes }) => {

@@ -6,6 +6,7 @@ import { parseSize } from '../bytes.js';
 import { messageOf } from '../errors.js';
 import { addSeconds, parseTime, parseZonedTime } from '../time.js';
 import { CommandError, UsageError } from './failure.js';
+import { stdin } from './io.js';
 
 /** The id of a request. */
 export function readId(text: string): number {
@@ -104,7 +105,7 @@ export async function readPaths(given: string[]): Promise<string[]> {
       continue;
     }
     try {
-      const list = value === '-' ? await readAll(process.stdin) : await readFile(value.slice(1));
+      const list = value === '-' ? await readAll(stdin()) : await readFile(value.slice(1));
       if (!isUtf8(list)) throw new Error('the list is not valid UTF-8');
       const lines = list
         .toString('utf8')

@@ -2,11 +2,12 @@
  * The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. The libraries for either take long to
  * load, so each is loaded when it is used.
  */
-import { environment, readServerUrl } from '../config.js';
+import { readServerUrl } from '../config.js';
 import { codeOf, quote } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';
 import { CommandError, ConnectionError, describeNetworkError, NotKnownError, UsageError } from './failure.js';
+import { environment } from './io.js';
 import { nameOption } from './option-names.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 
@@ -15,9 +16,9 @@ import { ownSettingsFile, readOwnSettings } from './own-settings.js';
  * @throws ConfigError
  */
 export function readUrl(): string {
-  if (environment.TAPEGATE_URL) return readServerUrl(environment);
-  const { server } = readOwnSettings(environment);
-  return readServerUrl({ TAPEGATE_URL: server }, `server in ${ownSettingsFile(environment)}`);
+  if (environment().TAPEGATE_URL) return readServerUrl(environment());
+  const { server } = readOwnSettings(environment());
+  return readServerUrl({ TAPEGATE_URL: server }, `server in ${ownSettingsFile(environment())}`);
 }
 
 /**
@@ -25,7 +26,7 @@ export function readUrl(): string {
  * @throws CommandError in one line, whatever went wrong
  */
 export async function ask<Answer>(url: string, query: string, variables: object = {}): Promise<Answer> {
-  return await askAs<Answer>({ url, headers: await readCredentialHeaders(url, environment) }, query, variables);
+  return await askAs<Answer>({ url, headers: await readCredentialHeaders(url, environment()) }, query, variables);
 }
 
 /** The same with headers that say who asks. */
@@ -161,19 +162,20 @@ export async function* askPages<OnePage extends Page<unknown>>(
 }
 
 /**
- * The values of a subscription. Ends when the server completes it.
+ * The values of a subscription. Ends when the server completes it, or the signal aborts.
  * @throws ConnectionError without trying again
  */
 export async function* follow<Value>(
   url: string,
   query: string,
   variables: Record<string, unknown>,
+  signal?: AbortSignal,
 ): AsyncGenerator<Value> {
   const { createClient } = await import('graphql-sse');
   let refusal: unknown; // graphql-sse keeps the text of an error and not its cause
   const client = createClient({
     url: `${url}/graphql/stream`,
-    headers: await readCredentialHeaders(url, environment),
+    headers: await readCredentialHeaders(url, environment()),
     retryAttempts: 0,
     fetchFn: async (...request: Parameters<typeof fetch>) => {
       try {
@@ -186,7 +188,10 @@ export async function* follow<Value>(
       }
     },
   });
+  const end = () => client.dispose();
+  signal?.addEventListener('abort', end);
   try {
+    if (signal?.aborted) return;
     for await (const result of client.iterate<Value>({ query, variables })) {
       const [error] = result.errors ?? [];
       if (error) throw toCommandError(error);
@@ -196,7 +201,8 @@ export async function* follow<Value>(
     if (error instanceof CommandError) throw error;
     throw refusal instanceof CommandError ? refusal : new ConnectionError(formatNetworkError(url, refusal ?? error));
   } finally {
-    client.dispose();
+    signal?.removeEventListener('abort', end);
+    end();
   }
 }
 

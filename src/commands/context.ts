@@ -1,10 +1,11 @@
 /** What a command needs that works on the database itself: the configuration, and the database opened. */
 import { hostname, userInfo } from 'node:os';
 import { type Caller, SYSTEM } from '../caller.js';
-import { type Config, environment, readConfig } from '../config.js';
+import { type Config, readConfig } from '../config.js';
 import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
 import { backendNames } from '../tape/index.js';
+import { environment, hideSecrets, stderr } from './io.js';
 
 /** Whether this program can open a database: the client that is installed alone cannot. */
 export const opensDatabases: boolean = true;
@@ -15,7 +16,7 @@ export const opensDatabases: boolean = true;
  * @throws ConfigError with all faults of the environment
  */
 export function readEnvironment({ listens = false } = {}): Config {
-  return readConfig(environment, backendNames, { listens });
+  return readConfig(environment(), backendNames, { listens });
 }
 
 /**
@@ -29,7 +30,7 @@ export async function withContext<T>(
   makes: Makes = 'nothing',
 ): Promise<T> {
   const { openRuntime } = await import('../runtime.js');
-  const runtime = await openRuntime(config, makes);
+  const runtime = await openRuntime(config, makes, { logTo: { write: (line) => stderr().write(hideSecrets(line)) } });
   try {
     return await work({ ...runtime.ctx, caller: operatingUser() }, runtime.migrated);
   } finally {

@@ -6,6 +6,7 @@ import { plural } from '../plural.js';
 import { askHosts } from './disks-afar.js';
 import { findAfar } from './doctor-afar.js';
 import { CommandError, exitCodes } from './failure.js';
+import { present } from './io.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate, runThere } from './where.js';
 
@@ -48,7 +49,7 @@ async function findFaults(options: DoctorOptions): Promise<void> {
   });
   if (json) printJson(report);
   else printLine(formatReport(report));
-  if (report.repaired < report.found) process.exitCode = exitCodes.failed;
+  if (report.repaired < report.found) present().exitCode = exitCodes.failed;
 }
 
 function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): string {

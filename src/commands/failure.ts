@@ -1,8 +1,11 @@
 /** How commands fail: one clear line, and an exit code that a script can tell apart. */
 import { codeOf, messageOf } from '../errors.js';
 
-/** 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files; 4 who should answer is away. */
-export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4 } as const;
+/**
+ * 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files; 4 who should answer is away; 130 interrupted, as a
+ * shell reports SIGINT.
+ */
+export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
 /** What a command says when it fails, as it is shown. */
 export class CommandError extends Error {
@@ -11,6 +14,13 @@ export class CommandError extends Error {
   constructor(message: string, exitCode: number = exitCodes.failed) {
     super(message);
     this.exitCode = exitCode;
+  }
+}
+
+/** Somebody has interrupted the command. Without a message, nothing is printed. */
+export class InterruptedError extends CommandError {
+  constructor(message = '') {
+    super(message, exitCodes.interrupted);
   }
 }
 

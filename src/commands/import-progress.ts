@@ -5,6 +5,7 @@
 import { Transform } from 'node:stream';
 import { formatBytes } from '../bytes.js';
 import type { ImportProgress } from '../operations/catalogue/import-progress.js';
+import { stderr } from './io.js';
 import { printable } from './output.js';
 import { formatDuration } from './times.js';
 
@@ -38,7 +39,7 @@ export interface ImportView {
 /** @param size of the file in bytes, where it is known @returns undefined where nobody is to be told */
 export function createImportView(
   { size, isAsked = false }: { size: number | undefined; isAsked?: boolean | undefined },
-  out: ProgressOutput = process.stderr,
+  out: ProgressOutput = stderr(),
 ): ImportView | undefined {
   if (!out.isTTY && !isAsked) return undefined;
   let state: State | undefined;

@@ -6,6 +6,7 @@ import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { Skipped } from '../operations/catalogue/lists/list-rows.js';
 import { detectFormat, type ListFormat, listFormats } from '../operations/catalogue/lists/read-list.js';
 import { UsageError } from './failure.js';
+import { stdin } from './io.js';
 
 export interface ImportSource {
   /** As it was given. */
@@ -33,7 +34,7 @@ const HEAD_BYTES = 4096;
 
 /** @param file `-` is standard input */
 export async function openSource(file: string): Promise<ImportSource> {
-  if (file === '-') return await peek(file, process.stdin);
+  if (file === '-') return await peek(file, stdin());
   const handle = await open(file);
   const stat = await handle.stat();
   if (!stat.isFile()) return await peek(file, handle.createReadStream());

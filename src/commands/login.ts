@@ -2,9 +2,9 @@
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../address-ranges.js';
-import { environment } from '../config.js';
 import { askAs, readUrl } from './client.js';
-import { CommandError, NotKnownError, UsageError } from './failure.js';
+import { CommandError, InterruptedError, NotKnownError, UsageError } from './failure.js';
+import { environment, onInterrupt, stderr, stdin } from './io.js';
 import { changeKept, type Kept, keep, readKept } from './kept-tokens.js';
 import { noteLine, printLine } from './output.js';
 
@@ -43,7 +43,7 @@ interface LoginOptions {
 async function login(url: string, options: LoginOptions): Promise<void> {
   const isDevice = options.device || options.audience !== undefined || options.issuer !== undefined;
   if (options.token && isDevice) throw new UsageError('give --token, or --device, --audience and --issuer');
-  const mayBeDevice = isDevice || (process.stdin.isTTY && !options.token);
+  const mayBeDevice = isDevice || (stdin().isTTY && !options.token);
   const offer = mayBeDevice ? await findOffer(url, options) : undefined;
   if (offer) return await loginByDevice(url, offer);
   const token = await readToken(url);
@@ -59,7 +59,7 @@ async function checkToken(url: string, token: string): Promise<void> {
 }
 
 async function tellKept(url: string, kept: Kept): Promise<void> {
-  printLine(`the token for ${url} is kept in ${await keep(url, kept, environment)}`);
+  printLine(`the token for ${url} is kept in ${await keep(url, kept, environment())}`);
 }
 
 type Offer = import('./device-login.js').DeviceLogin;
@@ -79,7 +79,7 @@ async function findOffer(url: string, options: LoginOptions): Promise<Offer | un
 async function loginByDevice(url: string, offer: Offer): Promise<void> {
   const { logInByDevice } = await import('./device-login.js');
   const end = new AbortController();
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => end.abort());
+  onInterrupt(() => end.abort(), ['SIGINT', 'SIGTERM', 'SIGHUP']);
   let given: Kept | undefined;
   try {
     given = await logInByDevice(offer, end.signal);
@@ -87,7 +87,7 @@ async function loginByDevice(url: string, offer: Offer): Promise<void> {
     end.signal.throwIfAborted();
   } catch (error) {
     if (given) await offer.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {}); // told below
-    throw end.signal.aborted ? new CommandError('the login was given up, and nothing is kept', GIVEN_UP) : error;
+    throw end.signal.aborted ? new InterruptedError('the login was given up, and nothing is kept') : error;
   }
   await tellKept(url, given);
   if (given.login?.refreshToken === undefined) {
@@ -95,14 +95,11 @@ async function loginByDevice(url: string, offer: Offer): Promise<void> {
   }
 }
 
-/** As a shell tells of SIGINT. */
-const GIVEN_UP = 130;
-
 async function logout(url: string): Promise<void> {
-  const known = await readKept(url, environment);
+  const known = await readKept(url, environment());
   if (!known) return printLine(`no token was kept for ${url}`);
   let problem: string | undefined;
-  await changeKept(url, environment, async (kept) => {
+  await changeKept(url, environment(), async (kept) => {
     problem = await revoke(kept);
     return undefined;
   });
@@ -130,8 +127,7 @@ async function readToken(url: string): Promise<string> {
   if (protocol === 'http:' && !isLoopback(hostname.replace(/^\[|\]$/g, ''))) {
     noteLine(`${url} is not encrypted: whoever is on the way reads the token`);
   }
-  const { stdin } = process;
-  const text = stdin.isTTY ? await readHidden('token: ') : (await readAll(stdin)).toString('utf8');
+  const text = stdin().isTTY ? await readHidden('token: ') : (await readAll(stdin())).toString('utf8');
   const token = text.trim();
   if (/^[\x21-\x7e]{1,16000}$/.test(token)) return token;
   throw new CommandError(token === '' ? 'no token was given' : 'that is no token: one is a single word');
@@ -141,9 +137,9 @@ async function readToken(url: string): Promise<string> {
 async function readHidden(prompt: string): Promise<string> {
   const { createInterface } = await import('node:readline/promises');
   const { Writable } = await import('node:stream');
-  process.stderr.write(prompt);
+  stderr().write(prompt);
   const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const terminal = createInterface({ input: process.stdin, output: nowhere, terminal: true });
+  const terminal = createInterface({ input: stdin(), output: nowhere, terminal: true });
   const end = new AbortController();
   terminal.on('SIGINT', () => end.abort());
   terminal.on('close', () => end.abort());
@@ -153,6 +149,6 @@ async function readHidden(prompt: string): Promise<string> {
     throw new CommandError('no token was given');
   } finally {
     terminal.close();
-    process.stderr.write('\n');
+    stderr().write('\n');
   }
 }

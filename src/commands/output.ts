@@ -1,4 +1,5 @@
 /** What commands print: tables for people, JSON for scripts. */
+import { stderr, stdout } from './io.js';
 
 /** For `.option(...jsonOption)`, in every command that prints a result. */
 export const jsonOption = ['--json', 'print JSON for scripts, a document a line'] as const;
@@ -10,29 +11,29 @@ export interface OutputOptions {
 /** A JSON document a line; bigints are exact. */
 export function printJson(value: unknown): void {
   const text = JSON.stringify(value).replace(UNSAFE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
-  process.stdout.write(`${text}\n`);
+  stdout().write(`${text}\n`);
 }
 
 /** A line for people. */
 export function printLine(text: string): void {
-  process.stdout.write(`${printable(text)}\n`);
+  stdout().write(`${printable(text)}\n`);
 }
 
 /** A line for people beside what a script reads: on standard error. */
 export function noteLine(text: string): void {
-  process.stderr.write(`${printable(text)}\n`);
+  stderr().write(`${printable(text)}\n`);
 }
 
 /** What a script reads, as it is. */
 export function printText(text: string): void {
-  process.stdout.write(text);
+  stdout().write(text);
 }
 
 /** Columns as wide as their widest cell; in a terminal that is too narrow for them, a line for each cell. */
 export function printTable(header: string[], rows: string[][]): void {
   const cells = [header, ...rows].map((row) => row.map(printable));
   const widths = header.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
-  const { isTTY, columns = 80 } = process.stdout;
+  const { isTTY, columns = 80 } = stdout();
   const width = widths.reduce((sum, each) => sum + each + 2, -2);
   if (isTTY && width > columns && rows.length > 0) {
     printCells(cells);
@@ -40,7 +41,7 @@ export function printTable(header: string[], rows: string[][]): void {
   }
   for (const row of cells) {
     const line = row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ');
-    process.stdout.write(`${line.trimEnd()}\n`);
+    stdout().write(`${line.trimEnd()}\n`);
   }
 }
 
@@ -49,7 +50,7 @@ function printCells([header = [], ...rows]: string[][]): void {
   const blocks = rows.map((row) =>
     row.map((cell, column) => `${(header[column] ?? '').padEnd(width)}  ${cell}`.trimEnd()).join('\n'),
   );
-  process.stdout.write(`${blocks.join('\n\n')}\n`);
+  stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
 /** Columns that a fact has at least in a terminal, however narrow that is. */
@@ -57,13 +58,13 @@ const MIN_FACT = 16;
 
 /** Facts of one thing, each behind its name; in a terminal they are wrapped where they are too long for it. */
 export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
-  const { isTTY, columns = 80 } = process.stdout;
+  const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;
   const room = isTTY ? Math.max(columns - width, MIN_FACT) : Number.POSITIVE_INFINITY;
   for (const [name, fact] of facts) {
     const [first = '', ...more] = wrap(printable(fact), room);
-    process.stdout.write(`${(printable(name).padEnd(width) + first).trimEnd()}\n`);
-    for (const line of more) process.stdout.write(`${' '.repeat(width)}${line}\n`);
+    stdout().write(`${(printable(name).padEnd(width) + first).trimEnd()}\n`);
+    for (const line of more) stdout().write(`${' '.repeat(width)}${line}\n`);
   }
 }
 

@@ -2,6 +2,7 @@
 import { Option } from 'commander';
 import { ask, askPages, type Page } from './client.js';
 import { CommandError, UnknownRequestError } from './failure.js';
+import { stdout } from './io.js';
 import { printable, printLine } from './output.js';
 
 /** For `.addOption(createPathsOption())` and `.addOption(createNullOption())`, in commands that know where files are. */
@@ -36,8 +37,8 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
   if (!endsWithNul && /[\n\r]/.test(path)) {
     throw new CommandError(`${JSON.stringify(path)} has several lines: -0 prints paths for xargs -0`);
   }
-  const text = process.stdout.isTTY ? printable(path) : path;
-  process.stdout.write(`${text}${endsWithNul ? '\0' : '\n'}`);
+  const text = stdout().isTTY ? printable(path) : path;
+  stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
 }
 
 const ON_DISK = `query ($id: Int!, $first: Int!, $after: String) { request(id: $id) {

@@ -2,14 +2,15 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError, Help } from 'commander';
-import { ConfigError, environment, hideSecrets, isDebug } from '../config.js';
+import { ConfigError, isDebug } from '../config.js';
 import { hideSecretsOfCrashes } from '../crash.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
 import { installExactJson } from '../json.js';
 import { packageRoot } from '../package-root.js';
 import { registerCompletion } from './completion.js';
 import { examples } from './examples.js';
-import { CommandError, exitCodes } from './failure.js';
+import { CommandError, exitCodes, InterruptedError } from './failure.js';
+import { type CommandIo, environment, hideSecrets, type Output, present, runWith, stderr, stdout } from './io.js';
 import { registerMan } from './man.js';
 import { nameOption } from './option-names.js';
 import { printable } from './output.js';
@@ -27,9 +28,12 @@ export function createProgram(commands: readonly Register[], where: string): Com
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
     .exitOverride()
-    .configureHelp(process.stdout.isTTY ? { minWidthToWrap: MIN_HELP, formatItem } : {})
+    .configureHelp(stdout().isTTY ? { minWidthToWrap: MIN_HELP, formatItem } : {})
     .configureOutput({
-      writeOut: (text) => process.stdout.write(fitTerminal(text)),
+      writeOut: (text) => stdout().write(fitTerminal(text)),
+      writeErr: (text) => stderr().write(text),
+      getOutHelpWidth: () => widthOf(stdout()),
+      getErrHelpWidth: () => widthOf(stderr()),
       outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')),
     })
     .showHelpAfterError('(--help shows what there is)')
@@ -41,7 +45,7 @@ export function createProgram(commands: readonly Register[], where: string): Com
     );
   for (const register of [...commands, registerCompletion, registerMan]) register(program);
   showExamples(program, []);
-  program.hook('preAction', () => tellTimesTo(process.stdout.isTTY && !program.opts().utc ? 'people' : 'scripts'));
+  program.hook('preAction', () => tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts'));
   requireOptionsLast(program);
   return program;
 }
@@ -59,10 +63,12 @@ function formatItem(term: string, termWidth: number, description: string, helper
   return `  ${term}\n${BELOW}${wrapped.replaceAll('\n', `\n${BELOW}`)}`;
 }
 
+const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
+
 /** Notes of a help, which commander leaves as they are: lines that begin with a blank are a table or a command, and stay. */
 function fitTerminal(text: string): string {
-  const { isTTY, columns } = process.stdout;
-  if (!isTTY || !columns) return text;
+  const columns = widthOf(stdout());
+  if (!columns) return text;
   const fit = (line: string) => (line.startsWith(' ') ? line : new Help().boxWrap(line, columns));
   return text.split('\n').map(fit).join('\n');
 }
@@ -88,26 +94,44 @@ function requireOptionsLast(command: Command): void {
 /** One line for whatever went wrong; the stack of a bug only where it is asked for. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
-  const stack = isDebug(environment) && error instanceof Error ? error.stack : undefined;
+  const stack = isDebug(environment()) && error instanceof Error ? error.stack : undefined;
   const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
-  const text = stack || message || String(error);
-  process.stderr.write(`tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`);
+  const text = stack || message || (error instanceof InterruptedError ? '' : String(error));
+  if (text !== '') stderr().write(`tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`);
   if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
   if (error instanceof UnconfirmedError) return exitCodes.failed;
   if (error instanceof UnavailableError) return exitCodes.unavailable;
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
-/** Runs what the arguments of this process ask for. */
-export async function runProgram(commands: readonly Register[], where: string): Promise<void> {
+/** The commands of a program, in the order of its help, and what its help says of the environment. */
+export interface Commands {
+  commands: readonly Register[];
+  where: string;
+}
+
+/** Runs the command that the arguments name with streams and an environment of its own. Returns its exit code. */
+export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
+  installExactJson();
+  return await runWith(io, () => run(given, args));
+}
+
+async function run({ commands, where }: Commands, args: readonly string[]): Promise<number> {
+  try {
+    await createProgram(commands, where).parseAsync(args, { from: 'user' });
+    return present().exitCode;
+  } catch (error) {
+    return fail(error);
+  }
+}
+
+/** Runs the command that the arguments of this process name. */
+export async function runProgram(given: Commands): Promise<void> {
   hideSecretsOfCrashes();
   installExactJson();
   // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
   process.stdout.on('error', (error) => process.exit(codeOf(error) === 'EPIPE' ? 0 : fail(error)));
   process.stderr.on('error', () => {}); // nobody reads it any more
-  try {
-    await createProgram(commands, where).parseAsync();
-  } catch (error) {
-    process.exitCode = fail(error);
-  }
+  process.exitCode = await run(given, process.argv.slice(2));
+  if (process.exitCode === exitCodes.interrupted) process.exit(); // an answer that is awaited may never come
 }

@@ -1,6 +1,7 @@
 /** The bar that `watch` draws: over itself in a terminal; elsewhere in lines, of which each says something new. */
 import { Writable } from 'node:stream';
 import type { GenericFormatter, SingleBar } from 'cli-progress';
+import { stderr } from './io.js';
 
 /** Where there is no terminal: a line at most so often, and the same one again only after so long, as a sign of life. */
 const LINE_MS = 2000;
@@ -18,7 +19,7 @@ export interface BarOutput {
 }
 
 /** @param out a terminal only where it is a stream of Node.js */
-export async function createBar(out: BarOutput = process.stderr): Promise<SingleBar> {
+export async function createBar(out: BarOutput = stderr()): Promise<SingleBar> {
   const { default: cliProgress } = await import('cli-progress');
   const { columns } = out as NodeJS.WriteStream;
   const size = Math.min(Math.max(columns - OTHER_COLUMNS, 10) || MAX_BAR, MAX_BAR);

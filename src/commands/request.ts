@@ -1,12 +1,12 @@
 /** `request`: files are asked for, or with --dry-run what asking would take. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import { environment } from '../config.js';
 import { plural } from '../plural.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
 import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
+import { environment } from './io.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
@@ -61,9 +61,9 @@ async function askForFiles(url: string, options: RequestOptions): Promise<void> 
   for (const line of missing) noteLine(line);
 }
 
-function readQuota({ quota = readOwnSettings(environment).quota }: RequestOptions): string {
+function readQuota({ quota = readOwnSettings(environment()).quota }: RequestOptions): string {
   if (quota !== undefined) return quota;
-  throw new UsageError(`give --quota <user>, or set "quota" in ${ownSettingsFile(environment)}`);
+  throw new UsageError(`give --quota <user>, or set "quota" in ${ownSettingsFile(environment())}`);
 }
 
 /** The `CreateRequestInput` of GraphQL. */

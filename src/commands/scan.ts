@@ -1,7 +1,6 @@
 /** `scan`: what is on a cartridge is registered, with its places there. */
 import { Readable } from 'node:stream';
 import type { Command } from 'commander';
-import { environment } from '../config.js';
 import type { Context } from '../context.js';
 import { messageOf, quote } from '../errors.js';
 import { attributesOf } from '../operations/catalogue/attributes.js';
@@ -9,6 +8,7 @@ import { plural } from '../plural.js';
 import type { MountedVolume } from '../tape/backend.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
+import { environment, onInterrupt } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerScan(program: Command): void {
@@ -44,7 +44,7 @@ interface ScanCounts {
 
 async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const abort = new AbortController();
-  process.once('SIGINT', () => abort.abort(new CommandError('stopped; nothing was registered')));
+  onInterrupt(() => abort.abort(new CommandError('stopped; nothing was registered')));
   const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
   const { added, updated } = await withContext(readEnvironment(), async (ctx) => {
     const { importRows } = await import('../operations/catalogue/import.js');
@@ -108,7 +108,7 @@ async function findLibrary(ctx: Context, volume: string, asked: string | undefin
       `library ${quote(found.name)} is of the kind ${found.kind}: scan is for cartridges of the kind ltfs`,
     );
   }
-  const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment };
+  const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment() };
   return { name: found.name, library: ltfs.create(ltfs.parse(found.settings), site) };
 }
 

@@ -4,11 +4,11 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { environment } from '../config.js';
 import { formatNetworkError, UNCONFIRMED } from './client.js';
 import { readCredentialHeaders } from './credentials.js';
 import { CommandError, ConnectionError } from './failure.js';
 import type { ImportView } from './import-progress.js';
+import { environment } from './io.js';
 
 /** Whoever takes it says first whether it may come; one that says nothing, as a proxy may, gets it after this time. */
 const CONTINUE_MS = 1000;
@@ -30,7 +30,7 @@ export async function sendFile<Answer>(
 ): Promise<Answer> {
   const { request } = await import(target.startsWith('https:') ? 'node:https' : 'node:http');
   const headers = {
-    ...(await readCredentialHeaders(url, environment)),
+    ...(await readCredentialHeaders(url, environment())),
     ...(size === undefined ? {} : { 'Content-Length': size }),
     'Content-Type': 'application/octet-stream',
     Expect: '100-continue',

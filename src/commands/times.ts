@@ -1,5 +1,6 @@
 /** How commands tell times; GraphQL gives them with a zone. */
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../time.js';
+import { present } from './io.js';
 
 /** Seconds from `from` to `to`. */
 export function secondsBetween(from: string, to: string): number {
@@ -7,18 +8,16 @@ export function secondsBetween(from: string, to: string): number {
   return secondsBetweenUtc(start, end);
 }
 
-let isForPeople = false;
-
 /** Whether times are told in the zone of whoever reads them, and from now; else in UTC, as scripts expect them. */
 export function tellTimesTo(reader: 'people' | 'scripts'): void {
-  isForPeople = reader === 'people';
+  present().tellsPeople = reader === 'people';
 }
 
 let local: Intl.DateTimeFormat | undefined;
 
 /** To the second. */
 export function formatTime(time: string): string {
-  if (!isForPeople) return time.slice(0, 19);
+  if (!present().tellsPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
   // as ISO writes them; to be made takes a seventh of the time in which a command starts
@@ -28,12 +27,12 @@ export function formatTime(time: string): string {
 
 /** To people as `formatTime` has it; in full to scripts, as the server says it. */
 export function formatWholeTime(time: string): string {
-  return isForPeople ? formatTime(time) : time;
+  return present().tellsPeople ? formatTime(time) : time;
 }
 
 /** For a narrow column: to people how long until then. */
 export function formatShortTime(time: string): string {
-  return isForPeople ? formatFromNow((readTime(time).getTime() - Date.now()) / 1000) : time.slice(0, 19);
+  return present().tellsPeople ? formatFromNow((readTime(time).getTime() - Date.now()) / 1000) : time.slice(0, 19);
 }
 
 const readTime = (time: string): Date => new Date(time.replace(/Z?$/, 'Z'));

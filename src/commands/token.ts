@@ -4,6 +4,7 @@ import { type Command, Option } from 'commander';
 import { quote } from '../errors.js';
 import { readNumber, readRetention } from './arguments.js';
 import { ask, askNow, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { stdout } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { formatTime } from './times.js';
 
@@ -95,7 +96,8 @@ async function createToken(url: string, name: string, options: CreateOptions): P
 
 /** Where the token has gone to a file that others may read. */
 function warnOfReaders(): void {
-  const { fd } = process.stdout;
+  const { fd } = stdout();
+  if (fd === undefined) return;
   const stats = fstatSync(fd);
   if (stats.isFile() && (stats.mode & 0o077) !== 0) {
     noteLine(`others may read that file (mode ${(stats.mode & 0o777).toString(8)}): "chmod 600" takes that from them`);

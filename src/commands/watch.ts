@@ -7,7 +7,8 @@ import { plural } from '../plural.js';
 import { readId } from './arguments.js';
 import { follow, readUrl } from './client.js';
 import { describePartial } from './failed-files.js';
-import { CommandError, ConnectionError, exitCodes } from './failure.js';
+import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
+import { onInterrupt, stderr } from './io.js';
 import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { createNullOption, createPathsOption, hasLetGo, type PathsOptions, printPaths, tellPlaces } from './places.js';
@@ -63,14 +64,8 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   const isJson = options.json === true;
   const bar = isJson ? undefined : await createBar();
   let last: Progress | undefined;
-  const interrupt = () => {
-    bar?.stop(); // shows the cursor again
-    if (last || options.isMade) {
-      noteLine(`request ${id} goes on: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it`);
-    }
-    process.exit(130);
-  };
-  process.once('SIGINT', interrupt);
+  const interrupt = new AbortController();
+  const endInterrupt = onInterrupt(() => interrupt.abort());
   const ended = new AbortController();
   let view: View | undefined;
   const tell = (waiting: WaitingView | undefined) => {
@@ -82,7 +77,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
   waiting?.catch(() => {}); // thrown below
   try {
-    for await (const progress of followRequest(url, id)) {
+    for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress, isDrawn: false };
       last = progress;
       if (isJson) printJson(progress);
@@ -90,8 +85,14 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     }
   } finally {
     ended.abort();
-    bar?.stop();
-    process.off('SIGINT', interrupt);
+    bar?.stop(); // shows the cursor again
+    endInterrupt();
+  }
+  if (interrupt.signal.aborted) {
+    if (last || options.isMade) {
+      noteLine(`request ${id} goes on: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it`);
+    }
+    throw new InterruptedError();
   }
   await waiting;
   if (!last) return;
@@ -137,13 +138,13 @@ function tellEnd(view: View, now: string, end: EndRange): void {
   noteAbove(told ? `the plan has moved: ${text}` : text);
 }
 
-/** Until the request has finished. A server that was there once is looked for again: the engine goes on meanwhile. */
-async function* followRequest(url: string, id: number): AsyncGenerator<Progress> {
+/** Until the request has finished, or the signal. A server that was there once is looked for again: the engine goes on meanwhile. */
+async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
   let last: Progress | undefined;
   for (let failures = 0; ; ) {
     let lost: ConnectionError | undefined;
     try {
-      for await (const { requestProgress } of follow<{ requestProgress: Progress }>(url, PROGRESS, { id })) {
+      for await (const { requestProgress } of follow<{ requestProgress: Progress }>(url, PROGRESS, { id }, signal)) {
         last = requestProgress;
         failures = 0;
         yield last;
@@ -152,9 +153,9 @@ async function* followRequest(url: string, id: number): AsyncGenerator<Progress>
       if (!(error instanceof ConnectionError)) throw error;
       lost = error;
     }
-    if (last && FINISHED.includes(last.state)) return;
+    if (signal.aborted || (last && FINISHED.includes(last.state))) return;
     if (!last || ++failures > RETRIES) throw lost ?? new CommandError(`request ${id}: the server ended the watch`);
-    await sleep(RETRY_MS);
+    await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }
 
@@ -198,7 +199,7 @@ function tellLeft(view: View, now: Progress, left: number | undefined): string {
     return left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`;
   }
   const state = waiting.isReading ? 'reads' : 'waits';
-  if (!process.stderr.isTTY) {
+  if (!stderr().isTTY) {
     const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
     return `${state}; ${reason}`;
   }
@@ -210,7 +211,7 @@ function tellLeft(view: View, now: Progress, left: number | undefined): string {
 
 /** A line above the bar, which is drawn anew below. */
 function noteAbove(text: string): void {
-  if (process.stderr.isTTY) process.stderr.write('\r\x1b[K');
+  if (stderr().isTTY) stderr().write('\r\x1b[K');
   noteLine(text);
 }
 

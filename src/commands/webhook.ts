@@ -1,9 +1,9 @@
 /** `webhook`: programs elsewhere that are told of requests. */
 import type { Command } from 'commander';
-import { environment } from '../config.js';
 import { readLimit, readNumber } from './arguments.js';
 import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
 import { UsageError } from './failure.js';
+import { environment } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { formatTime } from './times.js';
@@ -125,9 +125,11 @@ interface AddOptions extends SettingOptions {
 function readQuota({ all, quota }: AddOptions): string | undefined {
   if (all && quota !== undefined) throw new UsageError('--all and --quota exclude each other');
   if (all) return undefined;
-  const user = quota ?? readOwnSettings(environment).quota;
+  const user = quota ?? readOwnSettings(environment()).quota;
   if (user !== undefined) return user;
-  throw new UsageError(`give --quota <user>, set "quota" in ${ownSettingsFile(environment)}, or have it told of --all`);
+  throw new UsageError(
+    `give --quota <user>, set "quota" in ${ownSettingsFile(environment())}, or have it told of --all`,
+  );
 }
 
 type WithSecret = Result<{ secret: string; webhook: WebhookNode }>;

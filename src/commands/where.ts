@@ -1,11 +1,12 @@
 /** Where an operator's command works: on the database of this host, or by a gateway that may be anywhere. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { environment, readDataDir } from '../config.js';
+import { readDataDir } from '../config.js';
 import type { Context } from '../context.js';
 import { InvalidInputError } from '../errors.js';
 import { type Result, readUrl, unwrapResult } from './client.js';
 import { opensDatabases, readEnvironment, withContext } from './context.js';
+import { environment } from './io.js';
 import { readOwnSettings } from './own-settings.js';
 
 /**
@@ -16,9 +17,10 @@ import { readOwnSettings } from './own-settings.js';
  */
 export function findGateway(): string | undefined {
   if (!opensDatabases) return readUrl();
-  const isNamed = environment.TAPEGATE_URL || (!environment.DATABASE_URL && readOwnSettings(environment).server);
-  if (!isNamed || environment.DATABASE_URL) return undefined;
-  return existsSync(path.join(readDataDir(environment), 'postgres')) ? undefined : readUrl();
+  const { TAPEGATE_URL, DATABASE_URL } = environment();
+  const isNamed = TAPEGATE_URL || (!DATABASE_URL && readOwnSettings(environment()).server);
+  if (!isNamed || DATABASE_URL) return undefined;
+  return existsSync(path.join(readDataDir(environment()), 'postgres')) ? undefined : readUrl();
 }
 
 /** Does an operator's work in the one way or the other, which come to the same. */

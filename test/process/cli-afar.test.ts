@@ -26,21 +26,21 @@ afterAll(async () => {
   await app.close();
 });
 
-const run = (...args: string[]): Promise<Result> => runCli(args, { env: afar, cwd: dir });
-const runHere = (...args: string[]): Promise<Result> => runCli(args, { env: here, cwd: dir });
+const run = (...args: string[]): Promise<Result> => runCli(args, { env: afar });
+const runHere = (...args: string[]): Promise<Result> => runCli(args, { env: here });
 const done = (stdout: string, stderr = ''): Result => ({ code: 0, stdout, stderr });
 const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
 const table = (stdout: string) => stdout.split('\n').map((line) => line.split(/ {2,}/));
 
 test('a command that finds neither a database nor a URL says where it looked', async () => {
   const { TAPEGATE_URL: _, ...env } = afar;
-  const { code, stderr } = await runCli(['quota', 'list'], { env, cwd: dir });
+  const { code, stderr } = await runCli(['quota', 'list'], { env });
   expect([code, stderr]).toEqual([1, expect.stringContaining('there is no database: DATABASE_URL is not set')]);
 });
 
 test('a database that is named goes before a URL', async () => {
   const env = { ...afar, TAPEGATE_URL: 'http://127.0.0.1:1', DATABASE_URL: app.databaseUrl };
-  expect(await runCli(['quota', 'list', '--json'], { env, cwd: dir })).toMatchObject({ code: 0, stderr: '' });
+  expect(await runCli(['quota', 'list', '--json'], { env })).toMatchObject({ code: 0, stderr: '' });
 });
 
 test('quotas are set, listed, shown and removed, in the same words and with the same exit codes as beside the database', {
@@ -136,7 +136,7 @@ test('a token is made, with itself alone on standard output, and is good until i
   expect(secret).toMatch(/^tapegate_[\w-]{43}$/);
   expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining(' of user ann is good until 20') });
   const env = { ...afar, TAPEGATE_TOKEN: secret };
-  expect(await runCli(['quota', 'list', '--json'], { env, cwd: dir })).toMatchObject({
+  expect(await runCli(['quota', 'list', '--json'], { env })).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(/^[^\n]*"user":"ann"[^\n]*\n$/),
   });
@@ -153,7 +153,7 @@ test('a token is made, with itself alone on standard output, and is good until i
     'her laptop',
   ]);
   expect(await run('token', 'revoke', id)).toEqual(done(`token ${id} of user ann is revoked\n`));
-  expect(await runCli(['quota', 'list'], { env, cwd: dir })).toEqual(
+  expect(await runCli(['quota', 'list'], { env })).toEqual(
     refused(1, 'the token is not known here, has expired or was revoked ("tapegate login" keeps a token)'),
   );
   expect((await run('token', 'list')).stdout).toContain('revoked 20');
@@ -188,7 +188,7 @@ test('only an operator operates', async () => {
     ['token', 'list'],
     ['token', 'revoke', '1'],
   ]) {
-    expect([args, await runCli(args, { env, cwd: dir })]).toEqual([
+    expect([args, await runCli(args, { env })]).toEqual([
       args,
       refused(1, `"vera" may not do that: it reads only, and nothing that is an operator's`),
     ]);
@@ -198,9 +198,9 @@ test('only an operator operates', async () => {
 test('login keeps a token for its server, for nobody else to read, and logout forgets it', async () => {
   const { TAPEGATE_TOKEN, ...env } = afar;
   const file = path.join(dir, '.config/tapegate/tokens.json');
-  const list = () => runCli(['token', 'list', '--json'], { env, cwd: dir });
+  const list = () => runCli(['token', 'list', '--json'], { env });
   expect((await list()).code).toBe(1);
-  expect(await runCli(['login'], { env, cwd: dir, stdin: `${TAPEGATE_TOKEN}\n` })).toEqual(
+  expect(await runCli(['login'], { env, stdin: `${TAPEGATE_TOKEN}\n` })).toEqual(
     done(`the token for ${app.url} is kept in ${file}\n`),
   );
   expect([statSync(file).mode & 0o777, statSync(path.dirname(file)).mode & 0o777]).toEqual([0o600, 0o700]);
@@ -208,30 +208,30 @@ test('login keeps a token for its server, for nobody else to read, and logout fo
   // it is the server's, and no other one is shown it; TAPEGATE_TOKEN goes before it
   expect(Object.keys(JSON.parse(readFileSync(file, 'utf8')))).toEqual([app.url]);
   const bad = { ...env, TAPEGATE_TOKEN: 'tapegate_nobody' };
-  expect((await runCli(['token', 'list'], { env: bad, cwd: dir })).stderr).toContain('the token is not known here');
+  expect((await runCli(['token', 'list'], { env: bad })).stderr).toContain('the token is not known here');
   chmodSync(file, 0o640);
   expect(await list()).toEqual(
     refused(1, `${file} must be yours, and for nobody else to read: chmod 600, and make new tokens`),
   );
   chmodSync(file, 0o600);
-  expect(await runCli(['logout'], { env, cwd: dir })).toEqual(done(`no token is kept for ${app.url} any more\n`));
-  expect(await runCli(['logout'], { env, cwd: dir })).toEqual(done(`no token was kept for ${app.url}\n`));
+  expect(await runCli(['logout'], { env })).toEqual(done(`no token is kept for ${app.url} any more\n`));
+  expect(await runCli(['logout'], { env })).toEqual(done(`no token was kept for ${app.url}\n`));
   expect((await list()).code).toBe(1);
 });
 
 test('login keeps nothing that is no token, or is not known to the server', async () => {
   const { TAPEGATE_TOKEN: _, ...env } = afar;
-  const logIn = (stdin: string) => runCli(['login'], { env, cwd: dir, stdin });
+  const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
   expect(await logIn('two words\n')).toEqual(refused(1, 'that is no token: one is a single word'));
   expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is not known here, has expired or was revoked'));
-  expect(await runCli(['logout'], { env, cwd: dir })).toEqual(done(`no token was kept for ${app.url}\n`));
+  expect(await runCli(['logout'], { env })).toEqual(done(`no token was kept for ${app.url}\n`));
   const xdg = { ...env, XDG_CONFIG_HOME: path.join(dir, 'own') };
-  expect(await runCli(['login'], { env: xdg, cwd: dir, stdin: app.token })).toMatchObject({
+  expect(await runCli(['login'], { env: xdg, stdin: app.token })).toMatchObject({
     stdout: expect.stringContaining(path.join(dir, 'own/tapegate/tokens.json')),
   });
   writeFileSync(path.join(dir, 'own/tapegate/tokens.json'), 'no JSON');
-  expect(await runCli(['quota', 'list'], { env: xdg, cwd: dir })).toMatchObject({
+  expect(await runCli(['quota', 'list'], { env: xdg })).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('is damaged: remove it, and log in again'),
   });

@@ -21,7 +21,9 @@ afterAll(async () => {
   await app.close();
 });
 
-const run = (...args: string[]): Promise<Result> => runCli(args, { env, cwd: dir });
+const run = (...args: string[]): Promise<Result> => runCli(args, { env });
+/** A path as somebody types it who is elsewhere. */
+const below = (name: string) => path.relative('.', path.join(dir, name));
 const done = (stdout: string): Result => ({ code: 0, stdout, stderr: '' });
 const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
 
@@ -139,7 +141,7 @@ test('what a quota cannot be is told in one line', async () => {
 
 test('disk add of a mount point that is not there is refused, and makes neither a folder nor a disk', async () => {
   const mountpoint = path.join(dir, 'disks/none');
-  expect(await run('disk', 'add', 'disks/none', '--size', '5G')).toMatchObject({
+  expect(await run('disk', 'add', below('disks/none'), '--size', '5G')).toMatchObject({
     stdout: '',
     stderr: expect.stringContaining(`"${mountpoint}" is not there; --create makes it, on the file system above it\n`),
   });
@@ -158,7 +160,7 @@ test('disk add of a known mount point that is away changes its size, and makes n
 
 test('disk add --create makes the folder and registers it; again, it changes the size', async () => {
   const mountpoint = path.join(dir, 'disks/one');
-  expect(await run('disk', 'add', 'disks/one', '--size', '5G', '--create')).toEqual(
+  expect(await run('disk', 'add', below('disks/one'), '--size', '5G', '--create')).toEqual(
     done(`restore disk ${mountpoint}: 5000000000 bytes\n`),
   );
   expect(existsSync(mountpoint)).toBe(true);
@@ -174,7 +176,7 @@ test('disk add --create makes the folder and registers it; again, it changes the
 
 test('disk add of a file is refused', async () => {
   writeFileSync(path.join(dir, 'file'), '');
-  expect(await run('disk', 'add', 'file', '--size', '1G')).toEqual(
+  expect(await run('disk', 'add', below('file'), '--size', '1G')).toEqual(
     refused(2, `mountpoint "${path.join(dir, 'file')}" is no folder`),
   );
 });
@@ -197,8 +199,8 @@ async function readCatalogue(prefix: string): Promise<unknown[]> {
 
 test('archive writes a tree to tape, tells what it left out, and leaves the source alone', async () => {
   makeTree();
-  const first = await run('archive', 'tree', '--prefix', '/arch/one', '--spot', 'spot-9');
-  const again = await run('archive', 'tree', '--prefix', '/arch/one/', '--json');
+  const first = await run('archive', below('tree'), '--prefix', '/arch/one', '--spot', 'spot-9');
+  const again = await run('archive', below('tree'), '--prefix', '/arch/one/', '--json');
   const stderr = `skipped: ${dir}/tree/link.nc is a link\n`;
   expect(first).toEqual({
     ...done('2 files archived, 6 bytes\n1 skipped: links and other things that are no regular files\n'),
@@ -219,7 +221,7 @@ test('archive writes a tree to tape, tells what it left out, and leaves the sour
 
 test('archive --volume-size begins new volumes, and --move removes what is on tape', async () => {
   makeTree();
-  expect(await run('archive', 'tree', '--prefix', '/arch/two', '--volume-size', '4', '--move')).toMatchObject({
+  expect(await run('archive', below('tree'), '--prefix', '/arch/two', '--volume-size', '4', '--move')).toMatchObject({
     code: 0,
   });
   const volumes = (await readCatalogue('/arch/two')).map((row) => (row as { volume: string }).volume);
@@ -229,9 +231,9 @@ test('archive --volume-size begins new volumes, and --move removes what is on ta
 
 test('archive ends with 1 and tells each file that failed', async () => {
   makeTree();
-  await run('archive', 'tree', '--prefix', '/arch/three');
+  await run('archive', below('tree'), '--prefix', '/arch/three');
   writeFileSync(path.join(dir, 'tree/a.nc'), 'other');
-  expect(await run('archive', 'tree', '--prefix', '/arch/three')).toEqual({
+  expect(await run('archive', below('tree'), '--prefix', '/arch/three')).toEqual({
     code: 1,
     stdout: `0 files archived, 0 bytes
 1 file was on tape already, by the catalogue
@@ -243,7 +245,7 @@ tapegate: 1 file was not archived:
 what is on tape is not replaced: another --prefix archives the changed files under paths of their own
 `,
   });
-  expect(await run('archive', 'tree', '--prefix', '/arch/three/again')).toMatchObject({ code: 0 });
+  expect(await run('archive', below('tree'), '--prefix', '/arch/three/again')).toMatchObject({ code: 0 });
   expect(await readCatalogue('/arch/three/again/a.nc')).toHaveLength(1);
 });
 
@@ -251,9 +253,9 @@ test('a name of several lines writes no line of its own where archive tells what
   const name = 'x\ntapegate: all is well';
   makeTree();
   writeFileSync(path.join(dir, 'tree', name), 'first');
-  await run('archive', 'tree', '--prefix', '/arch/lines');
+  await run('archive', below('tree'), '--prefix', '/arch/lines');
   writeFileSync(path.join(dir, 'tree', name), 'other');
-  const { code, stderr } = await run('archive', 'tree', '--prefix', '/arch/lines');
+  const { code, stderr } = await run('archive', below('tree'), '--prefix', '/arch/lines');
   expect(code).toBe(1);
   expect(stderr).toContain(
     `\n  ${dir}/tree/${name.replace('\n', '\uFFFD')}: /arch/lines/x\uFFFDtapegate: all is well is on tape`,
@@ -263,8 +265,8 @@ test('a name of several lines writes no line of its own where archive tells what
 
 test('archive of what is no directory, and with a bad size, is refused', async () => {
   writeFileSync(path.join(dir, 'file'), '');
-  expect(await run('archive', 'file')).toEqual(refused(1, 'file is not a directory'));
-  expect(await run('archive', 'nothing')).toEqual(refused(1, 'nothing is not a directory'));
+  expect(await run('archive', below('file'))).toEqual(refused(1, `${below('file')} is not a directory`));
+  expect(await run('archive', below('none'))).toEqual(refused(1, `${below('none')} is not a directory`));
   expect(await run('archive', '.', '--volume-size', 'much')).toEqual(
     refused(2, '--volume-size must be bytes, such as 500000000, 500M or 10T, not "much"'),
   );
@@ -272,11 +274,11 @@ test('archive of what is no directory, and with a bad size, is refused', async (
 
 test('archive --move is refused where the tape copies would end with the process, and of a tree with tape copies', async () => {
   makeTree();
-  const memory = { env: { ...env, TAPE_BACKEND: 'memory' }, cwd: dir };
-  expect(await runCli(['archive', 'tree', '--move'], memory)).toEqual(
+  const memory = { env: { ...env, TAPE_BACKEND: 'memory' } };
+  expect(await runCli(['archive', below('tree'), '--move'], memory)).toEqual(
     refused(2, '--move would remove files whose tape copies end with this process (TAPE_BACKEND=memory)'),
   );
-  expect(await run('archive', 'tree', '--prefix', '/arch/four')).toMatchObject({ code: 0 });
+  expect(await run('archive', below('tree'), '--prefix', '/arch/four')).toMatchObject({ code: 0 });
   const library = path.join(app.dataDir, 'library');
   for (const folder of [app.dataDir, library]) {
     expect(await run('archive', folder, '--prefix', '/arch/own', '--move')).toEqual(

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { cleanUp, cliFile, makeDataDir, runCli, startProcess } from '../support/process.js';
+import { cleanUp, cliFile, makeDataDir, runCli, runProgram, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
@@ -100,7 +100,9 @@ test.skipIf(!isTerminal)(
     const wide = await show(200, 'requests', '--quota', 'alice');
     expect(wide.split('\n')[0]).toMatch(/^ID +USER +STATE/);
     expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain('2098-12-31T20:00:00 ');
-    const { stdout } = await runCli(['requests'], { env: { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url } });
+    const { stdout } = await runProgram(['requests'], {
+      env: { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url },
+    });
     expect(stdout).toContain('2098-12-31T20:00:00 ');
   },
 );

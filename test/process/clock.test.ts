@@ -7,7 +7,7 @@ import { addSeconds, isBefore } from '../../src/time.js';
 import { currentTime } from '../support/clock.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { askData } from '../support/graphql.js';
-import { cleanUp, makeDataDir, runCli, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, runProgram, startServer, stop } from '../support/process.js';
 import { makeRequest, readRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
@@ -45,7 +45,7 @@ test.each([
     const user = side.replace(' ', '-');
     const server = await startServer('start', { env });
     try {
-      const set = await runCli(['quota', 'set', user, '--size', '1G'], { env });
+      const set = await runProgram(['quota', 'set', user, '--size', '1G'], { env });
       expect(set.code).toBe(0);
       const before = currentTime();
       const lasting = await makeRequest(server, {

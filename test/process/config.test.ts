@@ -6,7 +6,7 @@ import { limitRows, readLimits } from '../../src/config-limits.js';
 import { settingsOfWays } from '../../src/config-ways.js';
 import { packageRoot } from '../../src/package-root.js';
 import { backendNames } from '../../src/tape/index.js';
-import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+import { cleanUp, makeDataDir, runCli, runProgram } from '../support/process.js';
 
 afterAll(cleanUp);
 
@@ -393,7 +393,7 @@ test.each([
     expect(faultsOf({ [name]: value, ...more, AUTH: `${way},open` })).toEqual([]);
     const env = { [name]: value, DATA_DIR: makeDataDir() };
     for (const command of ['start', 'serve']) {
-      expect(await runCli([command], { env })).toEqual({ code: 2, stdout: '', stderr: fault });
+      expect(await runProgram([command], { env })).toEqual({ code: 2, stdout: '', stderr: fault });
     }
     // what listens nowhere opens nothing
     const doctor = await runCli(['doctor'], { env });
@@ -607,7 +607,7 @@ test.each(['start', 'serve', 'work', 'migrate'])(
   '%s with faults ends with 2, tells them all and starts nothing',
   async (command) => {
     const dataDir = `${makeDataDir()}/data`;
-    const result = await runCli([command], { env: { ...all, DATA_DIR: dataDir } });
+    const result = await runProgram([command], { env: { ...all, DATA_DIR: dataDir } });
     expect(result).toEqual({
       code: 2,
       stdout: '',

@@ -22,6 +22,7 @@ import {
   type Result,
   type Running,
   runCli,
+  runProgram,
   startCli,
   startProcess,
 } from '../support/process.js';
@@ -63,7 +64,7 @@ afterAll(async () => {
 });
 
 const env = (url = app.url) => ({ TAPEGATE_URL: url, HOME: home, DATA_DIR: path.join(home, 'none') });
-const run = (...args: string[]): Promise<Result> => runCli(args, { env: env(), cwd: home });
+const run = (...args: string[]): Promise<Result> => runCli(args, { env: env() });
 const refused = (code: number, message: string) => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
 
 interface Entry {
@@ -169,10 +170,10 @@ test('a gateway that names no client of a provider is said to be one', async () 
     `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`;
   const { OIDC_CLIENT_ID: _, ...without } = settings();
   const other = await startApp({ config: { access: accessOf(without) } });
-  expect(await runCli(['login', '--device'], { env: env(other.url), cwd: home })).toEqual(refused(1, says(other.url)));
+  expect(await runCli(['login', '--device'], { env: env(other.url) })).toEqual(refused(1, says(other.url)));
   await other.close();
   const plain = 'http://tapes.example.org'; // it is not even asked
-  expect(await runCli(['login', '--device'], { env: env(plain), cwd: home })).toEqual(refused(1, says(plain)));
+  expect(await runCli(['login', '--device'], { env: env(plain) })).toEqual(refused(1, says(plain)));
   expect(await run('login', '--device', '--token')).toEqual(
     refused(2, 'give --token, or --device, --audience and --issuer'),
   );
@@ -283,7 +284,7 @@ test('commands on several hosts that share a home keep their tokens, each when t
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   const logIn = (host: string) => {
     const elsewhere = { ...env(), NODE_OPTIONS: `--import=${ELSEWHERE}`, TEST_HOST: host };
-    return runCli(['login', '--token'], { env: elsewhere, cwd: home, stdin: secret });
+    return runProgram(['login', '--token'], { env: elsewhere, cwd: home, stdin: secret });
   };
   const ends = await Promise.all(['node1', 'node2', 'node3', 'node4'].map(logIn));
   expect(ends.map(({ code, stderr }) => [code, stderr])).toEqual(ends.map(() => [0, '']));

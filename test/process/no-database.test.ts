@@ -4,12 +4,12 @@ import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { createDatabase, type TestDatabase } from '../support/database.js';
-import { cleanUp, makeDataDir, runCli, serverPid, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, runCli, runProgram, serverPid, startServer, stop } from '../support/process.js';
 
 afterAll(cleanUp);
 
 /** Of operators: each needs a database. */
-const operators = [
+const operators: [string, ...string[]][] = [
   ['doctor', '--repair'],
   ['quota', 'set', 'ann', '--size', '1T'],
   ['quota', 'list'],
@@ -33,13 +33,24 @@ function makeFolder(): string {
   return dir;
 }
 
-test.each([...operators, ['migrate'], ['serve'], ['work']])(
+/** Runs a command as somebody does who is elsewhere than the folder that has its files. */
+const runFor = (folder: string, args: string[], env: Record<string, string>) =>
+  runCli(
+    args.map((arg) => (['rows.csv', 'tree'].includes(arg) ? path.join(folder, arg) : arg)),
+    { env },
+  );
+
+test.each<[string, ...string[]]>([...operators, ['migrate'], ['serve'], ['work']])(
   '%s in a folder without a database says where it looked, and makes none',
   async (...args) => {
     const cwd = makeFolder();
     const before = readdirSync(cwd, { recursive: true });
     const place = path.join(cwd, 'data/postgres');
-    expect(await runCli(args, { cwd, env: { PORT: '0' } })).toEqual({
+    const isServer = ['serve', 'work'].includes(args[0]);
+    const ended = isServer
+      ? runProgram(args, { cwd, env: { PORT: '0' } })
+      : runFor(cwd, args, { DATA_DIR: path.join(cwd, 'data') });
+    expect(await ended).toEqual({
       code: 1,
       stdout: '',
       stderr: `tapegate: there is no database: DATABASE_URL is not set, and there is none in ${place} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere\n`,
@@ -65,15 +76,15 @@ test('a database of somebody else is not taken for one of Tapegate, until migrat
   const env = { DATABASE_URL: database.url, DATA_DIR: path.join(cwd, 'data') };
   const name = `${database.connection.host}/${database.connection.database}`;
   for (const args of operators) {
-    expect(await runCli(args, { cwd, env })).toEqual({
+    expect(await runFor(cwd, args, env)).toEqual({
       code: 1,
       stdout: '',
       stderr: `tapegate: there is no database of Tapegate in ${name} (DATABASE_URL); "tapegate migrate" makes it\n`,
     });
   }
   expect([await tablesOf(database), readdirSync(cwd).sort()]).toEqual([0, ['rows.csv', 'tree']]);
-  expect(await runCli(['migrate'], { cwd, env })).toMatchObject({ code: 0, stderr: '' });
-  expect(await runCli(['doctor'], { cwd, env })).toMatchObject({ code: 0, stderr: '' });
+  expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0, stderr: '' });
+  expect(await runCli(['doctor'], { env })).toMatchObject({ code: 0, stderr: '' });
   await database.drop();
 });
 
@@ -82,8 +93,9 @@ test('a database that is not on the server is said to be missing; migrate makes 
   await database.drop();
   const env = { DATABASE_URL: database.url, DATA_DIR: makeDataDir(), PORT: '0' };
   const missing = `tapegate: there is no database ${database.connection.host}/${database.connection.database} (DATABASE_URL); "tapegate migrate" makes it\n`;
-  for (const command of [['doctor'], ['serve'], ['work']]) {
-    expect(await runCli(command, { env })).toEqual({ code: 1, stdout: '', stderr: missing });
+  expect(await runCli(['doctor'], { env })).toEqual({ code: 1, stdout: '', stderr: missing });
+  for (const command of ['serve', 'work']) {
+    expect(await runProgram([command], { env })).toEqual({ code: 1, stdout: '', stderr: missing });
   }
   expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0, stderr: '' });
   expect((await runCli(['migrate'], { env })).stdout).toBe('the schema is current\n');
@@ -94,7 +106,7 @@ test('start makes the database, and then the others find it', async () => {
   const cwd = makeFolder();
   const env = { DATA_DIR: path.join(cwd, 'data'), DEMO: 'off' };
   await stop(await startServer('start', { cwd, env: { ...env, ENGINE: 'off' } }));
-  expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { cwd, env })).toMatchObject({ code: 0 });
-  expect(await runCli(['migrate'], { cwd, env })).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
+  expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0 });
+  expect(await runCli(['migrate'], { env })).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
   expect(serverPid(env.DATA_DIR)).toBeUndefined();
 });

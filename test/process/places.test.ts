@@ -3,7 +3,7 @@ import { chmodSync, chownSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { takePort } from '../support/ports.js';
-import { cleanUp, makeDataDir, runCli, serverPid, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, runCli, runProgram, serverPid, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { DEMO, hashTree, hashVolumes, waitForEnd } from '../support/server.js';
 
@@ -16,7 +16,7 @@ test('a taken port is told in one line, and nothing is left running', async () =
   const dataDir = makeDataDir();
   const { port, letGo } = await takePort();
   const env = { DATA_DIR: dataDir, DEMO: 'off', PORT: String(port), LOG_LEVEL: 'warn' };
-  const result = await runCli(['start'], { env });
+  const result = await runProgram(['start'], { env });
   await letGo();
   expect(result).toEqual({
     code: 1,
@@ -30,7 +30,7 @@ test('a database that does not answer is told in one line', async () => {
   const { port, letGo } = await takePort();
   await letGo();
   const env = { DATABASE_URL: `postgresql://me:secret@localhost:${port}/none`, DATA_DIR: makeDataDir() };
-  const result = await runCli(['work'], { env });
+  const result = await runProgram(['work'], { env });
   expect(result).toMatchObject({ code: 4, stdout: '' });
   expect(result.stderr).toMatch(/^tapegate: the database does not answer: connect ECONNREFUSED [^\n]*\n$/);
   expect(result.stderr).not.toContain('secret');

@@ -12,6 +12,7 @@ import {
   READY,
   type Running,
   runCli,
+  runProgram,
   serverPid,
   startCli,
   startProcess,
@@ -67,7 +68,7 @@ test('a second start finds everything as it was, and makes no second demo', asyn
 test('a start whose port is taken keeps nothing from the next one: that says how to try the demo, until somebody asked', async () => {
   const dataDir = makeDataDir();
   const { port, letGo } = await takePort();
-  const failed = await runCli(['start'], { env: { DATA_DIR: dataDir, PORT: String(port), LOG_LEVEL: 'warn' } });
+  const failed = await runProgram(['start'], { env: { DATA_DIR: dataDir, PORT: String(port), LOG_LEVEL: 'warn' } });
   await letGo();
   expect(failed).toEqual({
     code: 1,

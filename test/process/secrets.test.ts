@@ -7,7 +7,16 @@ import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
-import { cleanUp, makeDataDir, type Result, runCli, startCli, startProcess, stop } from '../support/process.js';
+import {
+  cleanUp,
+  makeDataDir,
+  type Result,
+  runCli,
+  runProgram,
+  startCli,
+  startProcess,
+  stop,
+} from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
@@ -60,15 +69,17 @@ function expectNoSecret({ stdout, stderr }: Pick<Result, 'stdout' | 'stderr'>): 
   expect(stderr).not.toMatch(FORMS);
 }
 
-test.each([['quota', 'list'], ['start'], ['work'], ['migrate']])(
-  'a database that refuses the password of DATABASE_URL: "%s %s" says so without it',
-  async (...args) => {
-    const env = { DATABASE_URL: databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'trace', PORT: '0' };
-    const result = await runCli(args.filter(Boolean), { env });
-    expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('password authentication failed') });
-    expectNoSecret(result);
-  },
-);
+test.each([
+  ['quota list', runCli],
+  ['migrate', runCli],
+  ['start', runProgram],
+  ['work', runProgram],
+])('a database that refuses the password of DATABASE_URL: "%s" says so without it', async (command, run) => {
+  const env = { DATABASE_URL: databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'trace', PORT: '0' };
+  const result = await run(command.split(' '), { env });
+  expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('password authentication failed') });
+  expectNoSecret(result);
+});
 
 test('a database that is not there is named without the password, and so is one with a malformed URL', async () => {
   const password = encodeURIComponent(PASSWORD);

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { type Certificate, makeCertificate } from '../support/certificate.js';
 import { addQuota } from '../support/factories.js';
-import { cleanUp, makeDataDir, runCli, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, runCli, runProgram, startServer, stop } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor, whenClosed } from '../support/wait.js';
 
@@ -131,7 +131,7 @@ test('start says https, and commands trust a private authority by NODE_EXTRA_CA_
   expect(url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
   expect(server.stdout()).toContain(`  GraphQL    ${url}/graphql\n`);
   expect(server.stdout()).toContain(`TAPEGATE_URL=${url} npx tapegate request`);
-  const listed = await runCli(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, DATA_DIR, ...authority } });
+  const listed = await runProgram(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, DATA_DIR, ...authority } });
   expect(listed).toMatchObject({ code: 0, stderr: '' });
   const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url, DATA_DIR } });
   expect([refused.code, refused.stderr]).toEqual([
@@ -159,12 +159,12 @@ test('start tells what is wrong with the files, and serves nothing', async () =>
       DEMO: 'off',
       ENGINE: 'off',
     };
-    const { code, stdout, stderr } = await runCli(['start'], { env });
+    const { code, stdout, stderr } = await runProgram(['start'], { env });
     expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(`has a fault:\n${says}`)]);
     expect(readdirSync(DATA_DIR)).toEqual([]); // before a database is made
   }
   const env = { TLS_CERT: none, TLS_KEY: files.tlsCert, PORT: 'x', DATA_DIR };
-  const { stderr } = await runCli(['serve'], { env });
+  const { stderr } = await runProgram(['serve'], { env });
   expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TLS_CERT .*ENOENT.*\n {2}TLS_KEY .*\n/);
   // what listens nowhere does not need them: a host of engines may have no certificate
   const doctor = await runCli(['doctor'], { env: { ...env, PORT: '0' } });

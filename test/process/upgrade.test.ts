@@ -11,7 +11,7 @@ import { type Balancer, startBalancer } from '../support/balancer.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { makeNextProgram } from '../support/next-program.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, makeDataDir, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, type Running, runProgram, startCli, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { startLoad, watchToTheEnd } from '../support/rolling-load.js';
 import { waitForEnd } from '../support/server.js';
@@ -36,7 +36,7 @@ test('an upgrade with old and new programs side by side fails no call, ends no w
   const dataDir = makeDataDir();
   const env = { DATABASE_URL: database.url, DATA_DIR: dataDir, LOG_LEVEL: 'warn', DRIVES: '1' };
   const run = async (args: string[], options = {}) => {
-    const { code, stdout, stderr } = await runCli(args, { env, ...options });
+    const { code, stdout, stderr } = await runProgram(args, { env, ...options });
     expect({ args, code, stderr }).toEqual({ args, code: 0, stderr: expect.any(String) });
     return stdout;
   };

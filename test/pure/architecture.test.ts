@@ -535,6 +535,17 @@ test('the environment is read in src/config.ts only', () => {
   expect(files.filter((file) => /process\.env\b/.test(read(file)))).toEqual(['src/config.ts']);
 });
 
+test('commands reach the streams and signals of the process in io.ts only, but for those that stay', () => {
+  const stays = ['io', 'program', 'processes', 'held-signals', 'engine-processes'].map(
+    (name) => `src/commands/${name}.ts`,
+  );
+  const reached =
+    /\bprocess\.(stdin|stdout|stderr|exit|exitCode|on|once)\b|= process;|import \{[^}]*\benvironment\b[^}]*\} from '\.\.\/config/;
+  const commands = files.filter((file) => file.startsWith('src/commands/') && reached.test(read(file)));
+  expect(commands.filter((file) => !stays.includes(file))).toEqual([]);
+  expect(reached.test('const { stdin } = process;')).toBe(true);
+});
+
 test('a bound on time among other signals is that of src/deadline.ts: of Node.js itself it may never come', () => {
   const collected = /AbortSignal\.any\([^;]*AbortSignal\.timeout/;
   expect(files.filter((file) => collected.test(read(file)))).toEqual([]);

@@ -2,6 +2,9 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { Readable, Writable } from 'node:stream';
+import { installation } from '../../src/commands/installation.js';
+import { runCommand } from '../../src/commands/program.js';
 import { isReachable } from '../../src/database/binaries.js';
 import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
@@ -107,8 +110,39 @@ export function startCli(args: string[], options: RunOptions & { detached?: bool
   return startProcess(process.execPath, [options.program ?? cliFileFor(options.uid), ...args], options);
 }
 
-export async function runCli(args: string[], options: RunOptions = {}): Promise<Result> {
+/** Runs a command in a process of its own: for what only a process has, such as a user, a current directory or a locale. */
+export async function runProgram(args: string[], options: RunOptions = {}): Promise<Result> {
   return await startCli(args, options).ended;
+}
+
+interface CommandOptions {
+  env?: Record<string, string>;
+  stdin?: string | Uint8Array;
+  signal?: AbortSignal;
+}
+
+/** Runs a command in this process, with no more environment than it is given. It ends as the program would. */
+export async function runCli(args: string[], { env, stdin = '', signal }: CommandOptions = {}): Promise<Result> {
+  const [stdout, stderr] = [collect(), collect()];
+  const code = await runCommand(installation, args, {
+    env: { PATH: process.env.PATH, ...env },
+    stdin: Readable.from(stdin.length === 0 ? [] : [Buffer.from(stdin)], { objectMode: false }),
+    stdout: stdout.stream,
+    stderr: stderr.stream,
+    signal: signal ?? new AbortController().signal,
+  });
+  return { code, stdout: stdout.text(), stderr: stderr.text() };
+}
+
+function collect(): { stream: Writable; text(): string } {
+  const chunks: Buffer[] = [];
+  const stream = new Writable({
+    write: (chunk, _encoding, done) => {
+      chunks.push(chunk);
+      done();
+    },
+  });
+  return { stream, text: () => Buffer.concat(chunks).toString() };
 }
 
 /** All that a `start` or `serve` says when it is ready; it may come in parts, that end wherever a line does. */

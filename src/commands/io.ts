@@ -1,0 +1,81 @@
+/**
+ * The streams, the environment and the state of the present command: those of this process, unless `runWith` gives others. So a process
+ * can run several commands at once, each with its own. Nothing else in this folder asks `process` for them, except processes that stay.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Readable, Writable } from 'node:stream';
+import { type Environment, hideSecrets as hideSecretsOfProcess, environment as processEnvironment } from '../config.js';
+import { createHider } from '../secrets.js';
+
+/** A stream that may be a terminal. */
+export type Output = Writable & { isTTY?: boolean; columns?: number; fd?: number };
+
+export interface CommandIo {
+  env: Environment;
+  stdin: Readable & { isTTY?: boolean };
+  stdout: Output;
+  stderr: Output;
+  /** Interrupts the command when it aborts; SIGINT does so unless given. */
+  signal?: AbortSignal | undefined;
+}
+
+interface Present extends CommandIo {
+  hideSecrets: (text: string) => string;
+  exitCode: number;
+  /** Print times in the zone of their reader, and from now; else in UTC, as scripts expect them. */
+  tellsPeople: boolean;
+}
+
+const ofProcess: Present = {
+  env: processEnvironment,
+  get stdin() {
+    return process.stdin;
+  },
+  get stdout() {
+    return process.stdout;
+  },
+  get stderr() {
+    return process.stderr;
+  },
+  hideSecrets: hideSecretsOfProcess,
+  exitCode: 0,
+  tellsPeople: false,
+};
+
+/** Empty in a program of its own: on Node.js 20 each promise of a server would take longer with it. */
+const others = new AsyncLocalStorage<Present>();
+
+export const present = (): Present => others.getStore() ?? ofProcess;
+
+/** Runs a command with streams and an environment of its own. */
+export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
+  return await others.run({ ...io, hideSecrets: createHider(io.env), exitCode: 0, tellsPeople: false }, run);
+}
+
+export const environment = (): Environment => present().env;
+
+export const stdin = (): CommandIo['stdin'] => present().stdin;
+
+export const stdout = (): Output => present().stdout;
+
+export const stderr = (): Output => present().stderr;
+
+/** Hides the secrets of the present environment in a text, and all that looks like one. */
+export const hideSecrets = (text: string): string => present().hideSecrets(text);
+
+/**
+ * Calls `interrupt` once when the command is interrupted.
+ * @param signals that do so in a program of its own
+ * @returns a function that ends this
+ */
+export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Signals[] = ['SIGINT']): () => void {
+  const { signal } = present();
+  if (signal) {
+    signal.addEventListener('abort', interrupt, { once: true });
+    return () => signal.removeEventListener('abort', interrupt);
+  }
+  for (const each of signals) process.once(each, interrupt);
+  return () => {
+    for (const each of signals) process.off(each, interrupt);
+  };
+}
