@@ -1,6 +1,6 @@
 /**
- * Who may do what, on both protocols: every operation of the policy × every kind of caller × what is its own, another's, and what
- * does not exist. What is expected is told here in sets of quotas, and not by the code that is asked.
+ * Who may do what, on both protocols: every operation of the policy with the callers at the borders of its right, and one operation of each
+ * right with every kind of caller, for what is its own, another's, and what does not exist. The policy itself is tested in pure/policy.test.ts.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { schema } from '../../graphql/schema.js';
@@ -280,35 +280,88 @@ function expectedOf(operation: Operation, caller: string, quota: string, isThere
   return 'done';
 }
 
-describe.each(Object.keys(callers))('%s', (caller) => {
-  test.each(Object.entries(single))('GraphQL: %s', async (name, query) => {
-    const operation = name as Operation;
-    if (operation === 'removeMember') await addZoe();
-    const answers: Record<string, Outcome> = {};
-    const expected: Record<string, Outcome> = {};
-    for (const quota of ['alice', 'lab', 'bob', 'nobody']) {
-      const isThere = quota !== 'nobody';
-      const id = isThere ? await makeTarget(quota) : MISSING;
-      const { outcome, message } = await askAs(caller, query({ id, quota, webhook: MISSING }));
-      answers[quota] = outcome;
-      expected[quota] = expectedOf(operation, caller, quota, isThere);
-      if (outcome !== 'missing' || !isThere || policy[operation] === 'ask') continue;
-      // as if there were none, to the letter
-      const none = await askAs(caller, query({ id: MISSING, quota: 'nobody', webhook: MISSING }));
-      expect(message.replace(String(id), String(MISSING)).replace(`"${quota}"`, '"nobody"')).toBe(none.message);
-    }
-    expect(answers).toEqual(expected);
-  });
+/** Asks with each of these callers and quotas, and compares with what is expected of them. */
+async function expectOutcomes(operation: Operation, asked: readonly (readonly [caller: string, quota: string])[]) {
+  const query = single[operation];
+  if (!query) throw new Error(`${operation} is no operation of single things`);
+  if (operation === 'removeMember') await addZoe();
+  const answers: [string, string, Outcome][] = [];
+  const expected: [string, string, Outcome][] = [];
+  for (const [caller, quota] of asked) {
+    const isThere = quota !== 'nobody';
+    const id = isThere ? await makeTarget(quota) : MISSING;
+    const { outcome, message } = await askAs(caller, query({ id, quota, webhook: MISSING }));
+    answers.push([caller, quota, outcome]);
+    expected.push([caller, quota, expectedOf(operation, caller, quota, isThere)]);
+    if (outcome !== 'missing' || !isThere || policy[operation] === 'ask') continue;
+    // as if there were none, to the letter
+    const none = await askAs(caller, query({ id: MISSING, quota: 'nobody', webhook: MISSING }));
+    expect(message.replace(String(id), String(MISSING)).replace(`"${quota}"`, '"nobody"')).toBe(none.message);
+  }
+  expect(answers).toEqual(expected);
+}
 
-  test.each(Object.entries(webhooks))('GraphQL: %s', async (_name, query) => {
+async function expectWebhookOutcomes(
+  operation: Operation,
+  asked: readonly (readonly [caller: string, quota: string])[],
+) {
+  for (const [caller, quota] of asked) {
     const { rights, manages } = callers[caller] as Facts;
-    for (const quota of ['alice', 'lab', 'bob', 'nobody']) {
-      const webhook = await makeWebhook(quota);
-      const { outcome, message } = await askAs(caller, query({ id: MISSING, quota, webhook }));
-      const isOwn = quota !== 'nobody' && has(manages, quota);
-      expect([quota, outcome]).toEqual([quota, !rights.includes('manage') ? 'forbidden' : isOwn ? 'done' : 'missing']);
-      if (outcome === 'missing') expect(message).toBe(`there is no webhook with id ${webhook}`);
-    }
+    const webhook = await makeWebhook(quota);
+    const query = webhooks[operation]?.({ id: MISSING, quota, webhook }) ?? '';
+    const { outcome, message } = await askAs(caller, query);
+    const isOwn = quota !== 'nobody' && has(manages, quota);
+    const expected = !rights.includes('manage') ? 'forbidden' : isOwn ? 'done' : 'missing';
+    expect([caller, quota, outcome]).toEqual([caller, quota, expected]);
+    if (outcome === 'missing') expect(message).toBe(`there is no webhook with id ${webhook}`);
+  }
+}
+
+/** A member, a manager, a viewer and an operator, of a group work space; and what a member does not see. */
+const representatives = [
+  ['dora', 'lab'],
+  ['dora', 'bob'],
+  ['erin', 'lab'],
+  ['auditor', 'lab'],
+  ['carol', 'lab'],
+] as const;
+
+test.each(Object.keys(single) as Operation[])('GraphQL: %s', async (operation) => {
+  await expectOutcomes(operation, representatives);
+});
+
+test.each(Object.keys(webhooks) as Operation[])('GraphQL: %s', async (operation) => {
+  await expectWebhookOutcomes(operation, representatives);
+});
+
+/** The caller with least that has a right, and the one with most that has not. */
+const borders: Record<Right, readonly [least: string, most: string | undefined]> = {
+  read: ['foreign', undefined],
+  ask: ['foreign', 'auditor'],
+  change: ['foreign', 'auditor'],
+  manage: ['bob', 'pipeline'],
+  look: ['auditor', 'erin'],
+  operate: ['carol', 'auditor'],
+};
+
+test.each(Object.entries(common))('GraphQL: %s', async (name, query) => {
+  const [least, most] = borders[policy[name as Operation]];
+  if (name === 'forgetUser') await createToken(app.ctx, { name: 'fred', role: 'USER' });
+  if (name === 'forgetDisk') await setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n });
+  if (name === 'removePathRule') await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
+  if (name === 'reinstateFiles' || name === 'forgetFiles') await makeWithdrawn();
+  if (name === 'reinstateVolume') await makeRetired();
+  if (most) expect([most, (await askAs(most, query)).outcome]).toEqual([most, 'forbidden']);
+  expect([least, (await askAs(least, query)).outcome]).toEqual([least, 'done']);
+});
+
+const QUOTAS = ['alice', 'lab', 'bob', 'nobody'];
+
+describe.each(Object.keys(callers))('%s', (caller) => {
+  test('members and webhooks are of the quotas that it manages', async () => {
+    const asked = QUOTAS.map((quota) => [caller, quota] as const);
+    await expectOutcomes('setMember', asked);
+    await expectWebhookOutcomes('setWebhook', asked);
   });
 
   test('webhooks are those of the quotas that it manages, and nobody but an operator makes one of all', async () => {
@@ -323,18 +376,6 @@ describe.each(Object.keys(callers))('%s', (caller) => {
     expect(users).toEqual(rights.includes('manage') ? [...own, ...(manages === 'all' ? [null] : [])] : undefined);
     const ofAll = 'mutation { result: createWebhook(input: { url: "https://example.org/" }) { __typename } }';
     expect((await askAs(caller, ofAll)).outcome).toBe(manages === 'all' ? 'done' : 'forbidden');
-  });
-
-  test.each(Object.entries(common))('GraphQL: %s', async (name, query) => {
-    if (name === 'forgetUser') await createToken(app.ctx, { name: 'fred', role: 'USER' });
-    if (name === 'forgetDisk') await setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n });
-    if (name === 'removePathRule')
-      await setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' });
-    if (name === 'reinstateFiles' || name === 'forgetFiles') await makeWithdrawn();
-    if (name === 'reinstateVolume') await makeRetired();
-    const isAllowed = (callers[caller] as Facts).rights.includes(policy[name as Operation]);
-    const { outcome } = await askAs(caller, query);
-    expect(outcome).toBe(isAllowed ? 'done' : 'forbidden');
   });
 
   test('lists, counts and nodes have what it may see, and nothing else', async () => {
@@ -372,21 +413,19 @@ describe.each(Object.keys(callers))('%s', (caller) => {
   const unfit = (outcome: Outcome) => ({ done: 200, forbidden: 403, missing: 404, nothing: 404 })[outcome];
 
   test('REST answers the same', async () => {
-    for (const quota of ['alice', 'lab', 'bob', 'nobody']) {
+    for (const quota of QUOTAS) {
       const isThere = quota !== 'nobody';
       const id = isThere ? await makeTarget(quota) : MISSING;
       const calls: [Operation, string, string, object?][] = [
         ['getRequest', 'GET', `/requests/${id}`],
         ['getQuota', 'GET', `/quota/${quota}`],
-        ['listFiles', 'GET', '/files?match=/a/'],
         ['updateRequest', 'PUT', `/requests/${id}`, { quota, label: 'x' }],
         ['createRequest', 'POST', '/requests', { quota, patterns: '/a/' }],
       ];
       for (const [operation, method, path, body] of calls) {
         const answer = await call(app, method, path, { ...bearerOf(caller), ...(body && { body }) });
         const fields = { ...(body as object), quota };
-        const isOwned = operation !== 'listFiles';
-        const outcome = isOwned ? expectedOf(operation, caller, quota, isThere) : 'done';
+        const outcome = expectedOf(operation, caller, quota, isThere);
         // there is no quota of that user, which the contract answers with 403
         const status = operation === 'createRequest' && outcome === 'missing' ? 403 : unfit(outcome);
         expect({ operation, fields, status: answer.status }).toEqual({ operation, fields, status });

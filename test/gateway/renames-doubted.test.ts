@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
 import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { readPlaces } from '../../src/operations/catalogue/places.js';
@@ -24,13 +25,20 @@ import { callTape, poll, stageFiles, statesOf, type TapeClient } from '../suppor
 
 const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
 
+/** Files that an operation takes at a time here. */
+const STEP = 100;
+
 let app: TestApp;
 let bob: TapeClient;
 
 beforeAll(async () => {
+  stepSize.files = STEP;
   app = await startApp({ config: { access: { auth: new Set(['token', 'open']) } } });
   for (const user of ['ann', 'bob']) await addQuota(app.ctx, user, 1_000_000n);
   bob = { url: app.url, token: (await createToken(app.ctx, { name: 'bob', role: 'USER' })).secret };
+});
+afterAll(() => {
+  stepSize.files = 10_000;
 });
 afterAll(async () => {
   expect(await findFaults(app)).toEqual([]);
@@ -137,7 +145,7 @@ test('what is withdrawn while files are forgotten stays for the requests that te
 test('who is told that nothing was renamed can count on it', async () => {
   await addFiles(
     app.ctx,
-    Array.from({ length: 10_002 }, (_, n) => ({ path: `/steps/f${100_000 + n}`, size: 1n })),
+    Array.from({ length: STEP + 2 }, (_, n) => ({ path: `/steps/f${100_000 + n}`, size: 1n })),
   );
   await add('/other/x');
   const error = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
@@ -146,15 +154,15 @@ test('who is told that nothing was renamed can count on it', async () => {
       (thrown: Error) => thrown,
     );
     await waiters(1);
-    await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/stufen/f110001' WHERE path = '/other/x'`);
+    await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/stufen/f100101' WHERE path = '/other/x'`);
     return { renamed };
   });
   const message = (await error.renamed)?.message ?? '';
-  expect(message).toContain('1 path is taken: "/stufen/f110001"');
+  expect(message).toContain('1 path is taken: "/stufen/f100101"');
   const { rows } = await app.ctx.db.pool.query<{ n: number }>(
-    `SELECT count(*)::int AS n FROM tape_file WHERE path LIKE '/stufen/f1%' AND path <> '/stufen/f110001'`,
+    `SELECT count(*)::int AS n FROM tape_file WHERE path LIKE '/stufen/f1%' AND path <> '/stufen/f100101'`,
   );
-  expect([rows[0]?.n, message.includes('nothing was renamed')]).toEqual([10_000, false]);
+  expect([rows[0]?.n, message.includes('nothing was renamed')]).toEqual([STEP, false]);
 });
 
 test('a client of the Tape REST API releases its file by the name that it has staged it by, and by the new one', async () => {

@@ -1,6 +1,7 @@
 /** Files that get other paths, and withdrawn files that are forgotten, as clients see it. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
+import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
@@ -10,11 +11,18 @@ import { cancel, retry } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
 
+/** Files that an operation takes at a time here. */
+const STEP = 100;
+
 let app: TestApp;
 
 beforeAll(async () => {
+  stepSize.files = STEP;
   app = await startApp();
   await addQuota(app.ctx, 'ann', 1_000_000n);
+});
+afterAll(() => {
+  stepSize.files = 10_000;
 });
 afterAll(async () => {
   expect(await findFaults(app)).toEqual([]);
@@ -91,19 +99,19 @@ test('a folder is renamed with all below it, what is withdrawn included, and not
 test('folders of more files than one step has are renamed whole, also upwards', async () => {
   await addFiles(
     app.ctx,
-    Array.from({ length: 10_002 }, (_, n) => ({ path: `/many/deep/f${100_000 + n}`, size: 1n })),
+    Array.from({ length: STEP + 2 }, (_, n) => ({ path: `/many/deep/f${100_000 + n}`, size: 1n })),
   );
   const id = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
-  expect(await rename('/many/deep/', '/many/')).toMatchObject({ files: 10_002, requests: 1 });
+  expect(await rename('/many/deep/', '/many/')).toMatchObject({ files: STEP + 2, requests: 1 });
   expect(await list('/many/deep/')).toEqual([]);
   const { rows } = await app.ctx.db.pool.query(
     `SELECT count(*)::int AS n FROM tape_file WHERE path ~ '^/many/f1\\d+$'`,
   );
-  expect(rows).toEqual([{ n: 10_002 }]);
+  expect(rows).toEqual([{ n: STEP + 2 }]);
   const { rows: given } = await app.ctx.db.pool.query(
     `SELECT (given->>'files')::int AS files FROM audit WHERE operation = 'renameFiles' AND object = '/many/deep/' ORDER BY id`,
   );
-  expect(given).toEqual([{ files: 10_000 }, { files: 2 }]);
+  expect(given).toEqual([{ files: STEP }, { files: 2 }]);
   await cancel(app, id);
 });
 

@@ -1,6 +1,7 @@
 /** What an operator has done with more files than one step takes, while one of them gets a path where earlier steps have been. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Context } from '../../src/context.js';
+import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
 import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
@@ -11,11 +12,18 @@ import { addFiles } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { whileLocked } from '../support/locks.js';
 
-const FILES = 10_002;
+/** Files that an operation takes at a time here. */
+const STEP = 100;
+
+const FILES = STEP + 2;
 
 let app: TestApp;
 beforeAll(async () => {
+  stepSize.files = STEP;
   app = await startApp();
+});
+afterAll(() => {
+  stepSize.files = 10_000;
 });
 afterAll(async () => {
   expect(await findFaults(app)).toEqual([]);

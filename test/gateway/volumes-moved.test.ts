@@ -1,6 +1,8 @@
 /** A cartridge was copied onto another one: its files are said to be there. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
+
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
 import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
@@ -15,11 +17,18 @@ import { makeRequest } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 import { placesBelow, type Told } from '../support/volumes.js';
 
+/** Files that an operation takes at a time here. */
+const STEP = 100;
+
 let app: TestApp;
 
 beforeAll(async () => {
+  stepSize.files = STEP;
   app = await startApp();
   await addQuota(app.ctx, 'ann', 10n ** 9n);
+});
+afterAll(() => {
+  stepSize.files = 10_000;
 });
 afterAll(async () => {
   expect(await findFaults(app)).toEqual([]);
@@ -179,16 +188,16 @@ test('a cartridge is copied within its library: a volume of another one is refus
 });
 
 test('a volume of more files than a step moves is moved whole, and a call that was broken off is repeated', async () => {
-  const paths = Array.from({ length: 10_004 }, (_, n) => `/many/f${100_000 + n}`);
+  const paths = Array.from({ length: STEP + 4 }, (_, n) => `/many/f${100_000 + n}`);
   // the first and the last one share a place, and go together
   await addFiles(
     app.ctx,
-    paths.map((path, n) => ({ path, size: 1n, volume: 'M1', position: BigInt(n % 10_003) })),
+    paths.map((path, n) => ({ path, size: 1n, volume: 'M1', position: BigInt(n % (STEP + 3)) })),
   );
   // the second step fails, as where its process is killed
   await sql(`CREATE FUNCTION refuse_last() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken off'; END $$`);
   await sql(
-    `CREATE TRIGGER refuse_last BEFORE UPDATE ON tape_file FOR EACH ROW WHEN (NEW.path = '/many/f110001') EXECUTE FUNCTION refuse_last()`,
+    `CREATE TRIGGER refuse_last BEFORE UPDATE ON tape_file FOR EACH ROW WHEN (NEW.path = '/many/f100101') EXECUTE FUNCTION refuse_last()`,
   );
   const query = `mutation { moveVolume(input: { from: "M1", to: "M2" }) { __typename } }`;
   await expect(askData(app, query)).rejects.toThrow();
@@ -197,12 +206,12 @@ test('a volume of more files than a step moves is moved whole, and a call that w
   const count = `SELECT v.name, count(*)::int AS files FROM tape_file f JOIN volume v ON v.id = f.volume_id WHERE f.path LIKE '/many/%' GROUP BY 1 ORDER BY 1`;
   expect(await sql(count)).toEqual([
     { name: 'M1', files: 3 },
-    { name: 'M2', files: 10_001 },
+    { name: 'M2', files: STEP + 1 },
   ]);
   expect(await move('M1', 'M2', { dryRun: true })).toMatchObject({ files: 3, bytes: '3' });
   expect(await move('M1', 'M2')).toMatchObject({ files: 3, bytes: '3' });
-  expect(await sql(count)).toEqual([{ name: 'M2', files: 10_004 }]);
-  expect(await move('M2', 'M1')).toMatchObject({ files: 10_004 });
+  expect(await sql(count)).toEqual([{ name: 'M2', files: STEP + 4 }]);
+  expect(await move('M2', 'M1')).toMatchObject({ files: STEP + 4 });
   expect(await sql(`SELECT count(*)::int AS rows FROM audit WHERE operation = 'moveVolume' AND object = 'M2'`)).toEqual(
     [
       { rows: 2 }, // one a step

@@ -1,6 +1,7 @@
 /** Volumes leave the archive, and are used again. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
+import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
 import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
 import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
@@ -15,11 +16,18 @@ import { makeRequest } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 import { placesBelow, type Told } from '../support/volumes.js';
 
+/** Files that an operation takes at a time here. */
+const STEP = 100;
+
 let app: TestApp;
 
 beforeAll(async () => {
+  stepSize.files = STEP;
   app = await startApp();
   await addQuota(app.ctx, 'ann', 10n ** 9n);
+});
+afterAll(() => {
+  stepSize.files = 10_000;
 });
 afterAll(async () => {
   expect(await findFaults()).toEqual([]);
@@ -258,21 +266,21 @@ test('nothing is put on a retired volume: neither by imports, by their lines, no
 });
 
 test('a volume of more files than a step takes is retired whole, and a call that was broken off is repeated', async () => {
-  const paths = Array.from({ length: 10_003 }, (_, n) => `/many/f${100_000 + n}`);
+  const paths = Array.from({ length: STEP + 3 }, (_, n) => `/many/f${100_000 + n}`);
   const copies = { volume: 'M1', copyVolume: 'M2' };
   await addFiles(
     app.ctx,
     paths.map((path, n) => ({
       path,
       size: 1n,
-      ...(n < 10_002 ? { ...copies, copyPosition: BigInt(n) } : { volume: 'M1' }),
+      ...(n < STEP + 2 ? { ...copies, copyPosition: BigInt(n) } : { volume: 'M1' }),
     })),
   );
   await addQuota(app.ctx, 'eve', 10n ** 9n);
   const id = await makeRequest(app, { quota: 'eve', patterns: '/many/' });
   await sql(`CREATE FUNCTION refuse_last() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken off'; END $$`);
   await sql(
-    `CREATE TRIGGER refuse_last BEFORE UPDATE ON tape_file FOR EACH ROW WHEN (NEW.path = '/many/f110001') EXECUTE FUNCTION refuse_last()`,
+    `CREATE TRIGGER refuse_last BEFORE UPDATE ON tape_file FOR EACH ROW WHEN (NEW.path = '/many/f100101') EXECUTE FUNCTION refuse_last()`,
   );
   const query = 'mutation { retireVolume(input: { name: "M1", withdraw: true, why: "first" }) { __typename } }';
   await expect(askData(app, query)).rejects.toThrow();
@@ -281,17 +289,17 @@ test('a volume of more files than a step takes is retired whole, and a call that
   const count = `SELECT coalesce(v.name, '-') AS name, count(*)::int AS files FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path LIKE '/many/%' GROUP BY 1 ORDER BY 1`;
   expect(await sql(count)).toEqual([
     { name: 'M1', files: 3 },
-    { name: 'M2', files: 10_000 },
+    { name: 'M2', files: STEP },
   ]);
   expect((await readVolume('M1')).retiredWhy).toBe('first');
   expect(await retire('M1')).toMatchObject({ __typename: 'InUse' });
   expect(await retire('M1', { withdraw: true, why: 'second' })).toMatchObject({ files: 3, elsewhere: 2, withdrawn: 1 });
   expect(await sql(count)).toEqual([
     { name: '-', files: 1 },
-    { name: 'M2', files: 10_002 },
+    { name: 'M2', files: STEP + 2 },
   ]);
-  expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 1, filesTotal: 10_003 });
-  expect(await sql(`SELECT withdrawn_why AS why FROM tape_file WHERE path = '/many/f110002'`)).toEqual([
+  expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 1, filesTotal: STEP + 3 });
+  expect(await sql(`SELECT withdrawn_why AS why FROM tape_file WHERE path = '/many/f100102'`)).toEqual([
     { why: 'volume M1 was retired: first' },
   ]);
 });

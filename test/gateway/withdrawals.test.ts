@@ -1,5 +1,6 @@
 /** Files that are withdrawn from the catalogue, by hand or by a complete list, and come back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
@@ -9,10 +10,17 @@ import { cancel, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
 
+/** Files that an operation takes at a time here. */
+const STEP = 100;
+
 let app: TestApp;
 
 beforeAll(async () => {
+  stepSize.files = STEP;
   app = await startApp();
+});
+afterAll(() => {
+  stepSize.files = 10_000;
 });
 afterAll(async () => {
   expect(await findFaults(app)).toEqual([]);
@@ -107,19 +115,19 @@ test('a folder is withdrawn with all below it, and nothing beside it', async () 
 
 test('a folder of more files than one step withdraws is withdrawn whole, and comes back whole', async () => {
   await addQuota(app.ctx, 'eve', 100_000n);
-  const paths = Array.from({ length: 10_002 }, (_, n) => `/many/f${100_000 + n}`);
+  const paths = Array.from({ length: STEP + 2 }, (_, n) => `/many/f${100_000 + n}`);
   await addFiles(
     app.ctx,
     paths.map((path) => ({ path, size: 1n })),
   );
   const id = await makeRequest(app, { quota: 'eve', patterns: '/many/' });
-  expect(await withdraw('/many/')).toMatchObject({ files: 10_002, requests: 1 });
+  expect(await withdraw('/many/')).toMatchObject({ files: STEP + 2, requests: 1 });
   expect((await list('/many/')).totalCount).toBe(0);
-  expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 10_002 });
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: STEP + 2 });
   const { rows } = await app.ctx.db.pool.query(`SELECT count(*)::int AS rows FROM audit WHERE object = '/many/'`);
   expect(rows).toEqual([{ rows: 2 }]); // one a step
-  expect(await reinstate('/many/')).toMatchObject({ files: 10_002 });
-  expect((await list('/many/')).totalCount).toBe(10_002);
+  expect(await reinstate('/many/')).toMatchObject({ files: STEP + 2 });
+  expect((await list('/many/')).totalCount).toBe(STEP + 2);
 });
 
 test('what cannot be meant is refused by name, and changes nothing', async () => {

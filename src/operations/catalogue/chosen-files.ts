@@ -27,8 +27,8 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/** Files that one transaction withdraws, or brings back: nobody can make a request for so long. */
-export const STEP = 10_000;
+/** Files that one transaction withdraws, or brings back: nobody can make a request for so long. Tests make it smaller. */
+export const stepSize = { files: 10_000 };
 
 /** A condition on the file `f`. @param field whose path it is @throws InvalidInputError */
 export function chosenFiles(path: string, field = 'path'): Sql {
@@ -95,7 +95,7 @@ export async function inSteps(
       await lockCatalogue(tx, 'alone');
       await tx.query(
         sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS
-            SELECT f.id, f.path, f.size ${columns} FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${STEP}`,
+            SELECT f.id, f.path, f.size ${columns} FROM tape_file f WHERE ${which} AND f.path ~>~ ${after} ORDER BY f.path USING ~<~ LIMIT ${stepSize.files}`,
       );
       await tx.query(sql`ANALYZE leaving`);
       const [chosen] = await tx.query<{ count: number; last: string | null }>(
@@ -107,7 +107,7 @@ export async function inSteps(
       );
       const { files = 0, bytes = '0' } = row ?? {};
       if (files > 0) await tx.query(note({ files, bytes: BigInt(bytes) }));
-      const isLast = (chosen?.count ?? 0) < STEP;
+      const isLast = (chosen?.count ?? 0) < stepSize.files;
       return { files, bytes: BigInt(bytes), last: isLast ? null : (chosen?.last ?? null) };
     };
     const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));

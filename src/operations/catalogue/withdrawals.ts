@@ -23,7 +23,7 @@ import {
   countChosen,
   inSteps,
   lockLeaving,
-  STEP,
+  stepSize,
   whyNone,
 } from './chosen-files.js';
 
@@ -121,8 +121,8 @@ export async function withdrawLeaving(
     sql`SELECT f.id AS "fileId", ${whyWithdrawn} AS error FROM leaving l JOIN tape_file f ON f.id = l.id
         WHERE ${isRecalledNoMore} AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING') ORDER BY f.id`,
   );
-  for (let from = 0; from < told.length; from += STEP) {
-    const some = told.slice(from, from + STEP);
+  for (let from = 0; from < told.length; from += stepSize.files) {
+    const some = told.slice(from, from + stepSize.files);
     await markHolds(
       ctx,
       tx,
