@@ -284,11 +284,11 @@ function expectedOf(operation: Operation, caller: string, quota: string, isThere
 async function expectOutcomes(operation: Operation, asked: readonly (readonly [caller: string, quota: string])[]) {
   const query = single[operation];
   if (!query) throw new Error(`${operation} is no operation of single things`);
-  if (operation === 'removeMember') await addZoe();
   const answers: [string, string, Outcome][] = [];
   const expected: [string, string, Outcome][] = [];
   for (const [caller, quota] of asked) {
     const isThere = quota !== 'nobody';
+    if (operation === 'removeMember') await addZoe();
     const id = isThere ? await makeTarget(quota) : MISSING;
     const { outcome, message } = await askAs(caller, query({ id, quota, webhook: MISSING }));
     answers.push([caller, quota, outcome]);
