@@ -11,23 +11,7 @@ const MOVE = mutationOf('moveVolume', 'MoveVolumeInput');
 const RETIRE = mutationOf('retireVolume', 'RetireVolumeInput');
 const REINSTATE = `mutation ($name: String!) { result: reinstateVolume(name: $name) { ${FAILED} } }`;
 
-/** What is no path of the catalogue, and what is said of it after the name of its field. */
-const paths: readonly (readonly [path: string, says: string])[] = [
-  ['', 'has a path that does not begin with "/": ""'],
-  ['a', 'has a path that does not begin with "/": "a"'],
-  ['/', 'must be a file or a folder, and not all there is: "/"'],
-  ['//', 'has a path that has the part ""'],
-  ['/a//b', 'has a path that has the part ""'],
-  ['/a/../b', 'has a path that has the part ".."'],
-  ['/a/./', 'has a path that has the part "."'],
-  ['/a\0', 'has a path that is taken by no disk'],
-  ['/\ud800', 'has a path that is taken by no disk'],
-  ['/.tapegate-forgotten/1/a', 'has a path that has a name that Tapegate keeps for itself'],
-  [`/${'a'.repeat(256)}`, 'has a path that has a part longer than 255 bytes'],
-  [`/${'a/'.repeat(1024)}a`, 'has a path that is longer than 2048 bytes'],
-];
-
-/** Fields of such paths, and the rest of their input. */
+/** Fields of paths, and the rest of their input; pure/bad-values.test.ts has what is no path. */
 const fields: readonly (readonly [field: string, type: string, name: string, rest: object])[] = [
   ['withdrawFiles', 'WithdrawFilesInput', 'path', {}],
   ['reinstateFiles', 'ReinstateFilesInput', 'path', {}],
@@ -36,15 +20,19 @@ const fields: readonly (readonly [field: string, type: string, name: string, res
   ['renameFiles', 'RenameFilesInput', 'to', { from: '/none' }],
 ];
 
-const escaped = (text: string) => new RegExp(`^${text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')}`);
 const shown = (text: string) => JSON.stringify(text).slice(0, 24);
 
 export const badCatalogue: readonly BadInput[] = [
   ...fields.flatMap(([field, type, name, rest]) =>
-    paths.map(([path, says]) =>
-      ask(`${field} with ${name} ${shown(path)}`, escaped(`${name} ${says}`), mutationOf(field, type), {
-        input: { ...rest, [name]: path },
-      }),
+    ['/a/../b', '/'].map((path) =>
+      ask(
+        `${field} with ${name} ${path}`,
+        new RegExp(`^${name} (has a path that|must be a file or a folder)`),
+        mutationOf(field, type),
+        {
+          input: { ...rest, [name]: path },
+        },
+      ),
     ),
   ),
   ...(['withdrawFiles', 'reinstateFiles', 'forgetFiles'] as const).map((field) =>

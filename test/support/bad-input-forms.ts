@@ -81,7 +81,8 @@ export const ask = (name: string, says: RegExp, query: string, variables: object
   graphql(name, says, { query, variables }, status);
 
 /** One field given to all four writers: POST and PUT, createRequest and updateRequest. */
-export function writers(name: string, field: string, value: unknown, says: RegExp, graphqlStatus = 200): BadInput[] {
+export function writers(name: string, field: string, value: unknown, pattern: string, graphqlStatus = 200): BadInput[] {
+  const says = new RegExp(pattern);
   const base = field === 'files' ? {} : { patterns: '/a/' };
   const created = { quota: 'alice', ...base, [field]: value };
   const input = Object.fromEntries(Object.entries(created).map(([key, v]) => [NAMES[key] ?? key, v]));

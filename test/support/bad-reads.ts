@@ -3,7 +3,7 @@ import { ask, type BadInput, rest, UPDATE } from './bad-input-forms.js';
 
 const ids: BadInput[] = [
   ...['0', '-1', '2147483648', '9223372036854775808', '1e9', '0x1', 'one', '1%00', "1'--"].flatMap((id) =>
-    ['GET', 'PUT'].map((method) =>
+    (id === '2147483648' ? ['GET', 'PUT'] : ['GET']).map((method) =>
       rest(`${method} of request ${id}`, /^there is no request with id /, {
         method,
         path: `/requests/${id}`,

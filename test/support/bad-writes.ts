@@ -19,7 +19,6 @@ const bodies: BadInput[] = [
   }),
   rest('a number of a million digits', /a number has more than 1000 characters$/, { body: `{"x":${'9'.repeat(1e6)}}` }),
   rest('no object', /^the body must be an array holding one object, not an array of 0$/, { body: '[]' }),
-  rest('a body of over 32 MB', /^the body must have at most 33554432 bytes$/, { body: tooLong(), status: 413 }),
   rest('a gzip body', /^the body must be sent without Content-Encoding, not as "gzip"$/, {
     body: Buffer.from([31, 139, 8, 0]),
     headers: { 'Content-Encoding': 'gzip' },
@@ -39,41 +38,36 @@ const bodies: BadInput[] = [
   },
 ];
 
-const FIELDS = ['quota', 'patterns', 'label', 'retention', 'notify_on_first_file', 'notify_on_last_file'];
 const named = (field: string) => `(${field}|${NAMES[field] ?? field})`;
 
-const types: BadInput[] = [...FIELDS, 'files'].flatMap((field) =>
-  [5, 1e300, true, {}, [['/a']]].flatMap((value) =>
-    writers(`${field} ${JSON.stringify(value)}`, field, value, new RegExp(named(field)), 400),
+/** A value of a wrong type for each field; pure/bad-values.test.ts has all of them. */
+const types: BadInput[] = [
+  ...(['quota', 'patterns', 'label', 'retention'] as const).flatMap((field) =>
+    writers(`${field} 5`, field, 5, named(field), 400),
   ),
-);
-
-const texts: BadInput[] = [
-  ...FIELDS.flatMap((field) =>
-    ['a\0b', 'a\ud800b', '\udc00'].flatMap((text) => {
-      const says =
-        field === 'retention' ? /^.*a date YYYY-MM-DD or .*, not "/ : new RegExp(`^${named(field)} must .*"`);
-      return writers(`${field} ${JSON.stringify(text)}`, field, text, says, field === 'retention' ? 400 : 200);
-    }),
+  ...['notify_on_first_file', 'notify_on_last_file'].flatMap((field) =>
+    writers(`${field} of a list`, field, [['/a']], named(field), 400),
   ),
-  ...['a\nb', 'a\u001b[2J', 'x'.repeat(2001)].flatMap((text) =>
-    ['quota', 'label'].flatMap((field) =>
-      writers(`${field} ${text.length}`, field, text, new RegExp(`^${field} must `)),
-    ),
-  ),
-  ...writers(
-    'a pattern of 2,049 bytes',
-    'patterns',
-    'x'.repeat(2049),
-    /^patterns? must have at most 2048 bytes, not 2049$/,
-  ),
+  ...writers('files that are an object', 'files', {}, 'files', 400),
+  ...writers('files of numbers', 'files', [5], 'files', 400),
 ];
 
-const times: BadInput[] = [
-  ...['2027-02-29', '2027-02-30T00:00:00', '2027-13-01', '2027-01-01T24:00:00', '2027-01-01T00:00:60', '0000-01-01'],
-  ...['2027-01-01T00:00:00+0100', '2027-01-01T00:00:00.1234567', '99999-01-01', 'tomorrow'],
-  ...["2027-01-01'; DROP TABLE request; --", 'infinity'],
-].flatMap((time) => writers(`retention ${time}`, 'retention', time, /a date YYYY-MM-DD or .*, not "/, 400));
+/** A text for each field that is refused there; pure/bad-values.test.ts has all of them. */
+const texts: BadInput[] = [
+  ...writers('a quota with NUL', 'quota', 'a\0b', '^quota must not hold the character NUL'),
+  ...writers('a pattern with a lone surrogate', 'patterns', 'a\ud800b', '^patterns? must be valid Unicode'),
+  ...writers('a label of two lines', 'label', 'a\nb', '^label must not hold control characters'),
+  ...writers('a retention that is no date', 'retention', '2027-02-29', 'a date YYYY-MM-DD or .*, not "', 400),
+  ...['notify_on_first_file', 'notify_on_last_file'].flatMap((field) =>
+    writers(
+      `${field} with a second header`,
+      field,
+      'a@example.org\r\nBcc: b@example.org',
+      `^${named(field)} must be an e-mail address, not `,
+    ),
+  ),
+  ...writers('a path that leads upwards', 'files', ['/fine', '/a/../b'], '^files has a path that has the part ".."'),
+];
 
 /** What REST refuses, and GraphQL takes. */
 const zones: BadInput[] = ['2027-01-01T00:00:00Z', '2027-01-01T00:00:00+01:00'].flatMap((retention) => [
@@ -86,51 +80,6 @@ const zones: BadInput[] = ['2027-01-01T00:00:00Z', '2027-01-01T00:00:00+01:00'].
     body: { quota: 'alice', retention },
   }),
 ]);
-
-const addresses: BadInput[] = ['notify_on_first_file', 'notify_on_last_file'].flatMap((field) =>
-  [
-    ...['a@example.org\r\nBcc: b@example.org', 'a@example.org\nb@example.org', 'a@example.org,b@example.org'],
-    ...[
-      'a@example.org;b@example.org',
-      'A <a@example.org>',
-      '<a@example.org>',
-      'a b@example.org',
-      'a',
-      'a@',
-      '@a',
-      'a@b@c',
-    ],
-    ...[`${'a'.repeat(250)}@example.org`, '"a\r\nDATA"@example.org'],
-  ].flatMap((address) =>
-    writers(
-      `${field} ${JSON.stringify(address)}`,
-      field,
-      address,
-      new RegExp(`^${named(field)} must be an e-mail address, not `),
-    ),
-  ),
-);
-
-const paths: BadInput[] = [
-  ...[
-    '/a/../b',
-    '/..',
-    '/./a',
-    '/a/.',
-    '//a',
-    '/a//b',
-    '/a/',
-    '/',
-    'a/b',
-    '../a',
-    './a',
-    'C:\\a',
-    '',
-    '/a\0b',
-    '/a\ud800',
-  ],
-  ...[`/${'x'.repeat(256)}`, `/${'ä'.repeat(128)}`, '/abc'.repeat(513)],
-].flatMap((path) => writers(`the path ${JSON.stringify(path)}`, 'files', ['/fine', path], /^files has a path /));
 
 const wishes: BadInput[] = [
   rest('neither patterns nor files', /^patterns or files must be given/, { body: { quota: 'alice' } }),
@@ -149,7 +98,7 @@ const wishes: BadInput[] = [
     { input: { pattern: '/a/' } },
     400,
   ),
-  ...writers('a retention in the past', 'retention', '2001-01-01', /^retention must be in the future/).slice(0, 2),
+  ...writers('a retention in the past', 'retention', '2001-01-01', '^retention must be in the future').slice(0, 2),
 ];
 
 const FAILED = '__typename ... on Failure { message }';
@@ -457,10 +406,7 @@ export const badWrites: BadInput[] = [
   ...bodies,
   ...types,
   ...texts,
-  ...times,
   ...zones,
-  ...addresses,
-  ...paths,
   ...wishes,
   ...operators,
   ...libraries,
