@@ -58,6 +58,8 @@ export interface DatabaseOptions {
   poolSize?: number;
   /** Connections for long lists; 16 unless given. */
   longLists?: number;
+  /** Limits the wait for one of them, in milliseconds. Default 5000. */
+  longListWaitMs?: number;
   /** What a reader of a long list is to take while others wait for a place; 16 kB/s over a minute unless given. */
   leastPace?: LeastPace;
 }
@@ -136,7 +138,11 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   return {
     pool,
     streamPool,
-    longReads: new LongReads({ ...places, places: streamPool.options.max, waitMs: LONG_READ_WAIT_MS }),
+    longReads: new LongReads({
+      ...places,
+      places: streamPool.options.max,
+      waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS,
+    }),
     looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
     takers: new LongReads({ ...changes, places: partOfPool(3), what: 'requests' }),
     changers: new LongReads({ ...changes, places: partOfPool(3), what: 'changes' }),

@@ -5,7 +5,7 @@ import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { errorBody, post, read } from '../support/rest.js';
@@ -29,8 +29,8 @@ async function longestParsed(work: () => Promise<void>): Promise<number> {
   }
 }
 
-test('a body of millions of objects is not parsed at all', async () => {
-  const body = `[${'{},'.repeat(11_000_000)}{}]`;
+test('a body of a million objects is not parsed at all', async () => {
+  const body = `[${'{},'.repeat(1_000_000)}{}]`;
   const longest = await longestParsed(async () => {
     const message = 'the body is not JSON: it has more than 10000 lists and objects';
     const posted = await post(app, body);
@@ -45,7 +45,7 @@ test.each([
   ['short', 'x'],
   ['of many digits', '20260101000000001234'],
 ])('a large body is parsed in a thread of its own, with names %s, and its integers are exact', async (_what, name) => {
-  const files = Array.from({ length: 50_000 }, (_, n) => `/large/${name}/${'y'.repeat(60)}/${n}`);
+  const files = Array.from({ length: 10_000 }, (_, n) => `/large/${name}/${'y'.repeat(120)}/${n}`);
   const body = `[{"quota":"alice","files":${JSON.stringify(files)},"other":12345678901234567890,"retention":98765432109876543210}]`;
   const taken = `[{"quota":"alice","files":${JSON.stringify(files)}}]`;
   const longest = await longestParsed(async () => {
@@ -98,10 +98,9 @@ function beginBody({ api }: TestApp, { bytes, localAddress }: { bytes: number; l
 const small = `[{"quota":"alice","patterns":"/a/"}]`.padEnd(MB, ' ');
 
 test('bodies that stand still take a bounded room, each caller and all together, and give it back when they end', async () => {
-  const narrow = await startApp({ limits: { bodiesMb: 3, callerBodiesMb: 2 } });
+  const narrow = await startBeside(app, { limits: { bodiesMb: 3, callerBodiesMb: 2 } });
   const open: http.ClientRequest[] = [];
   try {
-    await addQuota(narrow.ctx, 'alice', 1000n);
     const end = () => {
       for (const request of open.splice(0)) request.destroy();
     };
@@ -139,9 +138,8 @@ test('bodies that stand still take a bounded room, each caller and all together,
 });
 
 test('a body that stands still is given up with 408, and one that comes slowly is taken', async () => {
-  const impatient = await startApp({ limits: { bodySeconds: 1 } });
+  const impatient = await startBeside(app, { limits: { bodySeconds: 0.5 } });
   try {
-    await addQuota(impatient.ctx, 'alice', 1000n);
     const still = beginBody(impatient, { bytes: MB });
     const slow = beginBody(impatient, { bytes: MB });
     let left = 4 * MB - 100;
@@ -150,7 +148,7 @@ test('a body that stands still is given up with 408, and one that comes slowly i
       left -= part;
       if (part > 0) slow.write(Buffer.alloc(part, ' '));
       else if (!slow.writableEnded) slow.end(`[{"quota":"alice","patterns":"/a/"}]`.padEnd(100, ' '));
-    }, 50); // what makes it slow: it takes longer than a body may stand still
+    }, 25); // what makes it slow: it takes longer than a body may stand still
     const answers = await Promise.all(
       [still, slow].map(async (request) => {
         const [response] = (await once(request, 'response')) as [http.IncomingMessage];
@@ -159,8 +157,8 @@ test('a body that stands still is given up with 408, and one that comes slowly i
     );
     clearInterval(timer);
     expect(answers).toEqual([
-      [408, errorBody('the body brought less than 65536 bytes in 1 s')],
-      [200, [{ req_id: 1 }]],
+      [408, errorBody('the body brought less than 65536 bytes in 0.5 s')],
+      [200, [{ req_id: expect.any(Number) }]],
     ]);
   } finally {
     await impatient.close();
@@ -168,7 +166,7 @@ test('a body that stands still is given up with 408, and one that comes slowly i
 });
 
 test('a sender who was answered before its body had come has bounded time for the rest', async () => {
-  const impatient = await startApp({ limits: { bodySeconds: 1 } });
+  const impatient = await startBeside(app, { limits: { bodySeconds: 0.5 } });
   const { port } = new URL(impatient.url);
   const paths = ['/tape_control/api/v1/requests', '/graphql', '/import', '/nothing'];
   await Promise.all(

@@ -2,12 +2,13 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
-import { afterAll, afterEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { Connections } from '../../src/access/limits/connections.js';
+import type { Config } from '../../src/config.js';
 import type { Limits } from '../../src/config-limits.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { request, send } from '../support/http.js';
@@ -16,11 +17,15 @@ import { errorBody, get, post } from '../support/rest.js';
 import { waitFor, whenClosed } from '../support/wait.js';
 
 const open: { destroy(): unknown }[] = [];
+let first: TestApp;
 let app: TestApp | undefined;
+beforeAll(async () => {
+  first = await startApp();
+  for (const user of ['alice', 'bob', 'lab']) await addQuota(first.ctx, user, 1_000_000n);
+});
 
-async function start(limits: Partial<Limits>): Promise<TestApp> {
-  app = await startApp({ limits });
-  await addQuota(app.ctx, 'alice', 1_000_000n);
+async function start(limits: Partial<Limits>, access: Partial<Config['access']> = {}): Promise<TestApp> {
+  app = await startBeside(first, { limits, config: { access } });
   return app;
 }
 
@@ -30,7 +35,10 @@ const end = async () => {
   app = undefined;
 };
 afterEach(end);
-afterAll(end);
+afterAll(async () => {
+  await end();
+  await first.close();
+});
 
 /** For who shows no token. */
 const unknown = ({ url }: TestApp) => ({ url });
@@ -135,12 +143,10 @@ test('who asks too often is told what is left, and refused in the form of each p
   expect((await askOn(await connect(narrow, '127.0.0.2')))[0]).toBe(200);
 });
 
-test('a thousand requests in a row from this host meet no limit', async () => {
-  const usual = await start({ rateLimit: 100 });
-  for (let n = 0; n < 1000; n += 100) {
-    const answers = await Promise.all(Array.from({ length: 100 }, () => get(usual, '/quota/alice')));
-    expect(answers.map(({ status }) => status)).toEqual(Array(100).fill(200));
-  }
+test('many requests in a row from this host meet no limit', async () => {
+  const usual = await start({ rateLimit: 10 });
+  const answers = await Promise.all(Array.from({ length: 40 }, () => get(usual, '/quota/alice')));
+  expect(answers.map(({ status }) => status)).toEqual(Array(40).fill(200));
 });
 
 test('a caller has a bounded number of requests that are answered at once', async () => {
@@ -219,9 +225,7 @@ test('a stream in single connection mode carries a bounded number of operations'
 
 test('who is known counts by its name: not with others of its address, and not anew by another token or address, or with other rights', async () => {
   const access = { auth: new Set(['token', 'proxy'] as const), proxyAddresses: ['127.0.0.1'] };
-  const narrow = await startApp({ limits: { rateLimit: 2 }, config: { access } });
-  app = narrow;
-  for (const user of ['alice', 'bob', 'lab']) await addQuota(narrow.ctx, user, 1000n);
+  const narrow = await start({ rateLimit: 2 }, access);
   const tokenOf = async (name: string) => (await createToken(narrow.ctx, { name, role: 'USER' })).secret;
   const ask = async (headers: Record<string, string>, client = '192.0.2.1') => {
     const all = { 'X-Forwarded-For': client, 'X-Forwarded-Proto': 'https', ...headers };
@@ -260,12 +264,12 @@ test('what was asked for on a stream and is not told yet is in hand, with its bo
 test('behind a listed proxy each client counts by its own address, and the connections of the proxy are of all', async () => {
   const legacy = [{ endpoint: 'GET /requests' }] as const;
   const access = { auth: new Set(['token', 'legacy'] as const), legacy, proxyAddresses: ['127.0.0.1'] };
-  app = await startApp({ limits: { rateLimit: 1, callerConnections: 2 }, config: { access } });
+  const narrow = await start({ rateLimit: 1, callerConnections: 2 }, access);
   const from = async (client: string) => {
     const headers = { 'X-Forwarded-For': client };
-    return (await send({ url: app?.url ?? '' }, '/tape_control/api/v1/requests', { headers })).status;
+    return (await send({ url: narrow.url }, '/tape_control/api/v1/requests', { headers })).status;
   };
   expect([await from('192.0.2.1'), await from('192.0.2.1'), await from('192.0.2.2')]).toEqual([200, 429, 200]);
-  for (let n = 0; n < 5; n++) await connect(app, '127.0.0.1');
+  for (let n = 0; n < 5; n++) await connect(narrow, '127.0.0.1');
   expect(await from('192.0.2.3')).toBe(200);
 });

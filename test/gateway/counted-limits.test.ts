@@ -1,5 +1,5 @@
 /** What a user may have at once: open requests, requests by a pattern, paths that the catalogue does not know. */
-import { afterEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startGateway } from '../../src/app.js';
 import type { Limits } from '../../src/config-limits.js';
 import { counterFaults, mendCounts } from '../../src/operations/doctor/counters.js';
@@ -8,20 +8,26 @@ import { removeQuota } from '../../src/operations/quotas/remove.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { cancel, create, made, release, retry, update } from '../support/mutations.js';
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
-import { dumpTables } from '../support/tables.js';
+import { dumpTables, emptyTables } from '../support/tables.js';
 
+let first: TestApp;
 let app: TestApp;
+beforeAll(async () => {
+  first = await startApp();
+});
 afterEach(() => app.close());
+afterAll(() => first.close());
 
 async function start(limits: Partial<Limits>, options: { now?: () => string } = {}): Promise<void> {
-  app = await startApp({ limits, ...options });
+  await emptyTables(first.ctx);
+  app = await startBeside(first, { limits, ...options });
   await addQuota(app.ctx, 'alice', 1000n);
   await addQuota(app.ctx, 'bob', 1000n);
 }
@@ -99,29 +105,29 @@ test('a user has a bounded number of requests by a pattern, and any of lists bes
 });
 
 test('however many lists of unknown paths a user posts, no more than the limit is stored', async () => {
-  await start({ awaitedPaths: 150_000 });
+  await start({ awaitedPaths: 1500 });
   await addFiles(app.ctx, [{ path: '/known/1', size: 1n }]);
   const answers: (number | string)[] = [];
   for (let n = 0; n < 3; n++) {
-    const { status, text } = await post(app, { quota: 'alice', files: paths(`flood${n}`, 100_000) });
+    const { status, text } = await post(app, { quota: 'alice', files: paths(`flood${n}`, 1000) });
     answers.push(status === 200 ? status : text);
   }
   const refusal = JSON.stringify(
     errorBody(
-      'user "alice" would have 200000 paths that the catalogue does not know, and may have 150000 at once (AWAITED_PATHS)',
+      'user "alice" would have 2000 paths that the catalogue does not know, and may have 1500 at once (AWAITED_PATHS)',
     ),
   );
   expect(answers).toEqual([200, refusal, refusal]);
   const { rows } = await app.ctx.db.pool.query('SELECT count(*)::int AS stored FROM awaited_path');
-  expect(rows).toEqual([{ stored: 100_000 }]);
+  expect(rows).toEqual([{ stored: 1000 }]);
   // what the catalogue knows is no path that is waited for, and to the last one it fits
-  await makeRequest(app, { quota: 'alice', files: ['/known/1', ...paths('rest', 50_000)] });
+  await makeRequest(app, { quota: 'alice', files: ['/known/1', ...paths('rest', 500)] });
   const message =
-    'user "alice" would have 150001 paths that the catalogue does not know, and may have 150000 at once (AWAITED_PATHS)';
-  const figures = { limit: 'AWAITED_PATHS', allowed: 150_000, present: 150_000, added: 1 };
+    'user "alice" would have 1501 paths that the catalogue does not know, and may have 1500 at once (AWAITED_PATHS)';
+  const figures = { limit: 'AWAITED_PATHS', allowed: 1500, present: 1500, added: 1 };
   await expectRefused({ quota: 'alice', files: ['/known/1', '/new/one'] }, message, figures);
   await makeRequest(app, { quota: 'alice', files: ['/known/1'] });
-  expect(await readCounts()).toEqual([3, 150_000, 0]);
+  expect(await readCounts()).toEqual([3, 1500, 0]);
 });
 
 test('the counts are true whatever becomes of requests', async () => {
@@ -190,16 +196,16 @@ async function countTaken(
 }
 
 test('of many at once, at two gateways, exactly as many as there is room for get through', async () => {
-  await start({ openRequests: 20, standingPatterns: 7, awaitedPaths: 31 });
+  await start({ openRequests: 12, standingPatterns: 5, awaitedPaths: 15 });
   const second = await startGateway(app.ctx);
   const gateways = [app, { ...app, url: second.url }];
   try {
-    const patterns = Array.from({ length: 40 }, (_, n) => ({ pattern: `/p${n}` }));
-    expect(await countTaken(gateways, patterns)).toBe(7);
-    // 31 paths, two by two
-    const lists = Array.from({ length: 40 }, (_, n) => ({ files: [`/l${n}/1`, `/l${n}/2`] }));
-    expect(await countTaken(gateways, lists)).toBe(13);
-    expect(await readCounts()).toEqual([20, 26, 7]);
+    const patterns = Array.from({ length: 16 }, (_, n) => ({ pattern: `/p${n}` }));
+    expect(await countTaken(gateways, patterns)).toBe(5);
+    // 15 paths, two by two
+    const lists = Array.from({ length: 16 }, (_, n) => ({ files: [`/l${n}/1`, `/l${n}/2`] }));
+    expect(await countTaken(gateways, lists)).toBe(7);
+    expect(await readCounts()).toEqual([12, 14, 5]);
     const { rows } = await app.ctx.db.pool.query<{ id: number }>(`UPDATE request SET id = id RETURNING id`);
     await Promise.all(rows.map(({ id }) => cancel(app, id)));
     expect(await readCounts()).toEqual([0, 0, 0]);
@@ -208,11 +214,11 @@ test('of many at once, at two gateways, exactly as many as there is room for get
       Promise.all(rows.map(({ id }) => update(app, { id, retention: later }))),
       countTaken(
         gateways,
-        Array.from({ length: 20 }, (_, n) => ({ files: [`/m${n}`] })),
+        Array.from({ length: 12 }, (_, n) => ({ files: [`/m${n}`] })),
       ),
     ]);
     const [open] = await readCounts();
-    expect([revived.filter((end) => end.__typename === 'Request').length + taken, open]).toEqual([20, 20]);
+    expect([revived.filter((end) => end.__typename === 'Request').length + taken, open]).toEqual([12, 12]);
   } finally {
     await second.close();
   }

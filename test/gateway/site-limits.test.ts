@@ -1,21 +1,27 @@
 /** What a site may say of requests, whoever makes them and however. */
-import { afterEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cancel, create, made, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { errorBody, makeRequest, post, put, readRequest } from '../support/rest.js';
-import { dumpTables } from '../support/tables.js';
+import { dumpTables, emptyTables } from '../support/tables.js';
 
+let first: TestApp;
 let app: TestApp;
+beforeAll(async () => {
+  first = await startApp();
+});
 afterEach(() => app.close());
+afterAll(() => first.close());
 
 async function start(limits: Partial<Limits>): Promise<void> {
-  app = await startApp({ limits });
+  await emptyTables(first.ctx);
+  app = await startBeside(first, { limits });
   await setQuota(app.ctx, { user: 'alice', size: 1000n, email: 'alice@site.org' });
 }
 

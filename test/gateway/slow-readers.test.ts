@@ -4,29 +4,17 @@ import http from 'node:http';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
-import type { LeastPace } from '../../src/database/reader-pace.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { addFiles, addQuota } from '../support/factories.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { addQuota } from '../support/factories.js';
 import { ask, askData, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';
 import { call, errorBody, get, makeRequest, post, put, read } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
-/** A list of 16 MB is more than the buffers of a connection take. */
-const FILES = 8000;
+/** A list of 8 MB is more than the buffers of a connection take. */
+const FILES = 4000;
 
 const open: http.IncomingMessage[] = [];
-
-async function start(readerSeconds: number, leastPace?: LeastPace): Promise<TestApp> {
-  const app = await startApp({ config: { readerSeconds }, database: leastPace ? { leastPace } : {} });
-  await addQuota(app.ctx, 'alice', 1_000_000n);
-  await app.ctx.db.pool.query(
-    `INSERT INTO tape_file (path, size, stage) SELECT '/long/' || repeat('x', 1900) || n, 1, 'ONTAPE'::"Stage" FROM generate_series(1, $1::int) n
-     UNION ALL SELECT '/short/' || n, 1, 'ONTAPE' FROM generate_series(1, 3) n`,
-    [FILES],
-  );
-  return app;
-}
 
 let addresses = 9;
 
@@ -41,11 +29,20 @@ async function beginList({ url }: TestApp, localAddress = `127.0.0.${++addresses
 }
 
 let app: TestApp;
+let small: TestApp;
 beforeAll(async () => {
-  app = await start(3600);
+  app = await startApp({ config: { readerSeconds: 3600 }, database: { longLists: 8, longListWaitMs: 100 } });
+  await addQuota(app.ctx, 'alice', 1_000_000n);
+  await app.ctx.db.pool.query(
+    `INSERT INTO tape_file (path, size, stage) SELECT '/long/' || repeat('x', 1900) || n, 1, 'ONTAPE'::"Stage" FROM generate_series(1, $1::int) n
+     UNION ALL SELECT '/short/' || n, 1, 'ONTAPE' FROM generate_series(1, 3) n`,
+    [FILES],
+  );
+  small = await startBeside(app, { database: { poolSize: 9 } });
 });
 afterAll(async () => {
   for (const response of open) response.destroy();
+  await small.close();
   await app.close();
 });
 
@@ -98,11 +95,11 @@ test('a list may be read for longer than a body may take to come', async () => {
 
 test('one who stalls all lists that it gets leaves places for others, and is told that it has its share', async () => {
   const anonymous = { url: app.url };
-  const lists = await Promise.all(Array.from({ length: 20 }, () => beginList(app, '127.0.0.1')));
+  const lists = await Promise.all(Array.from({ length: 6 }, () => beginList(app, '127.0.0.1')));
   const refused = lists.filter(({ statusCode }) => statusCode === 429);
-  expect(lists.map(({ statusCode }) => statusCode).sort()).toEqual([...Array(8).fill(200), ...Array(12).fill(429)]);
-  const message = 'you are reading 8 long lists already: try again later';
-  expect(refused.map(({ headers }) => headers['retry-after'])).toEqual(Array(12).fill('5'));
+  expect(lists.map(({ statusCode }) => statusCode).sort()).toEqual([...Array(4).fill(200), ...Array(2).fill(429)]);
+  const message = 'you are reading 4 long lists already: try again later';
+  expect(refused.map(({ headers }) => headers['retry-after'])).toEqual(Array(2).fill('5'));
   expect(JSON.parse(await text(refused[0] as http.IncomingMessage))).toEqual(errorBody(message));
   const logged = (['warn', 'error'] as const).map((level) => vi.spyOn(app.ctx.log, level));
   const typed = await whileLocked(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE', () =>
@@ -114,8 +111,8 @@ test('one who stalls all lists that it gets leaves places for others, and is tol
   for (const spy of logged) spy.mockRestore();
   // a second one stalls what it gets, and so does a third
   for (const [address, places] of [
-    ['127.0.0.2', 4],
-    ['127.0.0.3', 2],
+    ['127.0.0.2', 2],
+    ['127.0.0.3', 1],
   ] as const) {
     const others = await Promise.all(Array.from({ length: places }, () => beginList(app, address)));
     expect(others.map(({ statusCode }) => statusCode)).toEqual(Array(places).fill(200));
@@ -127,57 +124,44 @@ test('one who stalls all lists that it gets leaves places for others, and is tol
 });
 
 test('one who has many lists looked for leaves connections for all that is no list', async () => {
-  const small = await startApp({ database: { poolSize: 6 } });
-  try {
-    await addQuota(small.ctx, 'alice', 1000n);
-    await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async (waiters) => {
-      const lists = Array.from({ length: 12 }, () => get(small, '/files?match=/none/').catch(() => undefined));
-      await waiters(1);
-      expect((await get(small, '/quota/alice')).status).toBe(200);
-      expect(small.ctx.db.pool.waitingCount).toBe(0);
-      return { lists };
-    });
-  } finally {
-    await small.close();
-  }
+  const { lists } = await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async (waiters) => {
+    const lists = Array.from({ length: 12 }, () => get(small, '/files?match=/none/'));
+    await waiters(1);
+    expect((await get(small, '/quota/alice')).status).toBe(200);
+    expect(small.ctx.db.pool.waitingCount).toBe(0);
+    return { lists };
+  });
+  expect((await Promise.all(lists)).map(({ status }) => status)).toEqual(Array(12).fill(200));
 });
 
 test('one who makes and revives many requests during an import leaves connections for everybody else, and gets all of them', async () => {
-  const small = await startApp({ database: { poolSize: 9 } });
-  try {
-    await addQuota(small.ctx, 'alice', 1000n);
-    const ended = await makeRequest(small, { quota: 'alice', files: ['/a'] });
-    await put(small, ended, { quota: 'alice', retention: '2020-01-01' });
-    const { catalogue } = advisoryKeys;
-    const { answers } = await whileLocked(
-      small,
-      `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${catalogue})`,
-      async (waiters) => {
-        const revived = put(small, ended, { quota: 'alice', retention: '2999-01-01' });
-        const made = Array.from({ length: 12 }, (_, n) => post(small, { quota: 'alice', files: [`/new/${n}`] }));
-        await waiters(2);
-        expect((await get(small, '/quota/alice')).status).toBe(200);
-        expect(small.ctx.db.pool.waitingCount).toBe(0);
-        return { answers: [revived, ...made] };
-      },
-    );
-    expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(13).fill(200));
-  } finally {
-    await small.close();
-  }
+  const ended = await makeRequest(small, { quota: 'alice', files: ['/a'] });
+  await put(small, ended, { quota: 'alice', retention: '2020-01-01' });
+  const { catalogue } = advisoryKeys;
+  const { answers } = await whileLocked(
+    small,
+    `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${catalogue})`,
+    async (waiters) => {
+      const revived = put(small, ended, { quota: 'alice', retention: '2999-01-01' });
+      const made = Array.from({ length: 12 }, (_, n) => post(small, { quota: 'alice', files: [`/new/${n}`] }));
+      await waiters(2);
+      expect((await get(small, '/quota/alice')).status).toBe(200);
+      expect(small.ctx.db.pool.waitingCount).toBe(0);
+      return { answers: [revived, ...made] };
+    },
+  );
+  expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(13).fill(200));
 });
 
 test('what takes long to be found is looked for on other connections than what is short', async () => {
-  const small = await startApp({ database: { poolSize: 3 } });
+  const three = await startBeside(app, { database: { poolSize: 3 } });
   try {
-    await addQuota(small.ctx, 'alice', 1000n);
-    await addFiles(small.ctx, [{ path: '/short/1', size: 1n, stage: 'ONTAPE' }]);
     let looking = -1; // the first has the lock
-    small.ctx.db.pool.on('acquire', () => looking++);
-    const { lists } = await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async () => {
-      const lists = [get(small, '/files?match=/short/'), get(small, '/files?match=/none/')];
+    three.ctx.db.pool.on('acquire', () => looking++);
+    const { lists } = await whileLocked(three, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async () => {
+      const lists = [get(three, '/files?match=/short/1'), get(three, '/files?match=/none/')];
       await waitFor('both to look', async () => looking >= 2);
-      expect((await get(small, '/quota/alice')).status).toBe(200);
+      expect((await get(three, '/quota/alice')).status).toBe(200);
       return { lists };
     });
     const answers = (await Promise.all(lists)).map(({ status, body }) => [status, body]);
@@ -186,12 +170,12 @@ test('what takes long to be found is looked for on other connections than what i
       [200, [expect.objectContaining({ count: 0 })]],
     ]);
   } finally {
-    await small.close();
+    await three.close();
   }
 });
 
 test('a reader that takes nothing is dropped, and one that takes little gets all', async () => {
-  const strict = await start(1);
+  const strict = await startBeside(app, { config: { readerSeconds: 0.5 } });
   try {
     const still = await beginList(strict);
     const slow = await beginList(strict);
@@ -218,18 +202,16 @@ test('a reader that takes nothing is dropped, and one that takes little gets all
 });
 
 test('what an estimate, a count and a page search for long leaves the connections that all share, and ends with its reader', async () => {
-  const small = await startApp({ database: { poolSize: 3 } });
+  const small = await startBeside(app, { database: { poolSize: 3 } });
   try {
-    await addQuota(small.ctx, 'alice', 1000n);
-    await addFiles(small.ctx, [{ path: '/short/1', size: 1n, stage: 'ONTAPE' }]);
     let looking = -1; // the first has the lock
     small.ctx.db.streamPool.on('acquire', () => looking++);
     const { answers, left } = await whileLocked(small, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async () => {
       const leaving = new AbortController();
       const answers = [
-        ask(small, '{ estimateRequest(input: { quota: "alice", pattern: "/short/" }) { ... on Estimate { files } } }'),
-        ask(small, '{ tapeFiles(match: "/short/") { totalCount } }'),
-        ask(small, '{ tapeFiles(match: "/short/") { edges { node { path } } } }'),
+        ask(small, '{ estimateRequest(input: { quota: "alice", pattern: "/short/1" }) { ... on Estimate { files } } }'),
+        ask(small, '{ tapeFiles(match: "/short/1") { totalCount } }'),
+        ask(small, '{ tapeFiles(match: "/short/1") { edges { node { path } } } }'),
       ];
       const body = { query: '{ tapeFiles(match: "/left/") { totalCount } }' };
       const left = sendGraphql(small, body, { signal: leaving.signal }).catch((error: unknown) => error);
@@ -271,7 +253,8 @@ function readOn(response: http.IncomingMessage, part: { bytes: number; everyMs: 
 }
 
 test('readers that take next to nothing lose their places to who waits for one, one after the other, and their snapshots end', async () => {
-  const paced = await start(3600, { windowMs: 500, bytesPerSecond: 64 * 1024 });
+  const leastPace = { windowMs: 300, bytesPerSecond: 64 * 1024 };
+  const paced = await startBeside(app, { database: { longLists: 4, leastPace } });
   try {
     const { max = 0 } = paced.ctx.db.streamPool.options;
     const fair = await beginList(paced);

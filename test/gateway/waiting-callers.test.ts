@@ -1,24 +1,31 @@
 /** Callers who wait for an import, or for what others have locked: what that keeps of the gateway, and what becomes of it when they go. */
-import { afterEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import type { DatabaseOptions } from '../../src/database/client.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask } from '../support/graphql.js';
 import { type Call, request, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { get, makeRequest } from '../support/rest.js';
+import { emptyTables } from '../support/tables.js';
 import { waitFor } from '../support/wait.js';
 
 const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
 
+let first: TestApp;
 let app: TestApp;
+beforeAll(async () => {
+  first = await startApp();
+});
 afterEach(() => app.close());
+afterAll(() => first.close());
 
 async function start(limits: Partial<Limits>, database: Partial<DatabaseOptions> = {}): Promise<void> {
-  app = await startApp({ limits, database });
+  await emptyTables(first.ctx);
+  app = await startBeside(first, { limits, database });
   await addQuota(app.ctx, 'alice', 1000n);
 }
 
@@ -141,9 +148,9 @@ const changes: [name: string, mutation: (id: number | undefined) => string, type
 test.each(changes)(
   'who makes many changes of what somebody has locked keeps no reader waiting: %s',
   async (_name, mutation, type) => {
-    await start({});
+    await start({}, { poolSize: 15 }); // five of them for those who wait for rows, and three for those who set a member
     const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
-    const ids = await Promise.all(Array.from({ length: 24 }, (_, n) => make(n)));
+    const ids = await Promise.all(Array.from({ length: 8 }, (_, n) => make(n)));
     const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR UPDATE', async (waiters) => {
       const all = Promise.all(ids.map((id) => ask(app, `mutation { result: ${mutation(id)} { __typename } }`)));
       await waiters(2);
