@@ -35,7 +35,7 @@ describeStagingLibrary('slow memory', async () => createBench({ lifetimeMs: HOUR
 describeStagingLibrary(
   'nameless memory that keeps all',
   async () => createBench({ ids: false, releases: false, lifetimeMs: HOUR_MS }),
-  { release: false, ids: false, until: true },
+  { release: false, ids: false, until: true, readsAsAnother: true },
 );
 
 const never = new Promise<never>(() => {});

@@ -225,7 +225,7 @@ test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest
 });
 
 test('ten users with ten files each do not wait for one who asked for very many', () => {
-  const { heavy, others } = makeCrowd(lto8, { files: 2000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
+  const { heavy, others } = makeCrowd(lto8, { files: 5000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
   const waitOf = (arrivals: Arrival[], options: PlannedOptions) => {
     const outcome = simulate(createPlanned(lto8, options), arrivals, { drives: 2, medium: lto8 });
     const light = outcome.waits.filter(({ user }) => user !== 'heavy');

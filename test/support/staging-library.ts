@@ -40,6 +40,8 @@ export interface StagingTraits {
   ids: boolean;
   /** It is told when a file leaves by itself. */
   until: boolean;
+  /** Its bytes are read as those of another library that the suite has. */
+  readsAsAnother?: boolean;
 }
 
 /** Runs a test on a bench of its own, and closes that. */
@@ -58,7 +60,7 @@ export function describeStagingLibrary(name: string, create: () => Promise<Stagi
     });
   describe(`the ${name} staging library`, () => {
     describeStagingCalls(benchTest, can);
-    describeStagedBytes(benchTest);
+    if (!can.readsAsAnother) describeStagedBytes(benchTest);
     describeStagingTrouble(benchTest, can);
   });
 }
