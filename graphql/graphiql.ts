@@ -4,12 +4,15 @@ import type { Response } from 'express';
 import { KeptBody } from '../src/encodings.js';
 import { START_QUERY } from './graphiql-start.js';
 
+/** By their endpoints: 9 MB each, which nobody may ever open. */
+const pages = new Map<string, ReturnType<typeof makePage>>();
+
 /** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
-  let page: Promise<{ body: KeptBody; policy: string }> | undefined;
   return async (res) => {
-    page ??= makePage(endpoint); // of 9 MB, which nobody may ever open
+    const page = pages.get(endpoint) ?? makePage(endpoint);
+    pages.set(endpoint, page);
     const { body, policy } = await page;
     res.setHeader('Content-Security-Policy', policy);
     res.setHeader('Content-Type', 'text/html; charset=utf-8');

@@ -1,18 +1,22 @@
 /** How a test waits: on what it can see, or until it is let on; never for a fixed time. */
 import type { Socket } from 'node:net';
 
-/** Waits until `look` gives something, and fails with what was waited for when it takes too long. */
+/**
+ * Waits until `look` gives something, and fails with what was waited for when it takes too long. The pauses grow with the wait, so that long
+ * ones cost little.
+ */
 export async function waitFor<T>(
   what: string,
   look: () => Promise<T | undefined | false>,
   timeoutMs = 60_000,
 ): Promise<T> {
-  const deadline = Date.now() + timeoutMs;
+  const startedAt = Date.now();
   for (;;) {
     const found = await look();
     if (found !== undefined && found !== false) return found as T;
-    if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    const waitedMs = Date.now() - startedAt;
+    if (waitedMs > timeoutMs) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, Math.min(10 + waitedMs / 10, 100)));
   }
 }
 
