@@ -61,6 +61,11 @@ beforeAll(async () => {
   });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a/2' }]);
+  // nothing can be audited while there is a row in `refusing`
+  await app.ctx.db.pool.query(`CREATE SCHEMA tests; CREATE TABLE tests.refusing (it bool);
+    CREATE FUNCTION tests.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF EXISTS (SELECT FROM tests.refusing) THEN RAISE 'no room'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION tests.refuse()`);
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   alice = { url: app.url, token: secret, headers: { Authorization: `Bearer ${secret}` } };
 });
@@ -329,8 +334,7 @@ describe.each(Object.entries(changes))('%s', (operation, { prepare, run }) => {
   test('what cannot be audited is not done', async () => {
     const given = (await prepare?.()) as never;
     const { pool } = app.ctx.db;
-    await pool.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;
-      CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION refuse()`);
+    await pool.query('INSERT INTO tests.refusing VALUES (true)');
     try {
       const before = await dumpTables(app.ctx);
       const tokens = async () => (await pool.query('SELECT * FROM api_token ORDER BY id')).rows;
@@ -339,7 +343,7 @@ describe.each(Object.entries(changes))('%s', (operation, { prepare, run }) => {
       expect(await dumpTables(app.ctx)).toEqual(before);
       expect(await tokens()).toEqual(known);
     } finally {
-      await pool.query('DROP TRIGGER refuse ON audit; DROP FUNCTION refuse');
+      await pool.query('DELETE FROM tests.refusing');
     }
   });
 });
@@ -408,16 +412,16 @@ test('whoever asks without showing anything is refused from where it asks, and s
   expect([...counts.values()]).toEqual(Array(12).fill(2));
 });
 
-test('refusals of a thousand who are not known within a minute are few rows, and none is lost from their number', async () => {
+test('refusals of hundreds who are not known within a minute are few rows, and none is lost from their number', async () => {
   const before = await newestId();
-  for (let n = 0; n < 1000; n++) {
+  for (let n = 0; n < 300; n++) {
     const address = `192.0.${n >> 8}.${n & 255}`;
     const caller = { ...app.ctx.caller, name: '', way: 'open', address, roles: new Set<never>() } as const;
     await expect(cancelRequest({ ...app.ctx, caller }, 1)).rejects.toThrow();
   }
   const rows = await rowsAfter(before);
   expect(rows.length).toBeLessThan(50);
-  expect(rows.reduce((sum, { count }) => sum + count, 0)).toBe(1000);
+  expect(rows.reduce((sum, { count }) => sum + count, 0)).toBe(300);
 });
 
 test('what changes nothing is not kept, however often it is asked for', async () => {
@@ -459,13 +463,13 @@ test('nobody who is refused in many ways hides who else is', async () => {
 
 test('what was given is cut, and takes no text that a database refuses', async () => {
   const before = await newestId();
-  const files = Array.from({ length: 50_000 }, (_, n) => `/long/${'x'.repeat(200)}${n}`);
+  const files = Array.from({ length: 2000 }, (_, n) => `/long/${'x'.repeat(200)}${n}`);
   await createRequest(app.ctx, { quota: 'alice', files, label: 'many' });
   await expect(createRequest(app.ctx, { quota: 'alice', pattern: 'a\0b\ud800' })).rejects.toThrow();
   const rows = await rowsAfter(before);
   expect(rows.map(({ result }) => result)).toEqual(['DONE', 'INVALID_INPUT']);
   expect(rows[0]?.given.length).toBeLessThan(10_000);
-  expect(JSON.parse(rows[0]?.given ?? '')).toMatchObject({ label: 'many', files: { count: 50_000 } });
+  expect(JSON.parse(rows[0]?.given ?? '')).toMatchObject({ label: 'many', files: { count: 2000 } });
 });
 
 test('what the engine takes out of service is audited once, and what it finds held already is not', async () => {

@@ -310,7 +310,7 @@ test('a gateway without the disk sends readers to one that has it, or says that 
 });
 
 test('a file that is changed while it is read does not end as if it were whole', async () => {
-  const bytes = bytesOf('whole', 64 * 1024 * 1024);
+  const bytes = bytesOf('whole', 16 * 1024 * 1024);
   await restore({ '/b/whole': { bytes } });
   const { port } = new URL(app.url);
   const asked = http.get({
@@ -344,10 +344,10 @@ function openFiles(): string[] {
 test('a reader that takes nothing keeps no file open', async () => {
   const slow = await startApp({
     backend: createMemoryBackend(),
-    config: { door, readerSeconds: 1, access: { auth: new Set(['open']) } },
+    config: { door, readerSeconds: 0.3, access: { auth: new Set(['open']) } },
   });
   try {
-    const bytes = bytesOf('slow', 64 * 1024 * 1024);
+    const bytes = bytesOf('slow', 16 * 1024 * 1024);
     const place = path.join(slow.restoreDir, 'slow');
     await waitFor('the restore disk', async () => statSync(slow.restoreDir, { throwIfNoEntry: false }) !== undefined);
     writeFileSync(place, bytes);

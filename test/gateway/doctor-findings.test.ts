@@ -1,19 +1,21 @@
 /** What the doctor finds by rows alone, over GraphQL: page by page, mended, one look at a time, and given up with its reader. */
 import pg from 'pg';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { noteMeasurements } from '../../src/operations/disks/measurements.js';
 import { type FindingPlace, listFindings, rowFaults } from '../../src/operations/doctor/rows.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { emptyTables } from '../support/tables.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
-beforeEach(async () => {
+beforeAll(async () => {
   app = await startApp();
 });
-afterEach(() => app.close());
+beforeEach(() => emptyTables(app.ctx));
+afterAll(() => app.close());
 
 interface Node {
   kind: string;
@@ -52,7 +54,7 @@ const mendable = [
 ];
 const planted = [...mendable, 'restored-without-hold /r/3 on a host'];
 
-test.each([1, 2, 4, 7, 8])('findings are read in pages of %s, each once and in order', async (first) => {
+test.each([1, 4, 7])('findings are read in pages of %s, each once and in order', async (first) => {
   await plant();
   const found: string[] = [];
   for (let after: string | null = null; ; ) {

@@ -89,7 +89,7 @@ test('whatever is in the catalogue, a list has the bytes of JSON.stringify, be i
       await insert(all);
       expect((await get(app, '/files?spot-name=true')).text).toBe(listOf(all));
     }),
-    { numRuns: 20 },
+    { numRuns: 6 },
   );
   await forget();
 });

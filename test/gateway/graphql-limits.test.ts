@@ -269,17 +269,3 @@ test('a page has fifty items unless told, and a thousand at most', async () => {
   expect(await read(', first: 5000')).toEqual({ totalCount: 1001, edges: 1000, hasNextPage: true });
   expect(await read(', first: 0')).toEqual({ totalCount: 1001, edges: 0, hasNextPage: true });
 });
-
-test('a body larger than 32 MB is refused with 413', async () => {
-  const { status, body } = await sendGraphql(app, { query: '{ __typename }', pad: 'x'.repeat(32 * 1024 * 1024) });
-  expect(status).toBe(413);
-  expect(body).toEqual({ errors: [{ message: 'the body must have at most 33554432 bytes' }] });
-});
-
-test('a body that is no JSON object is refused with 400', async () => {
-  for (const text of ['{', '"text"', 'null']) {
-    const { status, body } = await sendGraphql(app, text);
-    expect(status).toBe(400);
-    expect(body.errors).toHaveLength(1);
-  }
-});

@@ -65,6 +65,7 @@ describe.each(cases)('where PostgreSQL $what, $files files', ({ belief, files })
     for (const table of TABLES) await app.ctx.db.pool.query(`VACUUM ${table}`); // gives back what others have used
     await addQuota(app.ctx, 'alice', 10n ** 12n);
     await addQuota(app.ctx, 'bob', 10n ** 12n);
+    await addQuota(app.ctx, 'carol', 10n ** 12n);
     await tell(belief.before);
     await addFiles(
       app.ctx,
@@ -85,18 +86,13 @@ describe.each(cases)('where PostgreSQL $what, $files files', ({ belief, files })
     expect(done.filter(({ rows, what }) => rows > (what === 'read' ? 24 : 6) * files)).toEqual([]);
   }
 
-  test('requests are made by what they hold', async () => {
-    await expectLinear(() => make());
+  test('requests are made, cancelled and expire by what they hold', async () => {
     await expectLinear(() => createRequest(app.ctx, { quota: 'alice', pattern: '/misled/' }));
-  });
-
-  test('one is cancelled by what it holds', async () => {
-    const id = await make();
+    let id = 0;
+    await expectLinear(async () => {
+      id = await make('carol');
+    });
     await expectLinear(() => cancelRequest(app.ctx, id));
-  });
-
-  test('they expire by what they hold', async () => {
-    await make();
     await app.ctx.db.pool.query(`UPDATE request SET retention = '2000-01-01'`);
     await expectLinear(() => expireRequests(app.ctx));
     const { rows } = await app.ctx.db.pool.query('SELECT count(*)::int AS left FROM recall');

@@ -186,7 +186,7 @@ test('a reader that stands still is told the latest state when it reads again, a
   slow.pause();
   const quick = postOperation<Progress>(app, { query });
   await take(quick, 1);
-  const steps = 600; // of some 17 kB, more than the buffers of a connection take
+  const steps = 400; // of some 17 kB, more than the buffers of a connection take
   for (let n = 1; n <= steps; n++) {
     await step();
     expect(await counts(quick, 1)).toEqual([n]);
