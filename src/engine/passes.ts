@@ -23,7 +23,10 @@ const REST_MS = 200;
 /** And no longer than so, whatever it took: its bell has rung for somebody who waits. */
 const MOST_REST_MS = 1000;
 
-/** Runs passes until `stop`; each begins at once. */
+/** The next pass begins for the first time after so long at most, whatever the one before it waits for. */
+const APART_MS = 50;
+
+/** Runs passes until `stop`. They begin one after another: an engine that starts needs no connection for each of them. */
 export class PassRunner {
   private readonly ctx: Context;
   private readonly stop: AbortSignal;
@@ -35,15 +38,25 @@ export class PassRunner {
 
   /** What a pass throws is logged and tried again. @returns when all have come to the end of their last run */
   async run(passes: readonly Pass[]): Promise<void> {
-    await Promise.all(passes.map((pass) => this.repeat(pass)));
+    const running: Promise<void>[] = [];
+    for (const pass of passes) {
+      const hasRun = new Promise<void>((resolve) => {
+        running.push(this.repeat(pass, resolve).finally(resolve));
+      });
+      await Promise.race([hasRun, sleep(APART_MS, undefined, { ref: false })]);
+    }
+    await Promise.all(running);
   }
 
-  private async repeat({ name, bell = new Waker(), everyMs, restTimes = 0, run }: Pass): Promise<void> {
+  private async repeat(
+    { name, bell = new Waker(), everyMs, restTimes = 0, run }: Pass,
+    onRun: () => void,
+  ): Promise<void> {
     while (!this.stop.aborted) {
       const seen = bell.count; // before the look, so that what rings during it is not lost
       const startedAt = performance.now();
       try {
-        await run();
+        await run().finally(onRun);
       } catch (error) {
         count('tapegate_pass_failures_total', { pass: name });
         logFailure(this.ctx.log, error, name);
