@@ -47,7 +47,16 @@ export async function viewRequest(gateway: Gateway, id: number): Promise<Request
 }
 
 export async function waitForState(gateway: Gateway, id: number, state: string): Promise<RequestView> {
-  return await waitForView(gateway, id, `to be ${state}`, (view) => view.state === state);
+  return await waitFor(`request ${id} to be ${state}`, () => viewOnceIn(gateway, id, state));
+}
+
+/** Reads the whole view only once the state is the expected one: a look that waits costs the state alone. */
+async function viewOnceIn(gateway: Gateway, id: number, state: string): Promise<RequestView | false> {
+  const query = 'query ($id: Int!) { request(id: $id) { state } }';
+  const { request } = await askData<{ request: { state: string } }>(gateway, query, { id });
+  if (request.state !== state) return false;
+  const view = await viewRequest(gateway, id);
+  return view.state === state && view;
 }
 
 export async function waitForView(
@@ -67,7 +76,6 @@ export async function waitThroughPauses(app: TestApp, clock: Clock, id: number, 
   return await waitFor(`request ${id} to be ${state}`, async () => {
     clock.advance(600);
     await ring(app, 'recall');
-    const view = await viewRequest(app, id);
-    return view.state === state && view;
+    return await viewOnceIn(app, id, state);
   });
 }
