@@ -7,6 +7,7 @@
  */
 import { startEngine } from '../src/engine/runner.js';
 import { createMemoryBackend } from '../src/tape/memory.js';
+import { startServer, stop } from '../test/support/process.js';
 import { hasCaughtUp, hasLostNothing, KINDS, restartUnderWatchers } from '../test/support/rolling-restart.js';
 import { withBench } from './kit.js';
 
@@ -19,8 +20,12 @@ await withBench(
   async (ctx) => {
     const backend = createMemoryBackend();
     const engine = await startEngine(ctx, backend);
+    const serve = async (port: number) => {
+      const gateway = await startServer('serve', { env: { DATA_DIR: ctx.config.dataDir, PORT: String(port) } });
+      return { url: gateway.url, stop: () => stop(gateway) };
+    };
     const { watchers, events, endedEarly, files } = await restartUnderWatchers(
-      { ctx, backend, env: { DATA_DIR: ctx.config.dataDir } },
+      { ctx, backend, serve },
       { ofEachKind: Math.ceil(clients / KINDS.length), awaySeconds: away, patienceMs: PATIENCE_MS },
     );
     await engine.stop();

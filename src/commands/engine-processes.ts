@@ -12,7 +12,6 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { ClientConfig } from 'pg';
-import { environment } from '../config.js';
 import type { Context } from '../context.js';
 import { PassRunner } from '../engine/passes.js';
 import { readingKey, UsableLibraries } from '../engine/usable-libraries.js';
@@ -22,6 +21,7 @@ import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.j
 import { packageRoot } from '../package-root.js';
 import type { Runtime } from '../runtime.js';
 import { count, isCounting } from '../signals.js';
+import { environment } from './io.js';
 
 /** What an engine process is told: of a drive, of which library. */
 export type EngineOrder =
@@ -179,7 +179,7 @@ class KeptProcess {
 
   /** It loads what it needs, and waits for its order to begin. */
   fork(): void {
-    const env = { UV_THREADPOOL_SIZE: THREADS, ...environment };
+    const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
     const child = fork(file, [this.part], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
     this.child = child;
     this.startedAt = performance.now();

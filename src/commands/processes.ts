@@ -2,7 +2,7 @@
 import path from 'node:path';
 import type { Command } from 'commander';
 import type { Gateway } from '../app.js';
-import { type Config, defaultServerUrl, environment } from '../config.js';
+import { type Config, defaultServerUrl } from '../config.js';
 import type { Context } from '../context.js';
 import type { Demo } from '../demo.js';
 import { codeOf, messageOf } from '../errors.js';
@@ -11,6 +11,7 @@ import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { readEnvironment } from './context.js';
+import { environment, present } from './io.js';
 import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
@@ -97,9 +98,11 @@ interface Parts {
 /** npm passes a Ctrl-C on that the process has had from the terminal already: within this time it counts once. */
 const SAME_SIGNAL_MS = 500;
 
-/** The first signal ends the process in good order; a second one ends it at once, which loses nothing either. */
-async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
-  const stopped = new Promise<void>((resolve) => {
+/** Resolves at the first signal; a second one ends the process at once, which loses nothing either. */
+function whenStopped(): Promise<void> {
+  const { signal: given } = present();
+  return new Promise((resolve) => {
+    if (given) return given.addEventListener('abort', () => resolve(), { once: true });
     let stoppedAt: number | undefined;
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => {
@@ -109,11 +112,15 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
       });
     }
   });
+}
+
+async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
+  const stopped = whenStopped();
   const closers: (() => Promise<void>)[] = [];
   try {
     const { openRuntime } = await import('../runtime.js');
     const bounds = parts.gateway ? { statementMs: config.limits.statementSeconds * 1000 } : {};
-    const runtime = await openRuntime(config, parts.makes, bounds);
+    const runtime = await openRuntime(config, parts.makes, { ...bounds, ...logOfCommand() });
     closers.unshift(() => runtime.close());
     await warnOfOthers(runtime.ctx);
     await startParts(config, parts, runtime, closers);
@@ -121,6 +128,12 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   } finally {
     await closeAll(closers);
   }
+}
+
+/** A command that runs in another program logs to its own standard error. */
+function logOfCommand(): { logTo?: { write(line: string): void } } {
+  const { signal, stderr, hideSecrets } = present();
+  return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};
 }
 
 /** One that fails does not keep the others from closing. */
@@ -245,7 +258,7 @@ async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Prom
 async function startTheEngine(runtime: Runtime, backend: TapeBackend): Promise<{ stop(): Promise<void> }> {
   if (isOfOneProcess(runtime.ctx.config.tapeBackend)) {
     const { startEngine } = await import('../engine/runner.js');
-    return await startEngine(runtime.ctx, backend, { env: environment });
+    return await startEngine(runtime.ctx, backend, { env: environment() });
   }
   const { startEngineProcesses } = await import('./engine-processes.js');
   return await startEngineProcesses(runtime);

@@ -6,8 +6,8 @@ import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { expectSession, readSteps } from '../support/console-session.js';
 import { readFences } from '../support/examples.js';
-import { makeDataDir } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { closeSites, FarSite, NearSite } from '../support/two-tapegates.js';
 
 let far: FarSite | undefined;
@@ -27,10 +27,10 @@ test.skipIf(programs.some((name) => !findProgram(name)))(
     const contents = [1, 2, 3].map((n) => [`/raw/2024/${n}.dat`, randomBytes(1_500_000)] as const);
     await far.archive(new Map(contents));
     await far.startGateway();
-    far.startEngine();
+    await far.startEngine();
     near = await NearSite.start();
     await near.site.run(['quota', 'set', 'alice', '--size', '1T']);
-    const home = makeDataDir();
+    const home = makeTempDir();
     mkdirSync(path.join(home, 'etc'));
     copyFileSync(far.caFile, path.join(home, 'etc/tapes.pem'));
     const { host } = new URL(far.url);

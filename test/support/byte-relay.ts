@@ -5,7 +5,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 export interface ByteRelay {
   /** Where clients come; it stays. */
   port: number;
-  /** Where the server is from now on; undefined: whoever comes is turned away. */
+  /** Sets where the server is from now on. Without one, all connections break, and new ones are refused. */
   lead(port: number | undefined): void;
   /** Once so many more bytes have come from the server, no more do, on any connection. @returns when that is */
   standStillAfter(bytes: number): Promise<void>;
@@ -56,6 +56,7 @@ export async function startByteRelay(): Promise<ByteRelay> {
     port: (server.address() as AddressInfo).port,
     lead: (port) => {
       target = port;
+      if (port === undefined) for (const socket of sockets) socket.destroy();
     },
     standStillAfter: (bytes) => {
       limit = carried + bytes;

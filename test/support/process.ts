@@ -8,6 +8,7 @@ import { runCommand } from '../../src/commands/program.js';
 import { isReachable } from '../../src/database/binaries.js';
 import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
+import { leaveConnections } from './http.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
@@ -122,16 +123,56 @@ interface CommandOptions {
 }
 
 /** Runs a command in this process, with no more environment than it is given. It ends as the program would. */
-export async function runCli(args: string[], { env, stdin = '', signal }: CommandOptions = {}): Promise<Result> {
+export async function runCli(args: string[], options: CommandOptions = {}): Promise<Result> {
+  return await startHere(args, options).ended;
+}
+
+function startHere(args: string[], { env, stdin = '', signal }: CommandOptions) {
   const [stdout, stderr] = [collect(), collect()];
-  const code = await runCommand(installation, args, {
+  const code = runCommand(installation, args, {
     env: { PATH: process.env.PATH, ...env },
     stdin: Readable.from(stdin.length === 0 ? [] : [Buffer.from(stdin)], { objectMode: false }),
     stdout: stdout.stream,
     stderr: stderr.stream,
     signal: signal ?? new AbortController().signal,
   });
-  return { code, stdout: stdout.text(), stderr: stderr.text() };
+  const ended = code.then((code): Result => ({ code, stdout: stdout.text(), stderr: stderr.text() }));
+  return { stdout: stdout.text, stderr: stderr.text, ended };
+}
+
+/** A `serve` or `start` in this process. */
+export interface LocalServer {
+  url: string;
+  stdout(): string;
+  stderr(): string;
+  /** Ends it as a signal does. */
+  stop(): Promise<Result>;
+}
+
+const localServers = new Set<LocalServer>();
+
+/** Runs a `serve` in this process, on a port of its own, until it is stopped; or a `start`, which then should have ENGINE=off. */
+export async function serveHere(env: Record<string, string>, command = 'serve'): Promise<LocalServer> {
+  const end = new AbortController();
+  const given = { PORT: '0', LOG_LEVEL: 'warn', ...env };
+  const { stdout, stderr, ended } = startHere([command], { env: given, signal: end.signal });
+  let result: Result | undefined;
+  void ended.then((it) => {
+    result = it;
+  });
+  const [, url = ''] = await waitFor(`a ${command} to be ready`, async () => {
+    if (result) throw new Error(`ended with ${result.code}: ${result.stderr}`);
+    return READY.exec(stdout()) ?? undefined;
+  });
+  const stop = async () => {
+    localServers.delete(server);
+    leaveConnections();
+    end.abort();
+    return await ended;
+  };
+  const server: LocalServer = { url, stdout, stderr, stop };
+  localServers.add(server);
+  return server;
 }
 
 function collect(): { stream: Writable; text(): string } {
@@ -186,6 +227,7 @@ export function makeDataDir(): string {
 /** Ends what tests have left running, and removes their directories. */
 export async function cleanUp(): Promise<void> {
   for (const child of children) child.kill('SIGKILL');
+  await Promise.all([...localServers].map((server) => server.stop()));
   for (const dir of dataDirs) {
     const pid = serverPid(dir);
     if (pid !== undefined) {

@@ -7,7 +7,6 @@ import type { MemoryBackend } from '../../src/tape/memory.js';
 import { addQuota, addTaped } from './factories.js';
 import { holdReads } from './held-reads.js';
 import { takePort } from './ports.js';
-import { type Running, startServer, stop } from './process.js';
 import { waitFor } from './wait.js';
 
 const PROGRESS = `subscription ($id: Int!, $after: BigInt) {
@@ -68,6 +67,12 @@ export const KINDS: readonly WatcherKind[] = [true, false].flatMap((singleConnec
   [true, false].map((resumes) => ({ singleConnection, resumes })),
 );
 
+/** A gateway that is restarted. */
+interface Stoppable {
+  url: string;
+  stop(): Promise<unknown>;
+}
+
 export interface Restart {
   watchers: Watcher[];
   /** All events of the request, as one who was never interrupted is told them. */
@@ -80,10 +85,10 @@ export interface Restart {
 /**
  * Lets so many clients of each kind watch a request, of whose six files two are read before the gateway stops, two while
  * it is away, and two once all have come back.
- * @param place an engine on the back end, and the environment in which a gateway finds its database
+ * @param place an engine on the back end, and how a gateway on its database is started at a port
  */
 export async function restartUnderWatchers(
-  { ctx, backend, env }: { ctx: Context; backend: MemoryBackend; env: Record<string, string> },
+  { ctx, backend, serve }: { ctx: Context; backend: MemoryBackend; serve(port: number): Promise<Stoppable> },
   { ofEachKind, awaySeconds, patienceMs }: { ofEachKind: number; awaySeconds: number; patienceMs: number },
 ): Promise<Restart> {
   const files = 6;
@@ -105,8 +110,7 @@ export async function restartUnderWatchers(
     });
   const { port, letGo } = await takePort();
   await letGo();
-  const start = () => startServer('serve', { env: { ...env, PORT: String(port) } });
-  let gateway: Running & { url: string } = await start();
+  let gateway = await serve(port);
   try {
     const watchers = KINDS.flatMap((kind) =>
       Array.from({ length: ofEachKind }, () => startWatcher(gateway.url, id, kind)),
@@ -117,11 +121,11 @@ export async function restartUnderWatchers(
     const hasSeen = (count: number) => (watcher: Watcher) =>
       watcher.end !== undefined || watcher.told.at(-1)?.filesOnDisk === count;
     await all('of two files', hasSeen(2));
-    await stop(gateway);
+    await gateway.stop();
     readFiles(3, 4);
     await onDisk(4);
     await sleep(awaySeconds * 1000);
-    gateway = await start();
+    gateway = await serve(port);
     await all('of four files', hasSeen(4));
     const endedEarly = watchers.filter(({ end }) => end !== undefined).length;
     readFiles(5, 6);
@@ -130,7 +134,7 @@ export async function restartUnderWatchers(
     await waitFor('the events', async () => reader.end !== undefined);
     return { watchers, events: reader.told, endedEarly, files };
   } finally {
-    await stop(gateway);
+    await gateway.stop();
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Two whole Tapegates as processes, each with a database, a restore area, an engine and a gateway of its own: one with tapes, that speaks TLS and
- * asks for a token, and one to which it is to be a library. The line between them can stand still, and lead to another gateway.
+ * Two whole Tapegates in the test's process, each with a database, a restore area, an engine and a gateway of its own: one with tapes, that speaks
+ * TLS and asks for a token, and one to which it is to be a library. The line between them can stand still, break, and lead to another gateway.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -13,15 +13,17 @@ import type { Gateway } from './http.js';
 import {
   cleanUp,
   kill,
-  makeDataDir,
+  type LocalServer,
   type Result,
   type Running,
   runCli,
+  runProgram,
+  serveHere,
   startCli,
-  startServer,
-  stop,
 } from './process.js';
+import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
+import { type LocalEngine, workHere } from './work.js';
 
 /** What a Tapegate keeps for anybody: all of it is nothing where nobody holds a file. */
 export interface Kept {
@@ -55,7 +57,7 @@ export class Site {
   private readonly drop: () => Promise<void>;
 
   private constructor(database: Awaited<ReturnType<typeof createDatabase>>, env: Record<string, string>) {
-    this.dataDir = makeDataDir();
+    this.dataDir = makeTempDir();
     this.restoreDir = path.join(this.dataDir, 'restore');
     this.env = { DATABASE_URL: database.url, DATA_DIR: this.dataDir, DEMO: 'off', LOG_LEVEL: 'fatal', ...env };
     this.pool = new pg.Pool({ ...database.connection, max: 1 });
@@ -104,14 +106,14 @@ export class Site {
   }
 }
 
-/** The Tapegate with the tapes. Its gateway and its engine are processes of their own, that can be killed and started again. */
+/** The Tapegate with the tapes. Its gateway and its engine can be stopped and started again; an engine that is killed is a process of its own. */
 export class FarSite {
   readonly site: Site;
   readonly relay: ByteRelay;
   /** Of its authority. */
   readonly caFile: string;
-  gateway: (Running & { url: string }) | undefined;
-  engine: Running | undefined;
+  gateway: LocalServer | undefined;
+  private engine: LocalEngine | undefined;
 
   private constructor(site: Site, relay: ByteRelay, caFile: string) {
     this.site = site;
@@ -120,7 +122,7 @@ export class FarSite {
   }
 
   static async create(): Promise<FarSite> {
-    const dir = makeDataDir();
+    const dir = makeTempDir();
     const { cert, key } = makeCertificate();
     const [certFile, keyFile] = ['cert.pem', 'key.pem'].map((name) => path.join(dir, name)) as [string, string];
     writeFileSync(certFile, cert);
@@ -136,30 +138,37 @@ export class FarSite {
   }
 
   async startGateway(): Promise<void> {
-    this.gateway = await startServer('serve', { env: this.site.env });
+    this.gateway = await serveHere(this.site.env);
     this.relay.lead(Number(new URL(this.gateway.url).port));
   }
 
-  async killGateway(): Promise<void> {
-    if (this.gateway) await kill(this.gateway);
+  /** Its connections break in the middle of what they carry. */
+  async loseGateway(): Promise<void> {
     this.relay.lead(undefined);
+    await this.gateway?.stop();
   }
 
-  startEngine(): void {
-    this.engine = startCli(['work'], { env: this.site.env });
+  async startEngine(): Promise<void> {
+    this.engine = await workHere(this.site.env);
   }
 
   async stopEngine(): Promise<void> {
-    if (this.engine) await stop(this.engine);
+    await this.engine?.stop();
+    this.engine = undefined;
   }
 
-  async killEngine(): Promise<void> {
-    if (this.engine) await kill(this.engine);
+  /** Lets a process of its own be the engine until it is killed. The lease of what it was doing ends with it. */
+  async whileEngineIsKilled(whenToKill: () => Promise<void>): Promise<void> {
+    await this.stopEngine();
+    const engine: Running = startCli(['work'], { env: this.site.env });
+    await whenToKill();
+    await kill(engine);
+    await this.site.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
   }
 
   /** Writes files to its tapes, and nowhere else. @param files by the paths of its catalogue */
   async archive(files: ReadonlyMap<string, Uint8Array>): Promise<void> {
-    const source = path.join(makeDataDir(), 'source');
+    const source = path.join(makeTempDir(), 'source');
     for (const [file, bytes] of files) {
       mkdirSync(path.dirname(path.join(source, file)), { recursive: true });
       writeFileSync(path.join(source, file), bytes);
@@ -171,12 +180,13 @@ export class FarSite {
   async addUser(name: string, size: string): Promise<string> {
     await this.site.run(['quota', 'set', name, '--size', size]);
     const env = { ...this.site.env, TAPEGATE_URL: this.gateway?.url ?? '' };
-    const { code, stdout, stderr } = await runCli(['token', 'create', name], { env });
+    const { code, stdout, stderr } = await runProgram(['token', 'create', name], { env }); // its authority is read once a process
     if (code !== 0) throw new Error(`token create ended with ${code}: ${stderr}`);
     return stdout.trim();
   }
 
   async close(): Promise<void> {
+    await this.stopEngine();
     await this.relay.close();
     await this.site.close();
   }
@@ -186,16 +196,23 @@ export class FarSite {
 export class NearSite implements Gateway {
   readonly site: Site;
   readonly url: string;
+  private readonly engine: LocalEngine;
 
-  private constructor(site: Site, url: string) {
+  private constructor(site: Site, url: string, engine: LocalEngine) {
     this.site = site;
     this.url = url;
+    this.engine = engine;
   }
 
   static async start(): Promise<NearSite> {
     const site = await Site.create({ DRIVES: '1' });
-    const { url } = await startServer('start', { env: site.env });
-    return new NearSite(site, url);
+    const { url } = await serveHere(site.env);
+    return new NearSite(site, url, await workHere(site.env));
+  }
+
+  async close(): Promise<void> {
+    await this.engine.stop();
+    await this.site.close();
   }
 
   /** An operator's. */
@@ -204,9 +221,8 @@ export class NearSite implements Gateway {
   }
 }
 
-/** Ends all processes first: a database cannot go before them. */
 export async function closeSites(far: FarSite | undefined, near: NearSite | undefined): Promise<void> {
   await cleanUp();
+  await near?.close();
   await far?.close();
-  await near?.site.close();
 }

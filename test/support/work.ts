@@ -1,0 +1,23 @@
+/** An engine in the test's process, with the configuration of an environment, as `work` has it. */
+import { readConfig } from '../../src/config.js';
+import { startEngine } from '../../src/engine/runner.js';
+import { openRuntime } from '../../src/runtime.js';
+import { backendNames, createBackend } from '../../src/tape/index.js';
+
+export interface LocalEngine {
+  stop(): Promise<void>;
+}
+
+export async function workHere(env: Record<string, string>): Promise<LocalEngine> {
+  const config = readConfig(env, backendNames);
+  const runtime = await openRuntime(config, 'schema');
+  await runtime.ctx.events.open();
+  const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
+  const engine = await startEngine(runtime.ctx, backend, { drainMs: 200, env });
+  return {
+    stop: async () => {
+      await engine.stop();
+      await runtime.close();
+    },
+  };
+}
