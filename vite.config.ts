@@ -20,7 +20,21 @@ export default defineConfig({
       input: { tapegate: at('src/tapegate.ts'), 'engine-process': at('src/engine-process.ts') },
       // large files that are read only when they are needed
       external: ['@graphql-yoga/render-graphiql', /\.wasm-base64\.mjs$/],
-      output: { chunkFileNames: 'chunks/[name]-[hash].js', sourcemapExcludeSources: true },
+      output: {
+        format: 'cjs', // a command starts a tenth faster than with ES modules
+        entryFileNames: '[name].cjs',
+        chunkFileNames: 'chunks/[name]-[hash].cjs',
+        sourcemapExcludeSources: true,
+        // each of these files with all that it imports is one chunk, because many small ones take longer to load
+        codeSplitting: {
+          groups: [
+            { name: 'base', test: /\/src\/(environment|errors|json)\.ts$/ },
+            { name: 'program', test: /\/src\/commands\/program\.ts$/ },
+            { name: 'config', test: /\/src\/config\.ts$/ },
+            { name: 'client', test: /\/src\/commands\/client\.ts$/ },
+          ],
+        },
+      },
     },
   },
   logLevel: 'warn',

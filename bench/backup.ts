@@ -18,7 +18,7 @@ const rounds = Number(process.env.ROUNDS ?? 3);
 
 /** @returns what the command says */
 function tapegate(dataDir: string, ...args: string[]): string {
-  const script = path.join(packageRoot, 'dist/program/tapegate.js');
+  const script = path.join(packageRoot, 'dist/program/tapegate.cjs');
   const env = { ...process.env, DATA_DIR: dataDir };
   return execFileSync(process.execPath, [script, ...args], { env, encoding: 'utf8' });
 }

@@ -56,7 +56,7 @@ async function writeRows(ctx: Context, dir: string): Promise<{ ours: string; bar
 
 /** @returns how far its memory went, in bytes */
 async function runImport(ctx: Context, file: string, count: number): Promise<number> {
-  const script = path.join(packageRoot, 'dist/program/tapegate.js');
+  const script = path.join(packageRoot, 'dist/program/tapegate.cjs');
   const env = { ...process.env, DATA_DIR: ctx.config.dataDir };
   const child = spawn(process.execPath, [script, 'import', '--json', file], {
     env,

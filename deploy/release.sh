@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/$name/dist" "$folder/$name/prisma"
 cp -R dist/program dist/web "$folder/$name/dist"
-chmod +x "$folder/$name/dist/program/tapegate.js"
+chmod +x "$folder/$name/dist/program/tapegate.cjs"
 cp -R prisma/migrations "$folder/$name/prisma"
 cp -R deploy clients package.json package-lock.json README.md CHANGELOG.md LICENSE "$folder/$name"
 # as old as the checkout's last change, so that the same checkout gives the same archive

@@ -2,4 +2,4 @@
 import { installation } from './commands/installation.js';
 import { runProgram } from './commands/program.js';
 
-await runProgram(installation);
+void runProgram(installation);

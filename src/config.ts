@@ -8,16 +8,11 @@ import { type Limits, readLimits } from './config-limits.js';
 import type { ConfigReader } from './config-reader.js';
 import { readTelemetryConfig, type TelemetryConfig } from './config-telemetry.js';
 import { splitHosts } from './database-url.js';
-import { createHider, showValue } from './secrets.js';
+import { ConfigError, type Environment } from './environment.js';
+import { showValue } from './secrets.js';
 import { parseWebhookHosts, type WebhookHosts } from './webhook-targets.js';
 
-export type Environment = Record<string, string | undefined>;
-
-/** Of this process. */
-export const environment: Environment = process.env;
-
-/** For all that this process logs or prints. */
-export const hideSecrets = createHider(environment);
+export { ConfigError, type Environment, environment, hideSecrets, isDebug } from './environment.js';
 
 export interface Config extends BrowserConfig {
   access: AccessConfig;
@@ -74,18 +69,6 @@ export interface Config extends BrowserConfig {
 const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
 
 const DEFAULT_PORT = 8080;
-
-/** Every fault of the environment, a line each. */
-export class ConfigError extends Error {
-  readonly faults: string[];
-
-  constructor(faults: string[]) {
-    super(
-      `the environment has ${faults.length === 1 ? 'a fault' : `${faults.length} faults`}:\n${faults.map((f) => `  ${f}`).join('\n')}`,
-    );
-    this.faults = faults;
-  }
-}
 
 /**
  * Reads and checks the whole environment of a server. An empty variable counts as unset.
@@ -239,11 +222,6 @@ export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
 }
 
 export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
-
-/** Are the stacks of errors wanted? */
-export function isDebug(env: Environment): boolean {
-  return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
-}
 
 interface UrlChoice {
   protocols: string[];

@@ -1,5 +1,4 @@
 /** JSON with exact integers, both ways: a bigint is a number literal of any size. */
-import { randomUUID } from 'node:crypto';
 import { JsonScan, type Span } from './json-scan.js';
 
 declare global {
@@ -34,34 +33,39 @@ const BOUNDLESS = {
   depth: Number.POSITIVE_INFINITY,
 };
 
-/** Another one in each process, so that no text of a user can be taken for it. */
-const MARK = `\uE000${randomUUID()}:`;
+let mark: string | undefined;
+
+/** Another one in each process, so that no text of a user can be taken for it. Most commands load no cryptography, and need none. */
+function ownMark(): string {
+  mark ??= `\uE000${globalThis.crypto.randomUUID()}:`;
+  return mark;
+}
 
 /**
  * JSON in which long integers are marked strings, so that the native parser keeps all of their digits: a parser in
  * JavaScript takes twenty times as long.
  */
 export function markIntegers(bytes: Buffer, integers: readonly Span[]): Buffer {
+  const opening = Buffer.from(`"${ownMark()}`);
   const parts: Buffer[] = [];
   let end = 0;
   for (const [from, to] of integers) {
-    parts.push(bytes.subarray(end, from), OPENING_MARK, bytes.subarray(from, to), CLOSING_MARK);
+    parts.push(bytes.subarray(end, from), opening, bytes.subarray(from, to), CLOSING_MARK);
     end = to;
   }
   return Buffer.concat([...parts, bytes.subarray(end)]);
 }
 
-const OPENING_MARK = Buffer.from(`"${MARK}`);
 const CLOSING_MARK = Buffer.from('"');
 
 /** Puts integers in the place of what was marked, in the value itself. @throws SyntaxError where a name was marked */
 export function reviveIntegers(value: unknown): unknown {
-  if (typeof value === 'string') return value.startsWith(MARK) ? toInteger(value.slice(MARK.length)) : value;
+  if (typeof value === 'string') return value.startsWith(ownMark()) ? toInteger(value.slice(ownMark().length)) : value;
   if (Array.isArray(value)) {
     for (let index = 0; index < value.length; index++) value[index] = reviveIntegers(value[index]);
   } else if (typeof value === 'object' && value !== null) {
     for (const [name, part] of Object.entries(value)) {
-      if (name.startsWith(MARK)) throw new SyntaxError('a number stands where a name must');
+      if (name.startsWith(ownMark())) throw new SyntaxError('a number stands where a name must');
       Object.defineProperty(value, name, { value: reviveIntegers(part) }); // also where it is __proto__
     }
   }
@@ -85,20 +89,21 @@ export function installExactJson(): void {
     });
     return;
   }
-  const mark = `\uE000${randomUUID()}:`;
-  const marked = new RegExp(`"${mark}(-?\\d+)"`, 'g');
+  let marked: RegExp | undefined;
   let used = false;
   defineToJson(function markedInteger() {
     const number = Number(this);
     if (Number.isSafeInteger(number)) return number;
     used = true;
-    return mark + String(this);
+    return ownMark() + String(this);
   });
   const native = JSON.stringify as (...args: unknown[]) => string;
   JSON.stringify = ((...args: unknown[]) => {
     used = false;
     const text = native(...args);
-    return used ? text.replace(marked, '$1') : text;
+    if (!used) return text;
+    marked ??= new RegExp(`"${ownMark()}(-?\\d+)"`, 'g');
+    return text.replace(marked, '$1');
   }) as typeof JSON.stringify;
 }
 

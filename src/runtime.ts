@@ -16,6 +16,7 @@ import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { installExactJson } from './json.js';
 import { Refusals } from './refusals.js';
+import { showSources } from './source-positions.js';
 import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 
 export interface Runtime {
@@ -78,7 +79,7 @@ export function attach(
   { poolSize, statementMs, logTo }: { poolSize?: number; statementMs?: number; logTo?: DestinationStream },
 ): Omit<Runtime, 'migrated'> {
   installExactJson();
-  const hooks = { streamWrite: hideSecrets };
+  const hooks = { streamWrite: (line: string) => hideSecrets(showSources(line)) };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
   // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them
   const quiet = log.child({}, { level: 'silent' });

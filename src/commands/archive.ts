@@ -16,7 +16,6 @@ import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLi
 export function registerArchive(program: Command): void {
   program
     .command('archive <dir>')
-    .description('write the regular files of a directory tree to tape and register them')
     .option(...jsonOption)
     .option('--prefix <path>', 'put before the paths below <dir>', '/')
     .option('--spot <name>', 'the storage spot that the files come from')

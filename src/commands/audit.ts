@@ -9,7 +9,6 @@ import { formatTime } from './times.js';
 export function registerAudit(program: Command): void {
   program
     .command('audit')
-    .description('who asked for which change, and what came of it, oldest first')
     .option(...jsonOption)
     .option('--csv', 'print CSV for scripts, with a header')
     .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 10m or 3d')

@@ -18,9 +18,6 @@ import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from '
 export function registerBackup(program: Command): void {
   program
     .command('backup <folder>')
-    .description(
-      'copy the embedded database, while it is used, into a new folder; files on tape and on restore disks are not in it',
-    )
     .option(...jsonOption)
     .action((folder, options) => backUp(readEnvironment(), folder, options));
   program

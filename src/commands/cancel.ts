@@ -9,7 +9,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerCancel(program: Command): void {
   program
     .command('cancel <ids...>')
-    .description('end requests and let their files go')
     .option(...jsonOption)
     .action((ids, options) => cancelRequests(readUrl(), ids.map(readId), options));
 }

@@ -6,7 +6,6 @@ import { printText } from './output.js';
 export function registerCompletion(program: Command): void {
   program
     .command('completion')
-    .description('write what bash, zsh or fish needs to complete commands and options')
     .addArgument(new Argument('<shell>', 'whose').choices(SHELLS).argParser(readShell))
     .action((shell: Shell) => printText(scripts[shell](listWords(program))));
 }

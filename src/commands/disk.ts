@@ -15,7 +15,7 @@ import { formatSuspension } from './suspensions.js';
 import { operate, runThere, unwrapOperated } from './where.js';
 
 export function registerDisk(program: Command): void {
-  const disk = program.command('disk').description('restore disks');
+  const disk = program.command('disk');
   disk
     .command('add <mountpoint>')
     .description('add a restore disk, or change its allocation')

@@ -13,7 +13,6 @@ import { operate, runThere } from './where.js';
 export function registerDoctor(program: Command): void {
   program
     .command('doctor')
-    .description('compare the restore disks, the database and its counters with each other')
     .option(...jsonOption)
     .option('--repair', 'mend what can be mended, also while Tapegate runs')
     .option('--checksums', 'read each restored copy and compare its checksum')

@@ -7,7 +7,6 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -63,9 +62,10 @@ const SOON_MS = 60_000;
 /** Threads for calls on files; some may be lost to disks that do not answer. */
 const THREADS = '8';
 
-/** Beside the folder of this file, in the bundle and where files are compiled one by one; the sources start the bundle's. */
-const ownFile = fileURLToPath(new URL('../engine-process.js', import.meta.url));
-const file = existsSync(ownFile) ? ownFile : path.join(packageRoot, 'dist/program/engine-process.js');
+/** Above this file's own folder, in the bundle and where files are compiled one by one; tests of the sources start the bundle's. */
+const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
+const file =
+  ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
 /** @returns once the restore disks are registered, or after `READY_MS`; the drives begin then */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {

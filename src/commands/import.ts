@@ -16,9 +16,6 @@ import { operate } from './where.js';
 export function registerImport(program: Command): void {
   program
     .command('import <file>')
-    .description(
-      'add or update catalogue rows from CSV or JSON Lines, or from a list of another system, plain or .gz; - is stdin',
-    )
     .option(...jsonOption)
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
     .option('--format <name>', 'csv, jsonl, ls or s3-inventory, where the file itself does not tell')

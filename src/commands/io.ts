@@ -4,7 +4,11 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
-import { type Environment, hideSecrets as hideSecretsOfProcess, environment as processEnvironment } from '../config.js';
+import {
+  type Environment,
+  hideSecrets as hideSecretsOfProcess,
+  environment as processEnvironment,
+} from '../environment.js';
 import { createHider } from '../secrets.js';
 
 /** A stream that may be a terminal. */

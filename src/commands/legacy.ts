@@ -8,7 +8,6 @@ import { formatTime } from './times.js';
 export function registerLegacy(program: Command): void {
   program
     .command('legacy')
-    .description('what callers who showed nothing have asked for, in vain or not, the latest first')
     .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
     .action((options) => listLegacy(readUrl(), options));

@@ -24,7 +24,7 @@ import { formatTime } from './times.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerLibrary(program: Command): void {
-  const library = program.command('library').description('tape systems');
+  const library = program.command('library');
   library
     .command('add <name>')
     .description('add a tape system; engines take it up without a restart')

@@ -11,7 +11,6 @@ import { noteLine, printLine } from './output.js';
 export function registerLogin(program: Command): void {
   program
     .command('login')
-    .description('keep a token for the server, which all commands show to it from then on')
     .option('--token', 'a token that you have: from the terminal, or from standard input')
     .option('--device', "by the server's identity provider, where you log in with any browser")
     .option('--audience <name>', 'what a token of the provider may be for, where that is not the server itself')
@@ -21,10 +20,7 @@ export function registerLogin(program: Command): void {
     )
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));
-  program
-    .command('logout')
-    .description('keep the token for the server no longer; an identity provider is told, an API token stays good')
-    .action(() => logout(readUrl()));
+  program.command('logout').action(() => logout(readUrl()));
 }
 
 const LOGIN_HELP = `

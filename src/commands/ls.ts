@@ -20,7 +20,6 @@ import {
 export function registerLs(program: Command): void {
   program
     .command('ls [match]')
-    .description('list tape files whose path holds <match>')
     .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())

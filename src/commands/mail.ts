@@ -8,7 +8,6 @@ import { formatTime } from './times.js';
 export function registerMail(program: Command): void {
   program
     .command('mail')
-    .description('the letters that wait to be sent: of which users, how many, and why')
     .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
     .action((options) => listMail(readUrl(), options));

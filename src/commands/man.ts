@@ -6,10 +6,7 @@ import { examples } from './examples.js';
 import { printLine } from './output.js';
 
 export function registerMan(program: Command): void {
-  program
-    .command('man <folder>')
-    .description('write a page of the manual for each command into a folder, as tapegate-request.1')
-    .action((folder: string) => writePages(program, folder));
+  program.command('man <folder>').action((folder: string) => writePages(program, folder));
 }
 
 async function writePages(program: Command, folder: string): Promise<void> {

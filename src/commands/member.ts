@@ -5,9 +5,7 @@ import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export function registerMember(program: Command): void {
-  const member = program
-    .command('member')
-    .description('who may use a quota beside its user: as a group does its work space');
+  const member = program.command('member');
   member
     .command('set <user> <name>')
     .description('let somebody use the quota of a user')

@@ -7,7 +7,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerMigrate(program: Command): void {
   program
     .command('migrate')
-    .description('bring the database to the current schema; with DATABASE_URL, make it where it is not there')
     .option(...jsonOption)
     .action((options) => migrateDatabase(readEnvironment(), options));
 }

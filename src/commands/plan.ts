@@ -11,7 +11,6 @@ import { type EndRange, formatEnd, formatFromNow, formatSpan, secondsBetween } f
 export function registerPlan(program: Command): void {
   program
     .command('plan [id]')
-    .description('what the drives do and will do; or where a request stands, and why it waits')
     .option(...jsonOption)
     .option('--limit <n>', 'show at most so many volumes', '50')
     .action((id, options) => {

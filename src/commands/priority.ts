@@ -8,7 +8,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerPriority(program: Command): void {
   program
     .command('priority <id> <n>')
-    .description('recall the files of a request before those of lower priority; 0 is usual')
     .option(...jsonOption)
     .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
     .action((id, priority, options) => setPriority(readUrl(), { id, priority }, options));

@@ -17,7 +17,6 @@ import { printable, printLine, printText } from './output.js';
 export function registerProcesses(program: Command): void {
   program
     .command('start')
-    .description('gateway and engine')
     .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => {
       const config = readEnvironment({ listens: true });
@@ -26,7 +25,6 @@ export function registerProcesses(program: Command): void {
     });
   program
     .command('serve')
-    .description('the gateway alone: REST and GraphQL')
     .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => {
       const config = readEnvironment({ listens: true });
@@ -34,7 +32,6 @@ export function registerProcesses(program: Command): void {
     });
   program
     .command('work')
-    .description('the engine alone: recalls, expiry, mail')
     .addHelpText('after', ENVIRONMENT_HELP)
     .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: false, engine: true, demo: false }));
 }

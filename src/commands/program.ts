@@ -2,27 +2,30 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError, Help } from 'commander';
-import { ConfigError, isDebug } from '../config.js';
 import { hideSecretsOfCrashes } from '../crash.js';
+import { ConfigError, isDebug } from '../environment.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
 import { installExactJson } from '../json.js';
 import { packageRoot } from '../package-root.js';
-import { registerCompletion } from './completion.js';
+import { showSources } from '../source-positions.js';
 import { examples } from './examples.js';
 import { CommandError, exitCodes, InterruptedError } from './failure.js';
 import { type CommandIo, environment, hideSecrets, type Output, present, runWith, stderr, stdout } from './io.js';
-import { registerMan } from './man.js';
 import { nameOption } from './option-names.js';
 import { printable } from './output.js';
+import { type CommandFile, completion, man } from './table.js';
 import { tellTimesTo } from './times.js';
-
-export type Register = (program: Command) => void;
 
 /**
  * What is set here, the commands take over.
  * @param where what the help says of the environment
+ * @param args of the commands only those that are named here are loaded; the others have their lines in the help
  */
-export function createProgram(commands: readonly Register[], where: string): Command {
+export async function createProgram(
+  files: readonly CommandFile[],
+  where: string,
+  args: readonly string[],
+): Promise<Command> {
   const program = new Command('tapegate')
     .description('Restores files from tape to disk, on request, within per-user quotas.')
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
@@ -43,12 +46,28 @@ export function createProgram(commands: readonly Register[], where: string): Com
         '4 the server or its database does not answer.\n' +
         where,
     );
-  for (const register of [...commands, registerCompletion, registerMan]) register(program);
+  await addCommands(program, [...files, completion, man], args);
   showExamples(program, []);
   program.hook('preAction', () => tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts'));
   requireOptionsLast(program);
   return program;
 }
+
+/** Commands that read what all others have. */
+const NEEDS_ALL = ['completion', 'man'];
+
+async function addCommands(program: Command, files: readonly CommandFile[], args: readonly string[]): Promise<void> {
+  const isForAll = args.some((arg) => NEEDS_ALL.includes(arg));
+  for (const { commands, load } of files) {
+    const usages = Object.keys(commands);
+    if (isForAll || usages.some((usage) => args.includes(nameOf(usage)))) (await load())(program);
+    else for (const usage of usages) program.command(usage);
+    for (const usage of usages) program.commands.find(isCalled(nameOf(usage)))?.description(commands[usage] ?? '');
+  }
+}
+
+const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
+const isCalled = (name: string) => (command: Command) => command.name() === name;
 
 /** Columns that a description has beside what it describes; where there are fewer it stands below. */
 const MIN_HELP = 24;
@@ -94,7 +113,7 @@ function requireOptionsLast(command: Command): void {
 /** One line for whatever went wrong; the stack of a bug only where it is asked for. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
-  const stack = isDebug(environment()) && error instanceof Error ? error.stack : undefined;
+  const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;
   const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
   const text = stack || message || (error instanceof InterruptedError ? '' : String(error));
   if (text !== '') stderr().write(`tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`);
@@ -106,7 +125,7 @@ function fail(error: unknown): number {
 
 /** The commands of a program, in the order of its help, and what its help says of the environment. */
 export interface Commands {
-  commands: readonly Register[];
+  commands: readonly CommandFile[];
   where: string;
 }
 
@@ -118,7 +137,8 @@ export async function runCommand(given: Commands, args: readonly string[], io: C
 
 async function run({ commands, where }: Commands, args: readonly string[]): Promise<number> {
   try {
-    await createProgram(commands, where).parseAsync(args, { from: 'user' });
+    const program = await createProgram(commands, where, args);
+    await program.parseAsync(args, { from: 'user' });
     return present().exitCode;
   } catch (error) {
     return fail(error);

@@ -12,7 +12,7 @@ import { addQuotaHistory } from './quota-history.js';
 import { operate, serialOf, unwrapOperated } from './where.js';
 
 export function registerQuota(program: Command): void {
-  const quota = program.command('quota').description('users and quotas');
+  const quota = program.command('quota');
   quota
     .command('set <user>')
     .description('make a quota, or change what is given of one')

@@ -10,7 +10,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerRelease(program: Command): void {
   program
     .command('release <id>')
-    .description('let single files of a request go before its end')
     .option(...jsonOption)
     .option(...fileOption)
     .option('--match <text>', 'all files of the request whose path holds the text')

@@ -8,7 +8,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerRename(program: Command): void {
   program
     .command('rename <from> <to>')
-    .description('give a file, or with a slash at the end of both all of a folder, another path')
     .option(...jsonOption)
     .option('--in-library', 'a library that finds files by their paths calls them so as well by now')
     .option(...dryRunOption)
@@ -16,7 +15,6 @@ export function registerRename(program: Command): void {
     .action((from, to, options) => renameFiles(from, to, options));
   program
     .command('forget <path>')
-    .description('forget what is withdrawn, a file or with a slash at its end all of a folder: its paths are free')
     .option(...jsonOption)
     .option(...dryRunOption)
     .addHelpText('after', FORGET_HELP)

@@ -17,7 +17,6 @@ import { watchRequest } from './watch.js';
 export function registerRequest(program: Command): void {
   program
     .command('request')
-    .description('ask for files')
     .option(...jsonOption)
     .option('--quota <user>', 'the user whose quota is charged; that of your own settings unless given')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')

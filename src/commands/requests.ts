@@ -9,7 +9,6 @@ import { formatShortTime } from './times.js';
 export function registerRequests(program: Command): void {
   program
     .command('requests')
-    .description('list requests')
     .option(...jsonOption)
     .option('--quota <user>', 'only of this user')
     .option('--all', 'expired and cancelled ones too')

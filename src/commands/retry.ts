@@ -8,7 +8,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerRetry(program: Command): void {
   program
     .command('retry <id>')
-    .description('have the files of a request that have failed tried again')
     .option(...jsonOption)
     .option('--quota <user>', 'refuse unless the request is of this user')
     .action((id, options) => retryRequest(readUrl(), readId(id), options));

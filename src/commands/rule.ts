@@ -5,7 +5,7 @@ import { UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export function registerRule(program: Command): void {
-  const rule = program.command('rule').description('who may list, request and fetch the files below a folder');
+  const rule = program.command('rule');
   for (const [verb, description, act] of [
     ['set', 'let somebody do it, and from now on only those who are named for the folder', setRule],
     ['remove', 'take a rule back; without any for a folder, the folder above decides', removeRule],

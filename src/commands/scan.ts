@@ -14,7 +14,6 @@ import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLi
 export function registerScan(program: Command): void {
   program
     .command('scan <volume>')
-    .description('register the files of an LTFS cartridge, with their places on it')
     .option(...jsonOption)
     .option(
       '--library <name>',

@@ -23,7 +23,6 @@ import { readReasons } from './waiting.js';
 export function registerShow(program: Command): void {
   program
     .command('show <id>')
-    .description('one request, and how it goes with its files that are not on disk')
     .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())

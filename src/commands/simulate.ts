@@ -11,7 +11,6 @@ import { jsonOption, type OutputOptions, printJson, printLine, printTable } from
 export function registerSimulate(program: Command): void {
   program
     .command('simulate [trace]')
-    .description('compare ways to recall on a trace (CSV: at,user,volume,start,size) or a made-up load')
     .option(...jsonOption)
     .option('--medium <name>', 'cost model of the drives and tapes', 'lto-8')
     .option('--drives <n>', 'drives', '2')

@@ -10,9 +10,6 @@ import { formatTime } from './times.js';
 export function registerStatus(program: Command): void {
   program
     .command('status')
-    .description(
-      'the gateways and engines that run: their hosts, versions, and by how much they are behind; and what is kept of what was; for operators',
-    )
     .option(...jsonOption)
     .action((options) => showStatus(readUrl(), options));
 }

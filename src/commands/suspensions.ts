@@ -5,36 +5,23 @@ import { jsonOption, type OutputOptions, printJson, printLine, printTable } from
 import { formatTime } from './times.js';
 
 export function registerSuspensions(program: Command): void {
-  registerSuspend(program, 'hold', {
-    mode: 'HELD',
-    description: 'take something out of service and stop what runs on it',
-  });
-  registerSuspend(program, 'drain', {
-    mode: 'DRAINING',
-    description: 'take something out of service and let what runs on it end',
-  });
+  registerSuspend(program, 'hold', 'HELD');
+  registerSuspend(program, 'drain', 'DRAINING');
   program
     .command('resume')
-    .description('put something back into service that is held or draining')
     .option(...jsonOption)
     .addArgument(createKind())
     .argument(...nameArgument)
     .action((kind, name, options) => resume(readUrl(), { kind, name }, options));
   program
     .command('suspensions')
-    .description('list what is held or draining, and why')
     .option(...jsonOption)
     .action((options) => listSuspensions(readUrl(), options));
 }
 
-function registerSuspend(
-  program: Command,
-  command: string,
-  { mode, description }: { mode: Mode; description: string },
-) {
+function registerSuspend(program: Command, command: string, mode: Mode) {
   program
     .command(command)
-    .description(description)
     .option(...jsonOption)
     .addArgument(createKind())
     .argument(...nameArgument)

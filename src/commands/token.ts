@@ -9,7 +9,7 @@ import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTa
 import { formatTime } from './times.js';
 
 export function registerToken(program: Command): void {
-  const token = program.command('token').description('API tokens, by which callers are known');
+  const token = program.command('token');
   token
     .command('create <name>')
     .description('make a token of a user, or of a service, viewer or operator that is called so')

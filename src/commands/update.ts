@@ -12,7 +12,6 @@ import { formatWholeTime } from './times.js';
 export function registerUpdate(program: Command): void {
   program
     .command('update <id>')
-    .description('change a request: only what is given; one that has ended is revived by a later retention')
     .option(...jsonOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or from now 3d, 12h')
     .option('--label <text>')

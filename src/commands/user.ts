@@ -9,7 +9,6 @@ import { operate, unwrapOperated } from './where.js';
 export function registerUser(program: Command): void {
   program
     .command('user')
-    .description('people')
     .command('forget <name>')
     .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
     .option(...jsonOption)

@@ -10,7 +10,6 @@ import { formatTime } from './times.js';
 export function registerVerify(program: Command): void {
   program
     .command('verify [match]')
-    .description('list tape copies that could not be confirmed, of paths that hold <match>')
     .option(...jsonOption)
     .option('--again', 'have them tried again at once')
     .option('--staged', 'with --again: also those of libraries that stage files, which may cost a mount or money each')

@@ -11,7 +11,7 @@ import { registerVolumeChanges } from './volume-changes.js';
 import { operate, unwrapOperated } from './where.js';
 
 export function registerVolume(program: Command): void {
-  const volume = program.command('volume').description('volumes and their media');
+  const volume = program.command('volume');
   volume
     .command('set [names...]')
     .description('say of which medium volumes are: the planner goes by it')

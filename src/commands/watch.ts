@@ -19,7 +19,6 @@ import { followWaiting, type WaitingView } from './waiting.js';
 export function registerWatch(program: Command): void {
   program
     .command('watch <id>')
-    .description('draw the progress of a request until it has finished')
     .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())

@@ -9,7 +9,7 @@ import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { formatTime } from './times.js';
 
 export function registerWebhook(program: Command): void {
-  const webhook = program.command('webhook').description('programs elsewhere that are told of requests');
+  const webhook = program.command('webhook');
   webhook
     .command('add <url>')
     .description('have a URL told of the requests of a quota, from now on')

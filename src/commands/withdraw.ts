@@ -8,7 +8,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerWithdraw(program: Command): void {
   program
     .command('withdraw <path>')
-    .description('take a file, or with a slash at its end all of a folder, out of the catalogue: nobody can ask for it')
     .option(...jsonOption)
     .option('--why <text>', 'for people: those who wait for one of the files are told')
     .option(...dryRunOption)
@@ -16,7 +15,6 @@ export function registerWithdraw(program: Command): void {
     .action((path, options) => choose('withdrawFiles', path, options));
   program
     .command('reinstate <path>')
-    .description('bring what is withdrawn back, a file or with a slash at its end all of a folder')
     .option(...jsonOption)
     .option(...dryRunOption)
     .action((path, options) => choose('reinstateFiles', path, options));

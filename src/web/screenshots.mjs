@@ -9,7 +9,7 @@ import { chromium } from 'playwright-core';
 const at = (place) => fileURLToPath(new URL(place, import.meta.url));
 const dataDir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-screenshots-'));
 const env = { ...process.env, DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn' };
-const server = spawn(process.execPath, [at('../../dist/program/tapegate.js'), 'start'], { env });
+const server = spawn(process.execPath, [at('../../dist/program/tapegate.cjs'), 'start'], { env });
 try {
   const url = await new Promise((resolve, reject) => {
     let said = '';

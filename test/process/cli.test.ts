@@ -42,6 +42,17 @@ test.each(['12.22.12', '18.20.8', '20.18.3'])('Node.js %s is told to be too old,
   rmSync(dir, { recursive: true });
 });
 
+test('the help of the program loads its own files alone', async () => {
+  const dir = makeTempDir();
+  const preload = path.join(dir, 'loaded.cjs');
+  writeFileSync(preload, "process.on('exit', () => console.error(Object.keys(require.cache).join('\\n')));");
+  const running = startProcess(process.execPath, ['--require', preload, cliFile, '--help']);
+  const loaded = (await running.ended).stderr.trim().split('\n');
+  const names = loaded.map((file) => path.basename(file).replace(/-[\w-]{8}\.cjs$/, ''));
+  expect(names.sort()).toEqual(['base', 'cli', 'loaded.cjs', 'program', 'rolldown-runtime', 'tapegate.cjs']);
+  rmSync(dir, { recursive: true });
+});
+
 test('--version tells the version of the package', async () => {
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   expect(await runCli(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
@@ -362,12 +373,12 @@ test('control characters, and those that turn the direction of writing, do not r
   expect(failed.code).toBe(2);
 });
 
-test('LOG_LEVEL=debug shows where an error comes from, and else no stack is shown', async () => {
+test('LOG_LEVEL=debug shows where in the sources an error comes from; otherwise no stack is shown', async () => {
   const env = { TAPEGATE_URL: closedUrl };
   const plain = await runCli(['ls'], { env });
   const debug = await runCli(['ls'], { env: { ...env, LOG_LEVEL: 'debug' } });
   expect(plain.stderr.split('\n')).toHaveLength(2);
-  expect(debug.stderr).toMatch(/\n {4}at /);
+  expect(debug.stderr).toMatch(/\n {4}at .*\/src\/commands\/client\.ts:\d+:\d+/);
   expect(debug.code).toBe(4);
 });
 

@@ -28,7 +28,7 @@ function linkProductionTree(): string {
 
 test('the program restores its demo, shows GraphiQL and answers errors without the packages for building', async () => {
   const root = linkProductionTree();
-  const program = [path.join(root, 'dist/program/tapegate.js')];
+  const program = [path.join(root, 'dist/program/tapegate.cjs')];
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn', HOME: dataDir };
   const running = startProcess(process.execPath, [...program, 'start'], { cwd: dataDir, env });

@@ -80,6 +80,7 @@ const mayImport: { part: string[]; from: string[] }[] = [
       'src/remembered',
       'src/request-ids',
       'src/signals',
+      'src/source-positions',
       'src/traces',
     ],
     from: [],
@@ -88,12 +89,20 @@ const mayImport: { part: string[]; from: string[] }[] = [
     part: ['src/config', 'src/config-browsers', 'src/config-door', 'src/config-reader', 'src/config-telemetry'],
     from: [
       ...['src/config-access', 'src/config-browsers', 'src/config-door', 'src/config-limits', 'src/config-reader'],
-      ...['src/config-telemetry', 'src/database-url', 'src/secrets', 'src/tls-files', 'src/webhook-targets'],
+      ...[
+        'src/config-telemetry',
+        'src/database-url',
+        'src/environment',
+        'src/secrets',
+        'src/tls-files',
+        'src/webhook-targets',
+      ],
     ],
   },
   { part: ['src/tls-files'], from: ['src/errors'] },
   { part: ['src/webhook-targets'], from: ['src/address-ranges'] },
-  { part: ['src/crash'], from: ['src/config'] },
+  { part: ['src/environment'], from: ['src/secrets'] },
+  { part: ['src/crash'], from: ['src/environment', 'src/source-positions'] },
   { part: ['src/json'], from: ['src/json-scan'] },
   { part: ['src/mail'], from: ['src/generated/', 'src/bytes'] },
   { part: ['src/http-body'], from: ['src/errors', 'src/json', 'src/json-scan', 'src/json-thread'] },
@@ -518,21 +527,33 @@ test('only the outermost files know HTTP, and only rest/ and graphql/ know their
   expect(uses(/from 'commander'/).filter((file) => !isIn(file, ['src/cli', 'src/commands/']))).toEqual([]);
 });
 
-test('the command line loads its commands without what they work with', () => {
+/** The files and packages that are loaded with some files. */
+function loadAll(entries: readonly string[]): { loaded: Set<string>; packages: Set<string> } {
   const packages = new Set<string>();
-  const loaded = new Set(['src/cli.ts']);
+  const loaded = new Set(entries);
   for (const file of loaded) {
     for (const specifier of loadsOf(file)) {
       if (specifier.startsWith('.')) loaded.add(resolve(file, specifier));
       else if (!specifier.startsWith('node:')) packages.add(specifier);
     }
   }
-  expect(loaded).toContain('src/commands/quota.ts');
-  expect([...packages].sort()).toEqual(['commander']);
+  return { loaded, packages };
+}
+
+test('the command line loads no command before it is named, and a command loads no package before it runs', () => {
+  const { loaded, packages } = loadAll(['src/cli.ts']);
+  expect([...packages]).toEqual(['commander']);
+  expect(loaded).toContain('src/commands/table.ts');
+  for (const file of ['src/commands/quota.ts', 'src/commands/client.ts', 'src/config.ts']) {
+    expect(loaded).not.toContain(file);
+  }
+  const commands = importsOf('src/commands/table.ts');
+  expect(commands).toContain('src/commands/quota.ts');
+  expect([...loadAll(commands).packages]).toEqual(['commander']);
 });
 
-test('the environment is read in src/config.ts only', () => {
-  expect(files.filter((file) => /process\.env\b/.test(read(file)))).toEqual(['src/config.ts']);
+test('the environment is read in src/environment.ts only', () => {
+  expect(files.filter((file) => /process\.env\b/.test(read(file)))).toEqual(['src/environment.ts']);
 });
 
 test('commands reach the streams and signals of the process in io.ts only, but for those that stay', () => {

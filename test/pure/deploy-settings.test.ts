@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
-const START = 'exec /usr/bin/env node /opt/tapegate/dist/program/tapegate.js "$@"';
+const START = 'exec /usr/bin/env node /opt/tapegate/dist/program/tapegate.cjs "$@"';
 const SETTINGS = 'settings=/etc/tapegate/tapegate.env';
 
 /** What a program that the wrapper starts finds in its environment. */

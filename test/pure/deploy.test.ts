@@ -122,11 +122,11 @@ test('the commands of an upgrade do for one after the other, and for one that wa
     chmodSync(path.join(dir, 'bin', name), 0o755);
   };
   stub('npm', 'mkdir -p node_modules');
-  stub('systemctl', `cat ${dir}/opt/tapegate/dist/program/tapegate.js > ${dir}/started`);
+  stub('systemctl', `cat ${dir}/opt/tapegate/dist/program/tapegate.cjs > ${dir}/started`);
   const upgrade = (version: number, program = `console.log(${version})`) => {
     const release = path.join(dir, `release-${version}`);
     for (const folder of ['dist/program', 'deploy/systemd']) mkdirSync(path.join(release, folder), { recursive: true });
-    writeFileSync(path.join(release, 'dist/program/tapegate.js'), program);
+    writeFileSync(path.join(release, 'dist/program/tapegate.cjs'), program);
     writeFileSync(path.join(release, 'deploy/systemd/tapegate'), `wrapper ${version}`);
     execFileSync('tar', ['-czf', 'tapegate-0.2.0.tar.gz', `release-${version}`], { cwd: dir });
     const env = { PATH: `${dir}/bin:${path.dirname(process.execPath)}:/usr/bin:/bin` };
@@ -134,13 +134,13 @@ test('the commands of an upgrade do for one after the other, and for one that wa
   };
   const found = (place: string) => readFileSync(path.join(dir, place), 'utf8');
   mkdirSync(path.join(dir, 'opt/tapegate/dist/program'), { recursive: true });
-  writeFileSync(path.join(dir, 'opt/tapegate/dist/program/tapegate.js'), 'console.log(1)');
+  writeFileSync(path.join(dir, 'opt/tapegate/dist/program/tapegate.cjs'), 'console.log(1)');
   mkdirSync(path.join(dir, 'opt/tapegate-next/half/of/one'), { recursive: true });
   for (const version of [2, 3, 4]) {
     upgrade(version);
     expect({
-      now: found('opt/tapegate/dist/program/tapegate.js'),
-      before: found('opt/tapegate-before/dist/program/tapegate.js'),
+      now: found('opt/tapegate/dist/program/tapegate.cjs'),
+      before: found('opt/tapegate-before/dist/program/tapegate.cjs'),
       started: found('started'),
       wrapper: found('bin/tapegate'),
       all: readdirSync(path.join(dir, 'opt')).sort(),
@@ -154,9 +154,9 @@ test('the commands of an upgrade do for one after the other, and for one that wa
       within: ['deploy', 'dist', 'node_modules'],
     });
   }
-  const program = path.join(dir, 'opt/tapegate/dist/program/tapegate.js');
+  const program = path.join(dir, 'opt/tapegate/dist/program/tapegate.cjs');
   upgrade(5, 'throw new Error("half of one")');
-  expect([readFileSync(program, 'utf8'), found('opt/tapegate-before/dist/program/tapegate.js')]).toEqual([
+  expect([readFileSync(program, 'utf8'), found('opt/tapegate-before/dist/program/tapegate.cjs')]).toEqual([
     'console.log(4)',
     'console.log(3)',
   ]);

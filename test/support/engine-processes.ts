@@ -17,7 +17,7 @@ export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess
       const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       if (state === 'Z' || Number(parent) !== server.pid) return [];
       const args = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0');
-      const at = args.findIndex((arg) => arg.endsWith('/engine-process.js'));
+      const at = args.findIndex((arg) => arg.endsWith('/engine-process.cjs'));
       return at === -1 ? [] : [{ pid: Number(name), part: args[at + 1] ?? '' }];
     } catch {
       return []; // it has just ended

@@ -12,7 +12,7 @@ import { leaveConnections } from './http.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
-export const cliFile = path.join(packageRoot, 'dist/program/tapegate.js');
+export const cliFile = path.join(packageRoot, 'dist/program/tapegate.cjs');
 
 /**
  * The program where any user can run it: where only root may enter the project, in a second tree of the same files.
@@ -20,7 +20,7 @@ export const cliFile = path.join(packageRoot, 'dist/program/tapegate.js');
 function cliFileFor(uid: number | undefined): string {
   if (uid === undefined || isReachable(path.dirname(cliFile))) return cliFile;
   publicRoot ??= linkTree();
-  return path.join(publicRoot, 'dist/program/tapegate.js');
+  return path.join(publicRoot, 'dist/program/tapegate.cjs');
 }
 
 let publicRoot: string | undefined;
