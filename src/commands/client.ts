@@ -1,6 +1,6 @@
 /**
- * The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. The libraries for either take long to
- * load, so each is loaded when it is used.
+ * The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. The library for the latter takes long
+ * to load, so it is loaded when it is used.
  */
 import { readServerUrl } from '../config.js';
 import { codeOf, quote } from '../errors.js';
@@ -10,6 +10,7 @@ import { CommandError, ConnectionError, describeNetworkError, NotKnownError, Usa
 import { environment } from './io.js';
 import { nameOption } from './option-names.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
+import { post } from './post.js';
 
 /**
  * Where the server is, by TAPEGATE_URL, else by the user's own settings.
@@ -35,25 +36,29 @@ export async function askAs<Answer>(
   query: string,
   variables: object = {},
 ): Promise<Answer> {
-  const { ClientError, GraphQLClient } = await import('graphql-request');
-  const client = new GraphQLClient(`${url}/graphql`, {
-    headers,
-    fetch: fetchThere,
-    jsonSerializer: { parse: JSON.parse, stringify: JSON.stringify },
-  });
-  try {
-    return readIntegers(await client.request<Answer>(query, variables));
-  } catch (error) {
-    if (error instanceof CommandError) throw error;
-    const isChange = query.startsWith('mutation');
-    if (error instanceof ClientError) {
-      const [first] = error.response.errors ?? [];
-      if (first) throw toCommandError(first, isChange);
-      throw new CommandError(`${url} answers ${error.response.status}`);
-    }
+  const isChange = query.startsWith('mutation');
+  const target = `${url}/graphql`;
+  const answer = await post(target, { ...FORMS, ...headers }, JSON.stringify({ query, variables })).catch((error) => {
     const problem = formatNetworkError(url, error);
     if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
     throw new ConnectionError(problem);
+  });
+  refuseRedirect(target, answer.status, answer.headers.location);
+  const { data, errors: [error] = [] } = parseAnswer<Answer>(answer.text);
+  if (error) throw toCommandError(error, isChange);
+  const isDone = answer.status < 300;
+  if (data && isDone) return readIntegers(data);
+  throw new CommandError(`${url} answers ${answer.status}${isDone && isChange ? `: ${UNCONFIRMED}` : ''}`);
+}
+
+const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
+
+/** Returns nothing for what is no answer of GraphQL: a proxy may have written it. */
+function parseAnswer<Answer>(text: string): { data?: Answer | null; errors?: GraphqlError[] } {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
   }
 }
 
@@ -61,15 +66,18 @@ export async function askAs<Answer>(
  * Follows nobody who leads elsewhere: what is asked for would be told there, and by some answers asked again as it is.
  * @throws CommandError that names both places
  */
-async function fetchThere(...[place, options]: Parameters<typeof fetch>): Promise<Response> {
-  const answer = await fetch(place, { ...options, redirect: 'manual' });
-  const location = answer.headers.get('location');
-  if (answer.status < 300 || answer.status > 399 || location === null) return answer;
-  const from = place instanceof Request ? place.url : String(place);
+function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
+  if (status < 300 || status > 399 || !location) return;
   const to = URL.canParse(location, from) ? new URL(location, from).href : quote(location);
   throw new CommandError(
     `${from} leads to ${to}, where nothing is asked: if Tapegate is there, say so by TAPEGATE_URL`,
   );
+}
+
+async function fetchThere(...[place, options]: Parameters<typeof fetch>): Promise<Response> {
+  const answer = await fetch(place, { ...options, redirect: 'manual' });
+  refuseRedirect(place instanceof Request ? place.url : String(place), answer.status, answer.headers.get('location'));
+  return answer;
 }
 
 /** What is said where nobody knows. */
