@@ -16,9 +16,22 @@ import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { startEngine } from '../../src/engine/runner.js';
+import { openRuntime } from '../../src/runtime.js';
+import { backendNames, createBackend } from '../../src/tape/index.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { createNlaSite, dumpNlaSite, type NlaSite, stageNumbers } from '../support/nla-control.js';
-import { cleanUp, makeDataDir, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
+import {
+  cleanUp,
+  makeDataDir,
+  type Running,
+  runCli,
+  serveHere,
+  startCli,
+  startProcess,
+  stop,
+} from '../support/process.js';
 import { read } from '../support/rest.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
@@ -35,11 +48,10 @@ const restored = ['/badc/ocean/1986/a.nc', '/badc/ocean/1986/b.nc', '/badc/ocean
 
 beforeEach(async () => {
   there = await createDatabase({ empty: true });
-  here = await createDatabase({ empty: true });
+  here = await createDatabase();
   site = await createNlaSite({ connection: there.connection, dir: makeTempDir() });
   env = { DATABASE_URL: here.url, DATA_DIR: makeDataDir(), LINK_ROOT: site.archive, LOG_LEVEL: 'error' };
   await fill();
-  expect((await runCli(['migrate'], { env })).code).toBe(0);
   database = new pg.Client(here.connection);
   await database.connect();
 });
@@ -164,7 +176,7 @@ test('what the original answers of requests, users and files is answered the sam
   const before = new Map<string, Record<string, unknown>>();
   for (const what of asked) before.set(what, asContract(await site.answer(what)));
   await adopt(there.url, '--archive-root', site.archive);
-  const server = await startServer('serve', { env: { ...env, PORT: '0' } });
+  const server = await serveHere(env);
   for (const what of asked) {
     const answer = await read(server, `/${what}`);
     const expected = before.get(what) as Record<string, unknown>;
@@ -194,7 +206,7 @@ test('what the original answers of requests, users and files is answered the sam
     return { id: (await answer.json())[0].req_id as number };
   })();
   expect(made).toBeGreaterThan(Math.max(...Object.values(ids)));
-  await stop(server);
+  await server.stop();
 });
 
 test('copies are taken over where they are, a second time changes nothing, and a dry run nothing at all', async () => {
@@ -390,10 +402,13 @@ const sizeOf = (files: readonly string[]) => files.reduce((sum, file) => sum + b
 
 /** While an engine works. */
 async function whileWorking<T>(work: () => Promise<T>, more = env): Promise<T> {
-  const engine = startCli(['work'], { env: more });
-  await engine.waitForOutput(/engine is working/);
+  const config = readConfig(more, backendNames, { listens: false });
+  const { ctx, close } = await openRuntime(config, 'nothing');
+  await ctx.events.open();
+  const engine = await startEngine(ctx, createBackend(config.tapeBackend, config), { drainMs: 200 });
   const result = await work();
-  await stop(engine);
+  await engine.stop();
+  await close();
   return result;
 }
 
@@ -582,7 +597,6 @@ test('a program that opens restored files at their archive paths notices nothing
     };
     console.log('ready');
     turn();`;
-  const { startProcess } = await import('../support/process.js');
   const program: Running = startProcess(process.execPath, ['-e', script]);
   await program.waitForOutput(/ready/);
   await adopt(there.url, '--archive-root', site.archive);
@@ -608,7 +622,7 @@ test('a program that opens restored files at their archive paths notices nothing
 
 test('the way back lists what has come about here since', async () => {
   await adopt(there.url, '--archive-root', site.archive);
-  const server = await startServer('serve', { env: { ...env, PORT: '0' } });
+  const server = await serveHere(env);
   const send = async (method: string, what: string, body: object) => {
     const answer = await fetch(`${server.url}/tape_control/api/v1/${what}`, { method, body: JSON.stringify([body]) });
     return (await answer.json())[0];
@@ -619,7 +633,7 @@ test('the way back lists what has come about here since', async () => {
     label: 'made here',
   });
   await send('PUT', `requests/${ids.complete}`, { quota: 'ada', label: 'changed here' });
-  await stop(server);
+  await server.stop();
   const { stdout } = await runCli(['adopt', '--changes', '--json'], { env });
   const changes = stdout
     .trim()

@@ -66,48 +66,41 @@ test('settings that are wrong are told with their file, their name and what is t
 const isTerminal = findProgram('script') !== undefined;
 if (!isTerminal) console.warn('there is no script(1) here: no terminal is tried');
 
-/** In a terminal of so many columns, in the zone of Kathmandu. */
+/** In a terminal of so many columns. */
 async function show(columns: number, ...args: string[]): Promise<string> {
-  const command = `stty cols ${columns}; exec ${process.execPath} ${cliFile} ${args.join(' ')}`;
-  const shown = await startProcess('script', ['-qec', command, '/dev/null'], {
-    env: { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url, SHELL: '/bin/sh' },
-  }).ended;
-  return shown.stdout.replaceAll('\r', '');
+  return (await runCli(args, { env: { ...env(), TAPEGATE_URL: app.url }, columns })).stdout;
 }
 
-test.skipIf(!isTerminal)(
-  'a table fits a narrow terminal, and times are those of its zone and from now, unless --utc is given',
-  async () => {
-    const id = await makeRequest(app, {
-      quota: 'alice',
-      files: ['/ocean/a'],
-      label: 'narrow',
-      retention: '2098-12-31T20:00:00',
-    });
-    await waitForState(app, id, 'COMPLETED');
-    const narrow = await show(40, 'requests', '--quota', 'alice');
-    expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
-    expect(narrow).toMatch(/^LABEL {4}narrow$/m);
-    expect(narrow).toMatch(/^UNTIL {4}in \d+ days$/m);
-    const usual = await show(80, 'requests', '--quota', 'alice');
-    expect(usual).toMatch(/^ID +USER +STATE .* UNTIL +LABEL\n(?:.*\n)*\d+ +alice .* in \d+ days +narrow\n$/);
-    const shown = await show(40, 'show', String(id));
-    expect(shown).toMatch(/^REQUEST \d+ +COMPLETED\nLABEL +narrow\nASKED FOR +\/ocean\/a\nUSER +alice\n/);
-    expect(shown).toMatch(/^UNTIL {6}2099-01-01 01:45:00 \(in \d+\n {11}days\)$/m);
-    expect(shown.split('\n').filter((line) => line.length > 40 && !line.includes(app.restoreDir))).toEqual([]);
-    const asked = await show(200, 'update', String(id), '--label', 'narrow');
-    expect(asked).toMatch(/, kept until 2099-01-01 01:45:00 \(in \d+ days\)\n$/);
-    const wide = await show(200, 'requests', '--quota', 'alice');
-    expect(wide.split('\n')[0]).toMatch(/^ID +USER +STATE/);
-    expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain('2098-12-31T20:00:00 ');
-    const { stdout } = await runProgram(['requests'], {
-      env: { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url },
-    });
-    expect(stdout).toContain('2098-12-31T20:00:00 ');
-  },
-);
+const UTC = '2098-12-31T20:00:00';
 
-test.skipIf(!isTerminal)('the notes of a help fit a narrow terminal, word for word', async () => {
+test('a table fits a narrow terminal, and times are from now, unless --utc is given', async () => {
+  const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/a'], label: 'narrow', retention: UTC });
+  await waitForState(app, id, 'COMPLETED');
+  const narrow = await show(40, 'requests', '--quota', 'alice');
+  expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
+  expect(narrow).toMatch(/^LABEL {4}narrow$/m);
+  expect(narrow).toMatch(/^UNTIL {4}in \d+ days$/m);
+  const usual = await show(80, 'requests', '--quota', 'alice');
+  expect(usual).toMatch(/^ID +USER +STATE .* UNTIL +LABEL\n(?:.*\n)*\d+ +alice .* in \d+ days +narrow\n$/);
+  const shown = await show(40, 'show', String(id));
+  expect(shown).toMatch(/^REQUEST \d+ +COMPLETED\nLABEL +narrow\nASKED FOR +\/ocean\/a\nUSER +alice\n/);
+  expect(shown).toMatch(/^UNTIL {6}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in \d+\n {11}days\)$/m);
+  expect(shown.split('\n').filter((line) => line.length > 40 && !line.includes(app.restoreDir))).toEqual([]);
+  const wide = await show(200, 'requests', '--quota', 'alice');
+  expect(wide.split('\n')[0]).toMatch(/^ID +USER +STATE/);
+  expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain(`${UTC} `);
+});
+
+test.skipIf(!isTerminal)('times are those of its zone in a terminal, and in UTC elsewhere', async () => {
+  const zone = { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url, SHELL: '/bin/sh' };
+  const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/b'], label: 'zone', retention: UTC });
+  const command = `stty cols 200; exec ${process.execPath} ${cliFile} update ${id} --label zone`;
+  const asked = await startProcess('script', ['-qec', command, '/dev/null'], { env: zone }).ended;
+  expect(asked.stdout).toMatch(/, kept until 2099-01-01 01:45:00 \(in \d+ days\)\r\n$/);
+  expect((await runProgram(['requests'], { env: zone })).stdout).toContain(`${UTC} `);
+});
+
+test('the notes of a help fit a narrow terminal, word for word', async () => {
   const narrow = await show(60, 'volume', 'retire', '--help');
   expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
   const { stdout } = await run('volume', 'retire', '--help');

@@ -5,7 +5,7 @@ import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { cleanUp, type Result, runCli, startCli } from '../support/process.js';
+import { cleanUp, type Result, runCli, startCommand } from '../support/process.js';
 import { readRequest } from '../support/rest.js';
 import { createGate } from '../support/wait.js';
 
@@ -414,7 +414,7 @@ test('request --watch ends with 3 when a file has failed, and tells what is on d
 test('watch --json prints each step, and the last one is the end', async () => {
   await addTaped(app.ctx, backend, [{ path: '/steps/x', size: 1000, volume: 'HELD1' }]);
   const [{ requestId }] = lines(await run('request', '--quota', 'ann', '--pattern', '/steps/', '--json'));
-  const watching = startCli(['watch', String(requestId), '--json'], { env });
+  const watching = startCommand(['watch', String(requestId), '--json'], { env });
   await watching.waitForOutput(/RESTORING/);
   letGo();
   const result = await watching.ended;

@@ -1,24 +1,13 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startGateway } from '../../src/app.js';
 import { formatDuration } from '../../src/commands/times.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { createDatabase } from '../support/database.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import {
-  cleanUp,
-  cliFile,
-  makeDataDir,
-  type Running,
-  runCli,
-  startCli,
-  startProcess,
-  startServer,
-  stop,
-} from '../support/process.js';
+import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';
 import { resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
@@ -63,29 +52,23 @@ async function addHeld(
   return { held, letFirstGo: first.open, letAllGo };
 }
 
-/** Runs the command in a terminal of 120 columns, unless told otherwise. */
-function startInTerminal(args: string, columns = 120): Running {
-  const command = `stty cols ${columns}; "${process.execPath}" "${cliFile}" ${args}`;
-  return startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });
-}
-
 const SHOW_CURSOR = '\u001b[?25h';
 const HIDE_CURSOR = '\u001b[?25l';
 
 test('in a terminal, request --watch draws a bar that grows, and leaves the cursor as it was', async () => {
   const { letFirstGo, letAllGo } = await addHeld('/bar', 4);
-  const running = startInTerminal('request --quota ann --pattern /bar/ --watch');
+  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/bar/', '--watch'], { env, columns: 120 });
   await running.waitForOutput(/0\/4 files/);
   letFirstGo();
   await running.waitForOutput(/1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}\w+ left/);
   letAllGo();
   const { code, stdout } = await running.ended;
   expect(code).toBe(0);
-  expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+ \S+ \(in 5 days\)\r\n/);
+  expect(stdout).toMatch(/^request \d+: 4 files, 4\.00 kB, kept until \S+ \S+ \(in 5 days\)\n/);
   expect(stdout).toMatch(/\u2588+\u2591+ 25% {2}1\/4 files/);
   expect(stdout).toMatch(/\u2588{30} 100% {2}4\/4 files {2}4\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}done/);
   expect(stdout).toMatch(
-    /\r\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\r\nrestored below \S+, each at its archive path\r\n$/,
+    /\nrequest \d+ is completed: 4 files on disk, 4\.00 kB\nrestored below \S+, each at its archive path\n$/,
   );
   expect(stdout.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(stdout.lastIndexOf(HIDE_CURSOR));
 });
@@ -105,7 +88,8 @@ test.each([
 
 test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the request alone', async () => {
   const { letAllGo } = await addHeld('/interrupt', 2);
-  const running = startInTerminal('request --quota ann --pattern /interrupt/ --watch');
+  const command = `stty cols 120; "${process.execPath}" "${cliFile}" request --quota ann --pattern /interrupt/ --watch`;
+  const running = startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });
   await running.waitForOutput(/0\/2 files/);
   running.child.stdin?.write('\u0003');
   const { code, stdout } = await running.ended;
@@ -121,7 +105,7 @@ test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the reques
 
 test('without a terminal, a watch writes plain lines', async () => {
   const { letAllGo } = await addHeld('/plain', 2);
-  const running = startCli(['request', '--quota', 'ann', '--pattern', '/plain/', '--watch'], { env });
+  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/plain/', '--watch'], { env });
   await waitFor(
     'the bar',
     async () => running.stderr().includes('0/2 files') || running.stderr().includes('1/2 files'),
@@ -159,7 +143,7 @@ test('a watch on a host whose clock is a day behind tells no end that is a day a
 test('a watch says why a request does not go on, and tells no time left while its volume is out of service', async () => {
   const { letFirstGo, letAllGo } = await addHeld('/kept', 4);
   await suspend(app, { kind: 'VOLUME', name: 'OTHERS/kept', mode: 'DRAINING', reason: 'cleaning' });
-  const running = startCli(['request', '--quota', 'ann', '--pattern', '/kept/', '--watch'], { env });
+  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/kept/', '--watch'], { env });
   letFirstGo();
   const why = '1/4 files  1.00 kB of 4.00 kB';
   const lines = () =>
@@ -185,8 +169,8 @@ test('in a terminal of 80 columns a watch says why a request does not go on', as
   for (const volume of ['FIRST', 'OTHERS']) {
     await suspend(app, { kind: 'VOLUME', name: `${volume}/narrow`, mode: 'HELD', reason: 'cleaning' });
   }
-  const running = startInTerminal('request --quota ann --pattern /narrow/ --watch', 80);
-  await running.waitForOutput(/waits; FIRST\/narrow: its volume is out of service: cleaning\r\n/);
+  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/narrow/', '--watch'], { env, columns: 80 });
+  await running.waitForOutput(/waits; FIRST\/narrow: its volume is out of service: cleaning\n/);
   await running.waitForOutput(/\u2591{20} 0% {2}0\/2 files {2}0 bytes of 2\.00 kB {2}0 bytes\/s {2}waits/);
   for (const volume of ['FIRST', 'OTHERS']) await resume(app, 'VOLUME', `${volume}/narrow`);
   letAllGo();
@@ -221,27 +205,21 @@ test('a request for files that are all there already is done at once', async () 
 });
 
 test('a watch survives a server that goes away and comes back', async () => {
-  const database = await createDatabase();
-  const dataDir = makeDataDir();
-  mkdirSync(path.join(dataDir, 'tree'));
-  writeFileSync(path.join(dataDir, 'tree/a'), 'bytes');
-  const server = { DATABASE_URL: database.url, DATA_DIR: dataDir };
-  await runCli(['archive', path.join(dataDir, 'tree')], { env: server });
-  await runCli(['quota', 'set', 'ann', '--size', '1G'], { env: server });
-  const first = await startServer('serve', { env: server });
-  const at = { TAPEGATE_URL: first.url };
-  const watching = startCli(['request', '--quota', 'ann', '--pattern', '/a', '--watch'], { env: at });
+  const { letAllGo } = await addHeld('/away', 1);
+  const first = await startGateway(app.ctx);
+  const watching = startCommand(['request', '--quota', 'ann', '--pattern', '/away/', '--watch'], {
+    env: { ...env, TAPEGATE_URL: first.url },
+  });
   await waitFor('the bar', async () => watching.stderr().includes('0/1 file '));
-  await stop(first);
-
-  const second = await startServer('start', { env: { ...server, PORT: new URL(first.url).port } });
-  const result = await watching.ended;
-  await stop(second);
-  await database.drop();
-  expect(result).toMatchObject({
+  await first.close();
+  letAllGo();
+  const port = Number(new URL(first.url).port);
+  const second = await startGateway({ ...app.ctx, config: { ...app.ctx.config, port } });
+  expect(await watching.ended).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(
-      /is completed: 1 file on disk, 5 bytes\nrestored below \S+, each at its archive path\n$/,
+      /is completed: 1 file on disk, 1\.00 kB\nrestored below \S+, each at its archive path\n$/,
     ),
   });
+  await second.close();
 });

@@ -9,7 +9,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
+import { cleanUp, cliFile, type Result, runCli, runProgram, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 let app: TestApp;
@@ -53,9 +53,18 @@ test('the help of the program loads its own files alone', async () => {
   rmSync(dir, { recursive: true });
 });
 
-test('--version tells the version of the package', async () => {
+test('the program prints to either stream, and ends with the exit code of its command', async () => {
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
-  expect(await runCli(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+  expect(await runProgram(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+  const env = { TAPEGATE_URL: closedUrl };
+  expect(await runProgram(['ls'], { env })).toEqual(refused(4, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`));
+});
+
+test('the program reads standard input', async () => {
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
+  const args = ['request', '--quota', 'nobody', '--file', '-', '--dry-run'];
+  expect((await runProgram(args, { env, stdin: '/a\n/b\n' })).stderr).toContain('nobody');
+  expect((await runProgram(args, { env })).stderr).toContain('--file names no path');
 });
 
 const commands = {
@@ -329,7 +338,7 @@ test('a server that is no Tapegate is told so', async () => {
 test('a reader that has seen enough is no error', async () => {
   await addFiles(
     app.ctx,
-    Array.from({ length: 20_000 }, (_, n) => ({ path: `/pipe/${'x'.repeat(200)}/${n}` })),
+    Array.from({ length: 3000 }, (_, n) => ({ path: `/pipe/${'x'.repeat(200)}/${n}` })),
   );
   await addQuota(app.ctx, 'piper', 1n);
   const env = {
@@ -343,7 +352,7 @@ test('a reader that has seen enough is no error', async () => {
     const script = `set -o pipefail; ${cli} ${args} | head -n 1`;
     return await startProcess('/bin/bash', ['--norc', '-c', script], { env }).ended;
   };
-  const list = await pipe('ls /pipe/ --limit 100000');
+  const list = await pipe('ls /pipe/ --limit 3000');
   expect(list).toMatchObject({ code: 0, stderr: '' });
   expect(list.stdout).toMatch(/^T {4}1\.00 kB {2}\/pipe\/x+\/\d+\n$/);
   expect(await pipe('quota list')).toMatchObject({ code: 0, stderr: '' });

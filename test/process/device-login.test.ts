@@ -1,4 +1,4 @@
-/** `login` by a real identity provider, and what commands do with its tokens: over real HTTP, by the program itself. */
+/** `login` by a real identity provider, and what commands do with its tokens, over real HTTP. */
 import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
@@ -20,10 +20,11 @@ import {
   cliFile,
   makeDataDir,
   type Result,
-  type Running,
+  type RunningCommand,
   runCli,
   runProgram,
   startCli,
+  startCommand,
   startProcess,
 } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
@@ -78,14 +79,21 @@ const changeEntry = (change: (login: Entry['login']) => object) => {
   writeFileSync(file, JSON.stringify({ [app.url]: { ...entry, login } }), { mode: 0o600 });
 };
 
+const LOGIN = ['login', '--device'];
+
+/** Reads where the login says that one logs in. */
+async function readPlace(running: { stderr(): string }): Promise<{ place: string; code: string }> {
+  const told = await waitFor(
+    'the place',
+    async () => /^or at (\S+user_code=(\S+)), which has the code\n/m.exec(running.stderr()) ?? undefined,
+  );
+  return { place: told[1] ?? '', code: told[2] ?? '' };
+}
+
 /** A login that waits for its user. @returns where it says that one logs in */
-async function begin(...options: string[]): Promise<{ running: Running; place: string; code: string }> {
-  const running = startCli(['login', '--device', ...options], { env: env(), cwd: home });
-  const told = await waitFor('the place', async () => {
-    if (running.child.exitCode !== null) throw new Error(running.stderr());
-    return /^or at (\S+user_code=(\S+)), which has the code\n/m.exec(running.stderr()) ?? undefined;
-  });
-  return { running, place: told[1] ?? '', code: told[2] ?? '' };
+async function begin(): Promise<{ running: RunningCommand; place: string; code: string }> {
+  const running = startCommand(LOGIN, { env: env() });
+  return { running, ...(await readPlace(running)) };
 }
 
 async function logIn(user = 'alice'): Promise<Result> {
@@ -144,7 +152,8 @@ test('a provider that is away for a while is asked again', async () => {
 });
 
 test('Ctrl-C ends the wait, and leaves nothing', async () => {
-  const { running, place } = await begin();
+  const running = startCli(LOGIN, { env: env(), cwd: home });
+  const { place } = await readPlace(running);
   running.child.kill('SIGINT');
   const { code, stderr } = await running.ended;
   expect([code, stderr]).toEqual([130, expect.stringContaining('the login was given up, and nothing is kept\n')]);
@@ -170,10 +179,10 @@ test('a gateway that names no client of a provider is said to be one', async () 
     `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`;
   const { OIDC_CLIENT_ID: _, ...without } = settings();
   const other = await startApp({ config: { access: accessOf(without) } });
-  expect(await runCli(['login', '--device'], { env: env(other.url) })).toEqual(refused(1, says(other.url)));
+  expect(await runCli(LOGIN, { env: env(other.url) })).toEqual(refused(1, says(other.url)));
   await other.close();
   const plain = 'http://tapes.example.org'; // it is not even asked
-  expect(await runCli(['login', '--device'], { env: env(plain) })).toEqual(refused(1, says(plain)));
+  expect(await runCli(LOGIN, { env: env(plain) })).toEqual(refused(1, says(plain)));
   expect(await run('login', '--device', '--token')).toEqual(
     refused(2, 'give --token, or --device, --audience and --issuer'),
   );

@@ -380,19 +380,16 @@ test.each([
   ['ALLOWED_HOSTS', 'localhost,tapes.example.org', 'tapes.example.org'],
   ['PROXY_ADDRESSES', '127.0.0.1', undefined],
   ['OIDC_ISSUER', 'https://iam.example.org', undefined],
-])(
-  '%s=%s says that others reach a gateway on loopback: then AUTH says who comes in',
-  (name, value, told = value) => {
-    const fault = expect.stringContaining(
-      `AUTH must be given where others reach the gateway, and ${name} is "${told}": token, oidc,`,
-    );
-    expect(faultsOf({ [name]: value })).toEqual([fault]);
-    const more = name === 'OIDC_ISSUER' ? { OIDC_AUDIENCE: 'tapes' } : {};
-    const way = name === 'OIDC_ISSUER' ? 'oidc' : 'token';
-    expect(faultsOf({ [name]: value, ...more, AUTH: way })).toEqual([]);
-    expect(faultsOf({ [name]: value, ...more, AUTH: `${way},open` })).toEqual([]);
-  },
-);
+])('%s=%s says that others reach a gateway on loopback: then AUTH says who comes in', (name, value, told = value) => {
+  const fault = expect.stringContaining(
+    `AUTH must be given where others reach the gateway, and ${name} is "${told}": token, oidc,`,
+  );
+  expect(faultsOf({ [name]: value })).toEqual([fault]);
+  const more = name === 'OIDC_ISSUER' ? { OIDC_AUDIENCE: 'tapes' } : {};
+  const way = name === 'OIDC_ISSUER' ? 'oidc' : 'token';
+  expect(faultsOf({ [name]: value, ...more, AUTH: way })).toEqual([]);
+  expect(faultsOf({ [name]: value, ...more, AUTH: `${way},open` })).toEqual([]);
+});
 
 test.each([
   ['PUBLIC_URL', 'http://localhost:8080/tapes'],

@@ -119,32 +119,60 @@ export async function runProgram(args: string[], options: RunOptions = {}): Prom
 interface CommandOptions {
   env?: Record<string, string>;
   stdin?: string | Uint8Array;
-  signal?: AbortSignal;
+  /** Of a terminal that shows both standard output and standard error, as `stdout`; there is none unless given. */
+  columns?: number;
 }
 
-/** Runs a command in this process, with no more environment than it is given. It ends as the program would. */
-export async function runCli(args: string[], options: CommandOptions = {}): Promise<Result> {
-  return await startHere(args, options).ended;
+export interface RunningCommand {
+  stdout(): string;
+  stderr(): string;
+  /** Interrupts it, as Ctrl-C does. */
+  interrupt(): void;
+  ended: Promise<Result>;
+  /** Waits until the whole output matches. */
+  waitForOutput(pattern: RegExp): Promise<RegExpExecArray>;
 }
 
-function startHere(args: string[], { env, stdin = '', signal }: CommandOptions) {
-  const [stdout, stderr] = [collect(), collect()];
+/** Starts a command in this process, with no more environment than it is given. */
+export function startCommand(args: string[], { env, stdin = '', columns }: CommandOptions = {}): RunningCommand {
+  const abort = new AbortController();
+  const stdout = collect(columns);
+  const stderr = columns === undefined ? collect() : stdout;
   const code = runCommand(installation, args, {
     env: { PATH: process.env.PATH, ...env },
     stdin: Readable.from(stdin.length === 0 ? [] : [Buffer.from(stdin)], { objectMode: false }),
     stdout: stdout.stream,
     stderr: stderr.stream,
-    signal: signal ?? new AbortController().signal,
+    signal: abort.signal,
   });
-  const ended = code.then((code): Result => ({ code, stdout: stdout.text(), stderr: stderr.text() }));
-  return { stdout: stdout.text, stderr: stderr.text, ended };
+  const told = () => ({ stdout: stdout.text(), stderr: stderr === stdout ? '' : stderr.text() });
+  let isEnded = false;
+  const ended = code.then((code) => {
+    isEnded = true;
+    return { code, ...told() };
+  });
+  return {
+    stdout: () => told().stdout,
+    stderr: () => told().stderr,
+    interrupt: () => abort.abort(),
+    ended,
+    waitForOutput: (pattern) =>
+      waitFor(`${pattern} in the output`, async () => {
+        const match = pattern.exec(stdout.text());
+        if (!match && isEnded) throw new Error(`ended: ${stdout.text()}${stderr.text()}`);
+        return match ?? undefined;
+      }),
+  };
+}
+
+/** Runs a command in this process. It ends as the program would. */
+export async function runCli(args: string[], options: CommandOptions = {}): Promise<Result> {
+  return await startCommand(args, options).ended;
 }
 
 /** A `serve` or `start` in this process. */
-export interface LocalServer {
+export interface LocalServer extends RunningCommand {
   url: string;
-  stdout(): string;
-  stderr(): string;
   /** Ends it as a signal does. */
   stop(): Promise<Result>;
 }
@@ -153,29 +181,21 @@ const localServers = new Set<LocalServer>();
 
 /** Runs a `serve` in this process, on a port of its own, until it is stopped; or a `start`, which then should have ENGINE=off. */
 export async function serveHere(env: Record<string, string>, command = 'serve'): Promise<LocalServer> {
-  const end = new AbortController();
-  const given = { PORT: '0', LOG_LEVEL: 'warn', ...env };
-  const { stdout, stderr, ended } = startHere([command], { env: given, signal: end.signal });
-  let result: Result | undefined;
-  void ended.then((it) => {
-    result = it;
-  });
-  const [, url = ''] = await waitFor(`a ${command} to be ready`, async () => {
-    if (result) throw new Error(`ended with ${result.code}: ${result.stderr}`);
-    return READY.exec(stdout()) ?? undefined;
-  });
+  const running = startCommand([command], { env: { PORT: '0', LOG_LEVEL: 'warn', ...env } });
+  const [, url = ''] = await running.waitForOutput(READY);
   const stop = async () => {
     localServers.delete(server);
     leaveConnections();
-    end.abort();
-    return await ended;
+    running.interrupt();
+    return await running.ended;
   };
-  const server: LocalServer = { url, stdout, stderr, stop };
+  const server: LocalServer = { ...running, url, stop };
   localServers.add(server);
   return server;
 }
 
-function collect(): { stream: Writable; text(): string } {
+/** What is written to a stream, which is a terminal of so many columns where they are given. */
+function collect(columns?: number): { stream: Writable; text(): string } {
   const chunks: Buffer[] = [];
   const stream = new Writable({
     write: (chunk, _encoding, done) => {
@@ -183,6 +203,7 @@ function collect(): { stream: Writable; text(): string } {
       done();
     },
   });
+  if (columns !== undefined) Object.assign(stream, { isTTY: true, columns });
   return { stream, text: () => Buffer.concat(chunks).toString() };
 }
 
