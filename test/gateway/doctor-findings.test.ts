@@ -54,7 +54,7 @@ const mendable = [
 ];
 const planted = [...mendable, 'restored-without-hold /r/3 on a host'];
 
-test.each([1, 4, 7])('findings are read in pages of %s, each once and in order', async (first) => {
+test.each([1, 2, 7])('findings are read in pages of %s, each once and in order', async (first) => {
   await plant();
   const found: string[] = [];
   for (let after: string | null = null; ; ) {

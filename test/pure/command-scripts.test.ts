@@ -167,15 +167,15 @@ test('a script waits for its reader: what nobody has read is not in memory', asy
 });
 
 test('a script that gives no byte is ended, however slowly those before came', async () => {
-  const slow = 'for n in 1 2 3; do printf a; sleep 0.2; done; sleep 60';
+  const slow = 'for n in 1 2 3; do printf a; sleep 0.6; done; sleep 60';
   const chunks: string[] = [];
   const read = async () => {
-    for await (const chunk of createFetcher(slow, {}, { silenceSeconds: 0.5 }).read(FILE, 0n, quiet()))
+    for await (const chunk of createFetcher(slow, {}, { silenceSeconds: 1 }).read(FILE, 0n, quiet()))
       chunks.push(String(chunk));
   };
   expect(await errorOf(read())).toMatchObject({
     errorClass: 'TRANSIENT',
-    message: 'fetch of "/a" from byte 0: no byte came for 0.5 s',
+    message: 'fetch of "/a" from byte 0: no byte came for 1 s',
   });
   expect(chunks.join('')).toBe('aaa');
   await waitForNoScript(`TAPES=${root}`);
