@@ -18,13 +18,11 @@ const common = {
 
 /** The tests of a folder; README.md in test/ says what belongs where. */
 function project(name: string, options: { isolate?: boolean; server?: boolean }) {
-  const globalSetup = options.server ? ['test/support/global-setup.ts'] : [];
   return {
     ...common,
     test: {
       name,
       include: [`test/${name}/**/*.test.ts`],
-      globalSetup,
       pool: 'forks' as const,
       isolate: options.isolate ?? false,
       // of what waits for a database and other processes on a shared machine; what needed it is told at the end of the run
@@ -39,6 +37,7 @@ function project(name: string, options: { isolate?: boolean; server?: boolean })
 export default defineConfig({
   test: {
     maxWorkers: 3, // many tests wait for processes and pauses
+    globalSetup: ['test/support/global-setup.ts'],
     reporters: ['default', 'test/support/slowest.ts'],
     // one process loads the modules once for all files: most of the time of a short file goes there
     projects: [

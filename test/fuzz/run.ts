@@ -13,10 +13,10 @@ import { importRows } from '../../src/operations/catalogue/import.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime } from '../../src/runtime.js';
 import { backendNames } from '../../src/tape/index.js';
+import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { startMail } from '../torture/mail.js';
 import { createRandom } from '../torture/random.js';
-import { startSweeper } from '../torture/sweeping.js';
 import { rows, users } from './archive.js';
 import { keepBounded, mountpointsOf, restoreDisks } from './keeper.js';
 import { Lanes } from './lanes.js';
@@ -81,7 +81,7 @@ const LAST_MS = 100;
 export async function runFuzz(options: FuzzOptions, tell: (line: string) => void): Promise<FuzzResult> {
   const dir = makeTempDir('fuzz');
   const sweeper = startSweeper(dir);
-  const closers: (() => Promise<unknown>)[] = [() => sweeper.sweep(false)];
+  const closers: (() => Promise<unknown>)[] = [() => sweeper.sweep()];
   try {
     const dataDir = path.join(dir, 'data');
     const mail = await startMail(createRandom(options.seed));

@@ -150,7 +150,7 @@ test('who comes while the last one leaves gets a server', async () => {
 test.each([2, 4])('%i processes that start at once on an empty folder share one cluster', async (count) => {
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir, DEMO: 'off', ENGINE: 'off' };
-  const servers = await Promise.all(Array.from({ length: count }, () => startServer('start', { env })));
+  const servers = await Promise.all(Array.from({ length: count }, () => startServer('start', { env, initdb: true })));
   const database = serverPid(dataDir);
   const results = await Promise.all(servers.map(stop));
   expect(database).toBeDefined();
@@ -312,7 +312,7 @@ test.runIf(isRoot)('another user than root may run it, and root afterwards on th
   const dataDir = makeDataDir();
   chownSync(dataDir, NOBODY, NOBODY);
   const env = { DATA_DIR: dataDir, LOG_LEVEL: 'warn' };
-  const asNobody = { env, uid: NOBODY, gid: NOBODY };
+  const asNobody = { env, uid: NOBODY, gid: NOBODY, initdb: true };
   const server = await startServer('start', { ...asNobody, env: { ...env, DEMO: 'off', ENGINE: 'off' } });
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
   expect(await runProgram(['quota', 'set', 'ann', '--size', '1T'], asNobody)).toMatchObject({ code: 0, stderr: '' });
@@ -373,7 +373,8 @@ test('a DATA_DIR in which others may write is warned of', async () => {
   const warned = async (mode: number) => {
     const DATA_DIR = makeDataDir();
     chmodSync(DATA_DIR, mode);
-    const server = await startServer('start', { env: { DATA_DIR, DEMO: 'off', ENGINE: 'off', LOG_LEVEL: 'warn' } });
+    const env = { DATA_DIR, DEMO: 'off', ENGINE: 'off', LOG_LEVEL: 'warn' };
+    const server = await startServer('start', { env, initdb: true });
     return (await stop(server)).stderr.replace(DATA_DIR, 'DATA_DIR');
   };
   const says = "DATA_DIR is open to others, who may exchange what is in it (database, tapes, operator's token)";

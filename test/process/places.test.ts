@@ -39,7 +39,7 @@ test('a database that does not answer is told in one line', async () => {
 test.runIf(isRoot)('another user than root can start it, in a folder of its own', async () => {
   const dataDir = makeDataDir();
   chownSync(dataDir, NOBODY, NOBODY);
-  const server = await startServer('start', { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY });
+  const server = await startServer('start', { env: { DATA_DIR: dataDir }, uid: NOBODY, gid: NOBODY, initdb: true });
   await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
   const onTape = await hashVolumes(server, dataDir, DEMO);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
@@ -50,7 +50,7 @@ test.runIf(isRoot)('another user than root can start it, in a folder of its own'
 test.runIf(isRoot)('root can start it in a folder that nobody else can search', async () => {
   const dataDir = makeDataDir();
   chmodSync(dataDir, 0o700);
-  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
+  const server = await startServer('start', { env: { DATA_DIR: dataDir }, initdb: true });
   await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server, dataDir, DEMO));
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
@@ -59,7 +59,7 @@ test.runIf(isRoot)('root can start it in a folder that nobody else can search', 
 
 test('a folder with a very long path works', async () => {
   const dataDir = path.join(makeDataDir(), 'x'.repeat(200), 'y'.repeat(200), 'z'.repeat(200));
-  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
+  const server = await startServer('start', { env: { DATA_DIR: dataDir }, initdb: true });
   await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server, dataDir, DEMO));
   expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });

@@ -6,13 +6,13 @@ import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { productionPackages, readLock } from '../support/packages.js';
 import { cleanUp, makeDataDir, startProcess, stop } from '../support/process.js';
-import { makeTempDir } from '../support/temp-dir.js';
+import { makeDiskDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
 
 /** The built program beside the packages that `npm ci --omit=dev` installs, and nothing else. */
 function linkProductionTree(): string {
-  const root = makeTempDir();
+  const root = makeDiskDir();
   const isHere = (place: string) => place.split('node_modules/').length === 2;
   const { packages } = readLock();
   const places = productionPackages.map(({ place }) => place).filter(isHere);

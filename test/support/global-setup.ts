@@ -1,29 +1,80 @@
-/** One PostgreSQL server for the whole run, thrown away afterwards, with a migrated template for each test file. */
-import { rmSync } from 'node:fs';
+/**
+ * What all test files of a run share: a directory that everything goes below, in memory where there is room, and one PostgreSQL server
+ * with a migrated template database for each file that asks for one. The sweeper removes all of it, also after a run that was killed.
+ */
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import type { TestProject } from 'vitest/node';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
-import { makeTempDir } from './temp-dir.js';
+import { startSweeper } from './sweeping.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {
+    /** Missing in a run that began with tests which need none. */
     postgres: { connection: ClientConfig; template: string };
   }
 }
 
+const MEMORY = '/dev/shm';
+const ROOM_BYTES = 4 * 2 ** 30;
+const DATABASE = 'tapegate';
+
+/** Nothing of it has to survive a power cut. */
+const FAST = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' };
+
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const dir = makeTempDir();
-  // nothing of it has to survive a power cut
-  const settings = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', max_connections: 300 };
-  const server = await startEmbedded({ dataDir: path.join(dir, 'postgres'), settings });
-  const template = 'template_tapegate';
-  await server.ensureDatabase(template);
-  await migrate(server.config(template));
-  project.provide('postgres', { connection: server.config('postgres'), template });
+  const dir = mkdtempSync(path.join(process.env.TMPDIR ?? (hasRoom(MEMORY) ? MEMORY : os.tmpdir()), 'tapegate-'));
+  const disk = mkdtempSync(path.join(os.tmpdir(), 'tapegate-'));
+  const sweeper = startSweeper(dir, [disk, project.tmpDir]); // vitest leaves its own when it is killed
+  for (const each of [dir, disk]) chmodSync(each, 0o755);
+  const temp = path.join(dir, 'tmp');
+  mkdirSync(temp);
+  chmodSync(temp, 0o1777); // as /tmp: tests run programs as other users
+  process.env.TMPDIR = temp; // of the workers, and the programs that they start
+  process.env.TEST_DISK = disk;
+  const needsServer = project.vitest.state.getPaths().some((file) => !file.includes('/test/pure/'));
+  const server = needsServer ? await startServer(project, dir) : undefined;
   return async () => {
-    await server.close();
-    rmSync(dir, { recursive: true, force: true });
+    await server?.close();
+    await sweeper.sweep({ spare: process.pid });
+    rmSync(disk, { recursive: true, force: true });
   };
+}
+
+/** Also for programs, which some systems allow nobody to start there. */
+function hasRoom(place: string): boolean {
+  try {
+    const mount = readFileSync('/proc/self/mounts', 'utf8')
+      .split('\n')
+      .find((line) => line.split(' ')[1] === place);
+    const { bavail, bsize } = statfsSync(place);
+    return mount !== undefined && !/\bnoexec\b/.test(mount) && bavail * bsize >= ROOM_BYTES;
+  } catch {
+    return false; // another system
+  }
+}
+
+async function startServer(project: TestProject, dir: string): Promise<{ close(): Promise<void> }> {
+  const cluster = path.join(dir, 'cluster');
+  await makeCluster(cluster);
+  process.env.TEST_CLUSTER = cluster; // for copies, in the workers
+  const dataDir = path.join(dir, 'postgres');
+  execFileSync('cp', ['-a', cluster, dataDir]);
+  const server = await startEmbedded({ dataDir, settings: { max_connections: 300, max_wal_size: '256MB' } });
+  project.provide('postgres', { connection: server.config('postgres'), template: DATABASE });
+  return server;
+}
+
+/** As a `start` makes it, before its demo. */
+async function makeCluster(dataDir: string): Promise<void> {
+  const server = await startEmbedded({ dataDir, settings: FAST });
+  await server.ensureDatabase(DATABASE);
+  await migrate(server.config(DATABASE));
+  await server.close();
+  const settings = Object.entries(FAST).map(([name, value]) => `${name} = ${value}\n`);
+  appendFileSync(path.join(dataDir, 'postgresql.conf'), settings.join(''));
 }

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
-import { makeTempDir } from './temp-dir.js';
+import { makeDiskDir } from './temp-dir.js';
 
 const MIGRATION = '29990101000000_next';
 
@@ -20,7 +20,7 @@ export function addMigration(migrations: string, sql: string): string {
 
 /** @returns its program */
 export function makeNextProgram(sql: string): string {
-  const root = makeTempDir();
+  const root = makeDiskDir();
   execFileSync('cp', ['-al', 'package.json', 'dist', root], { cwd: packageRoot });
   // a copy, because it is changed
   execFileSync('cp', ['-r', '--parents', 'prisma/migrations', root], { cwd: packageRoot });

@@ -1,6 +1,6 @@
 /** Real processes of the compiled program, and the PostgreSQL servers that they start. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import { installation } from '../../src/commands/installation.js';
@@ -9,7 +9,7 @@ import { isReachable } from '../../src/database/binaries.js';
 import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
 import { leaveConnections } from './http.js';
-import { makeTempDir } from './temp-dir.js';
+import { makeDiskDir, makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
 export const cliFile = path.join(packageRoot, 'dist/program/tapegate.cjs');
@@ -26,7 +26,7 @@ function cliFileFor(uid: number | undefined): string {
 let publicRoot: string | undefined;
 
 function linkTree(): string {
-  const root = makeTempDir();
+  const root = makeDiskDir();
   for (const part of ['package.json', 'dist', 'prisma', 'node_modules']) {
     execFileSync('cp', ['-al', path.join(packageRoot, part), root]);
   }
@@ -45,6 +45,8 @@ export interface RunOptions {
   descriptors?: number;
   /** Of another Tapegate than this one. */
   program?: string;
+  /** Has `startServer` leave it to a `start` to make its database; otherwise it puts a copy of an empty one there, which is faster. */
+  initdb?: boolean;
 }
 
 export interface Result {
@@ -68,10 +70,11 @@ const children = new Set<ChildProcess>();
 
 /** Starts a program with no more environment than it is given. */
 export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
-  const { stdin = '', env, descriptors, program: _, ...rest } = options;
+  const { stdin = '', env, descriptors, program: _, initdb: _initdb, ...rest } = options;
   const limited = ['-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, program, ...args];
   const [file, given] = descriptors === undefined ? [program, args] : ['sh', limited];
-  const child = spawn(file, given, { ...rest, env: { PATH: process.env.PATH, ...env } });
+  const { PATH, TMPDIR } = process.env;
+  const child = spawn(file, given, { ...rest, env: { PATH, ...(TMPDIR && { TMPDIR }), ...env } });
   children.add(child);
   let stdout = '';
   let stderr = '';
@@ -181,6 +184,7 @@ const localServers = new Set<LocalServer>();
 
 /** Runs a `serve` in this process, on a port of its own, until it is stopped; or a `start`, which then should have ENGINE=off. */
 export async function serveHere(env: Record<string, string>, command = 'serve'): Promise<LocalServer> {
+  if (command === 'start') copyDatabase({ env });
   const running = startCommand([command], { env: { PORT: '0', LOG_LEVEL: 'warn', ...env } });
   const [, url = ''] = await running.waitForOutput(READY);
   const stop = async () => {
@@ -210,8 +214,20 @@ function collect(columns?: number): { stream: Writable; text(): string } {
 /** All that a `start` or `serve` says when it is ready; it may come in parts, that end wherever a line does. */
 export const READY = /ready at (\S+)\n[\s\S]*In another terminal.*\n\n.+\n\n$/;
 
+/** Puts a migrated database where a `start` would make one; leaves one that is there alone. */
+export function copyDatabase({ env = {}, uid, gid }: RunOptions): void {
+  const { DATA_DIR = '', DATABASE_URL } = env;
+  const { TEST_CLUSTER } = process.env;
+  const cluster = path.join(DATA_DIR, 'postgres');
+  if (!TEST_CLUSTER || DATABASE_URL || !path.isAbsolute(DATA_DIR) || existsSync(cluster)) return;
+  if (mkdirSync(DATA_DIR, { recursive: true }) && uid !== undefined) chownSync(DATA_DIR, uid, gid ?? uid);
+  execFileSync('cp', ['-a', TEST_CLUSTER, cluster]);
+  if (uid !== undefined) execFileSync('chown', ['-R', `${uid}:${gid ?? uid}`, cluster]);
+}
+
 /** A `start` or `serve` that is ready, on a port of its own. */
 export async function startServer(command: string, options: RunOptions): Promise<Running & { url: string }> {
+  if (command === 'start' && !options.initdb) copyDatabase(options);
   const running = startCli([command], { ...options, env: { PORT: '0', LOG_LEVEL: 'warn', ...options.env } });
   const [, url = ''] = await running.waitForOutput(READY);
   return { ...running, url };

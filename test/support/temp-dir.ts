@@ -5,7 +5,16 @@ import path from 'node:path';
 
 /** A new directory that other users may search, since PostgreSQL may run as one. */
 export function makeTempDir(purpose = 'test'): string {
-  const dir = mkdtempSync(path.join(os.tmpdir(), `tapegate-${purpose}-`));
+  return makeIn(os.tmpdir(), purpose);
+}
+
+/** The same on a disk, where hard links to the files of this checkout are possible; `makeTempDir` may use memory. */
+export function makeDiskDir(purpose = 'test'): string {
+  return makeIn(process.env.TEST_DISK ?? os.tmpdir(), purpose);
+}
+
+function makeIn(parent: string, purpose: string): string {
+  const dir = mkdtempSync(path.join(parent, `tapegate-${purpose}-`));
   chmodSync(dir, 0o755);
   return dir;
 }

@@ -12,6 +12,7 @@ import { addLibrary } from '../../src/operations/libraries/add.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
+import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createCallers } from './callers.js';
 import { MAIL_RATES } from './check-mail.js';
@@ -23,7 +24,6 @@ import { addRemotes } from './remote-libraries.js';
 import { scanFolders } from './restore-scan.js';
 import type { TortureOptions } from './run.js';
 import { type Stranger, startStranger } from './stranger.js';
-import { smallDisk, startSweeper } from './sweeping.js';
 import { makeTree, type Source } from './tree.js';
 import { addHooks, startHooks } from './webhooks.js';
 import { EAST, type LateTree, noCounts, type RestoreDisk, VOLUME_BYTES, type World } from './world.js';
@@ -64,7 +64,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
       const closed = close().catch((error) => console.error(error));
       await Promise.race([closed, sleep(CLOSE_MS, undefined, { ref: false })]);
     }
-    await sweeper.sweep(keepFolder);
+    await sweeper.sweep({ keepFolder });
   };
   try {
     const disks = makeDisks(dir);
@@ -154,7 +154,7 @@ async function invite(
 
 /** Two folders, and where mounting is allowed a small disk that can really fill up, and fail. */
 function makeDisks(dir: string): RestoreDisk[] {
-  const small = smallDisk(dir);
+  const small = path.join(dir, 'small');
   const disks: RestoreDisk[] = [
     { mountpoint: path.join(dir, 'restore-1') },
     { mountpoint: path.join(dir, 'restore-2') },

@@ -1,0 +1,10 @@
+/** A run for sweeper.test.ts, which kills it. */
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/support/killed-run/killed.ts'],
+    globalSetup: ['test/support/global-setup.ts'],
+    testTimeout: 60_000,
+  },
+});
