@@ -1,14 +1,16 @@
 import { createHash } from 'node:crypto';
-import { cpSync, readdirSync, readFileSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { makeBackup } from '../../src/database/backup/make.js';
+import { startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
 import { packageRoot } from '../../src/package-root.js';
 import { fingerprint } from '../support/catalogue.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { addMigration } from '../support/next-program.js';
-import { cleanUp, kill, makeDataDir, runCli, startCli } from '../support/process.js';
+import { cleanUp, copyDatabase, kill, makeDataDir, runCli, startCli } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 const dir = path.join(packageRoot, 'prisma/migrations');
@@ -196,10 +198,10 @@ const support = (file: string): string[] =>
     .split('\n');
 
 /** Gives the database the records that it would have by the squashed migrations. */
-async function recordSquashed(records: string[]): Promise<void> {
-  await query('DELETE FROM _prisma_migrations');
+async function recordSquashed(records: string[], to = client): Promise<void> {
+  await to.query('DELETE FROM _prisma_migrations');
   for (const record of records) {
-    await client.query(
+    await to.query(
       `INSERT INTO _prisma_migrations (id, migration_name, checksum, finished_at, applied_steps_count)
        VALUES (gen_random_uuid(), $1, $2, now(), 1)`,
       record.split(' '),
@@ -246,4 +248,37 @@ test.each([
     `this database has ${found} migrations that 20261120000000_init replaces: run "tapegate migrate" of commit f3d3962 on it first`,
   );
   expect(await query('SELECT * FROM _prisma_migrations ORDER BY 1')).toEqual(before);
+});
+
+test('a backup with all squashed migrations comes back with `init`; one with a part of them does not come back', async () => {
+  const { DATA_DIR = '' } = env;
+  copyDatabase({ env: { DATA_DIR } });
+  const dataDir = path.join(DATA_DIR, 'postgres');
+  const backUp = async (name: string, records: string[]) => {
+    const target = path.join(DATA_DIR, name);
+    const server = await startEmbedded({ dataDir });
+    const inside = new pg.Client(server.config('tapegate'));
+    await inside.connect();
+    await recordSquashed(records, inside);
+    await inside.end();
+    await makeBackup({ dataDir, connection: server.config('postgres'), target, program: '0.1.0' });
+    await server.close();
+    return target;
+  };
+  const records = support('squashed-records.txt');
+  const part = await backUp('part', records.slice(0, 69));
+  const whole = await backUp('whole', records);
+  rmSync(dataDir, { recursive: true });
+  expect(await runCli(['restore', part], { env: { DATA_DIR } })).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringMatching(
+      /^tapegate: this database has 69 of the 70 migrations .* of commit f3d3962 on it first\n$/,
+    ),
+  });
+  expect(existsSync(dataDir)).toBe(false);
+  expect(await runCli(['restore', whole], { env: { DATA_DIR } })).toMatchObject({ code: 0, stderr: '' });
+  const server = await startEmbedded({ dataDir });
+  expect(await migrate(server.config('tapegate'))).toEqual([]);
+  await server.close();
 });
