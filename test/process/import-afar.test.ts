@@ -116,7 +116,7 @@ test('the command says the same, and ends the same, as beside the database', { t
 });
 
 test('standard input of any length is taken over whole', async () => {
-  const count = 60_000;
+  const count = 20_000;
   const done = (stdout: string): Result => ({ code: 0, stdout, stderr: '' });
   expect(await runCli(['import', '-'], { env: afar, stdin: rowsOf('long', count) })).toEqual(
     done(`${count} files added, 0 updated\n`),
