@@ -16,17 +16,16 @@ const common = {
   },
 };
 
-/** The tests of a folder; README.md in test/ says what belongs where. */
-function project(name: string, options: { isolate?: boolean; server?: boolean }) {
+/** The tests of a directory; test/README.md says what belongs where. */
+function project(name: string, { isolate = false } = {}) {
   return {
     ...common,
     test: {
       name,
       include: [`test/${name}/**/*.test.ts`],
       pool: 'forks' as const,
-      isolate: options.isolate ?? false,
-      // of what waits for a database and other processes on a shared machine; what needed it is told at the end of the run
-      retry: options.server && process.env.CI ? 1 : 0,
+      isolate,
+      setupFiles: ['test/support/measure.ts'],
       // far beyond what any of them takes: it ends what hangs, and says nothing of how fast something is
       testTimeout: 180_000,
       hookTimeout: 180_000,
@@ -41,15 +40,15 @@ export default defineConfig({
     reporters: ['default', 'test/support/slowest.ts'],
     // one process loads the modules once for all files: most of the time of a short file goes there
     projects: [
-      project('pure', {}),
-      project('gateway', { server: true }),
-      project('process', { server: true }),
-      project('browser', { server: true }),
-      project('alone', { server: true, isolate: true }),
-      project('torture', { server: true, isolate: true }),
-      project('fuzz', { server: true, isolate: true }),
+      project('pure'),
+      project('gateway'),
+      project('process'),
+      project('browser'),
+      project('alone', { isolate: true }),
+      project('torture', { isolate: true }),
+      project('fuzz', { isolate: true }),
       // of programs that few machines have
-      ...(process.env.CLIENTS === 'on' ? [project('clients', { server: true, isolate: true })] : []),
+      ...(process.env.CLIENTS === 'on' ? [project('clients', { isolate: true })] : []),
     ],
   },
 });
