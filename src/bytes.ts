@@ -9,7 +9,8 @@ export function formatBytes(bytes: bigint | number): string {
     value /= 1000;
     unit++;
   }
-  if (unit === 0) return `${value.toLocaleString('en')} ${value === 1 ? 'byte' : 'bytes'}`;
+  const whole = Math.round(value);
+  if (unit === 0) return `${whole} ${whole === 1 ? 'byte' : 'bytes'}`;
   return `${value.toPrecision(3)} ${units[unit]}`;
 }
 

@@ -220,7 +220,8 @@ class KeptProcess {
     this.child?.send(order, () => {}); // one that is gone is told of by its end
   }
 
-  private hear(child: ChildProcess, { kind, told }: EngineReport): void {
+  private hear(child: ChildProcess, { kind, told }: Partial<EngineReport>): void {
+    if (!kind) return; // of `node --watch`, which has every process report what it loads
     this.heardAt = performance.now();
     if (told && child.pid !== undefined && this.child === child) replay(child.pid, this.part, told);
     if (kind === 'ready') this.onReady();
