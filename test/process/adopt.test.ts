@@ -16,26 +16,15 @@ import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
-import { readConfig } from '../../src/config.js';
-import { startEngine } from '../../src/engine/runner.js';
-import { openRuntime } from '../../src/runtime.js';
-import { backendNames, createBackend } from '../../src/tape/index.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { createNlaSite, dumpNlaSite, type NlaSite, stageNumbers } from '../support/nla-control.js';
-import {
-  cleanUp,
-  makeDataDir,
-  type Running,
-  runCli,
-  serveHere,
-  startCli,
-  startProcess,
-  stop,
-} from '../support/process.js';
+import { cleanUp, type Running, runCli, serveHere, startProcess, stop } from '../support/process.js';
 import { read } from '../support/rest.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
+import { workHere } from '../support/work.js';
 
+let dir: string;
 let site: NlaSite;
 let there: TestDatabase;
 let here: TestDatabase;
@@ -49,8 +38,9 @@ const restored = ['/badc/ocean/1986/a.nc', '/badc/ocean/1986/b.nc', '/badc/ocean
 beforeEach(async () => {
   there = await createDatabase({ empty: true });
   here = await createDatabase();
-  site = await createNlaSite({ connection: there.connection, dir: makeTempDir() });
-  env = { DATABASE_URL: here.url, DATA_DIR: makeDataDir(), LINK_ROOT: site.archive, LOG_LEVEL: 'error' };
+  dir = makeTempDir();
+  site = await createNlaSite({ connection: there.connection, dir });
+  env = { DATABASE_URL: here.url, DATA_DIR: path.join(dir, 'data'), LINK_ROOT: site.archive, LOG_LEVEL: 'error' };
   await fill();
   database = new pg.Client(here.connection);
   await database.connect();
@@ -60,6 +50,7 @@ afterEach(async () => {
   await database.end();
   await there.drop();
   await here.drop();
+  rmSync(dir, { recursive: true });
 });
 afterAll(cleanUp);
 
@@ -302,7 +293,7 @@ test('what does not agree is told, and stays as it is', async () => {
 test.each(['copy', 'inserts', 'mysql'] as const)(
   'a dump (%s) says the same as the database, gzipped too',
   async (form) => {
-    const file = path.join(makeTempDir(), 'dump.sql.gz');
+    const file = path.join(dir, 'dump.sql.gz');
     writeFileSync(file, gzipSync(await dumpNlaSite(site, form)));
     const { counts } = await adopt(file, '--archive-root', site.archive);
     expect(counts).toMatchObject({ quotas: 3, files: 7, copies: 3, requests: 6 });
@@ -317,7 +308,7 @@ test.each(['copy', 'inserts', 'mysql'] as const)(
 
 test('what is no dump, or breaks off, is refused, and nothing is stored', async () => {
   const dump = await dumpNlaSite(site, 'copy');
-  const file = path.join(makeTempDir(), 'dump.sql');
+  const file = path.join(dir, 'dump.sql');
   const before = await dumpHere();
   for (const [text, message] of [
     ['hello\n', 'no table of nla_control'],
@@ -402,14 +393,12 @@ const sizeOf = (files: readonly string[]) => files.reduce((sum, file) => sum + b
 
 /** While an engine works. */
 async function whileWorking<T>(work: () => Promise<T>, more = env): Promise<T> {
-  const config = readConfig(more, backendNames, { listens: false });
-  const { ctx, close } = await openRuntime(config, 'nothing');
-  await ctx.events.open();
-  const engine = await startEngine(ctx, createBackend(config.tapeBackend, config), { drainMs: 200 });
-  const result = await work();
-  await engine.stop();
-  await close();
-  return result;
+  const engine = await workHere(more);
+  try {
+    return await work();
+  } finally {
+    await engine.stop();
+  }
 }
 
 test('copies that no request has are told at each run, stay until the end, and leave with it', async () => {
@@ -526,7 +515,6 @@ test('a copy that stands where Tapegate has it keeps its only name, by whatever 
 });
 
 test('users and requests come from CSV', async () => {
-  const dir = makeTempDir();
   const [quotas, requests] = [path.join(dir, 'quotas.csv'), path.join(dir, 'requests.csv')];
   writeFileSync(quotas, 'user,size,email\ncleo,1000000,cleo@example.org\n');
   writeFileSync(
@@ -542,14 +530,14 @@ test('users and requests come from CSV', async () => {
 });
 
 test('an id that cannot be one here is told, and leaves ids for new requests', async () => {
-  const requests = path.join(makeTempDir(), 'requests.csv');
+  const requests = path.join(dir, 'requests.csv');
   const refused = ['-5', 'abc', '1947483649', '2147483647', '4000000000', '99999999999', '1e3', '7 '];
   const rows = ['77', ...refused].map((id) => `${id},cleo,mine,2098-01-01,2026-01-01,/a/1\n`).join('');
   writeFileSync(
     requests,
     `id,quota,label,retention,request_date,files\n${rows},cleo,without,2098-01-01,2026-01-01,/a/1\n`,
   );
-  const quotas = path.join(makeTempDir(), 'quotas.csv');
+  const quotas = path.join(dir, 'quotas.csv');
   writeFileSync(quotas, 'user,size\ncleo,1000000\n');
   const trial = await adopt('--quotas', quotas, '--requests', requests, '--dry-run');
   const { counts, differences } = await adopt('--quotas', quotas, '--requests', requests);
@@ -600,8 +588,7 @@ test('a program that opens restored files at their archive paths notices nothing
   const program: Running = startProcess(process.execPath, ['-e', script]);
   await program.waitForOutput(/ready/);
   await adopt(there.url, '--archive-root', site.archive);
-  const engine = startCli(['work'], { env });
-  await engine.waitForOutput(/engine is working/);
+  const engine = await workHere(env);
   const target = (file: string) => readlinkSync(path.join(site.archive, file));
   await waitFor('the links to lead to Tapegate’s names', async () =>
     restored.slice(0, 2).every((file) => target(file) === site.mountpoint + file),
@@ -615,7 +602,7 @@ test('a program that opens restored files at their archive paths notices nothing
   expect(restored.slice(0, 2).map((file) => readFileSync(path.join(site.archive, file), 'utf8'))).toEqual(
     restored.slice(0, 2).map(bytesOf),
   );
-  await stop(engine);
+  await engine.stop();
   const doctor = await runCli(['doctor', '--checksums'], { env });
   expect(doctor.stdout).not.toMatch(/^(copy|link|quota|request)-/m);
 });
