@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import {
   chmodSync,
   chownSync,
+  existsSync,
   lstatSync,
   mkdirSync,
   readFileSync,
@@ -15,7 +16,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { findServerUser } from '../../src/database/binaries.js';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { packageRoot } from '../../src/package-root.js';
@@ -26,6 +27,12 @@ const isRoot = process.getuid?.() === 0;
 const NOBODY = 65_534;
 
 afterAll(cleanUp);
+
+/** A cluster that the tests share: each leaves it as it was, and no server. */
+const dataDir = makeDataDir();
+const cluster = path.join(dataDir, 'postgres');
+
+beforeAll(async () => (await startIn(dataDir)).close());
 
 const startIn = (dataDir: string, startTimeoutMs = 60_000): Promise<Embedded> =>
   startEmbedded({ dataDir: path.join(dataDir, 'postgres'), startTimeoutMs });
@@ -65,26 +72,23 @@ async function askAs(user: { uid?: number; gid?: number }, folder: string): Prom
 const LET_ALL_IN = 'local all all trust\nhost all all 127.0.0.1/32 trust\n';
 
 test.runIf(isRoot)('as root: no other user is let in, not even that which the server runs as', async () => {
-  const dataDir = makeDataDir();
   const server = await startIn(dataDir);
-  const user = findServerUser(path.join(dataDir, 'postgres'));
+  const user = findServerUser(cluster);
   expect(user.uid).toBeGreaterThan(0);
-  expect(await askAs(user, path.join(dataDir, 'postgres'))).toContain('Peer authentication failed');
-  expect(await askAs({ uid: NOBODY, gid: NOBODY }, path.join(dataDir, 'postgres'))).not.toContain('let in');
-  expect(await askAs({}, path.join(dataDir, 'postgres'))).toBe('let in\n');
+  expect(await askAs(user, cluster)).toContain('Peer authentication failed');
+  expect(await askAs({ uid: NOBODY, gid: NOBODY }, cluster)).not.toContain('let in');
+  expect(await askAs({}, cluster)).toBe('let in\n');
   await server.close();
 });
 
 test.runIf(isRoot)(
   'as root: a cluster that let everybody in does so no more, be its server running already',
   async () => {
-    const dataDir = makeDataDir();
-    const rules = path.join(dataDir, 'postgres/pg_hba.conf');
-    await (await startIn(dataDir)).close();
-    const user = findServerUser(path.join(dataDir, 'postgres'));
+    const rules = path.join(cluster, 'pg_hba.conf');
+    const user = findServerUser(cluster);
     writeFileSync(rules, LET_ALL_IN);
     const second = await startIn(dataDir);
-    expect(await askAs(user, path.join(dataDir, 'postgres'))).toContain('Peer authentication failed');
+    expect(await askAs(user, cluster)).toContain('Peer authentication failed');
     writeFileSync(rules, LET_ALL_IN);
     await second.close();
     const old = await startIn(dataDir);
@@ -93,36 +97,37 @@ test.runIf(isRoot)(
     await client.connect();
     await client.query('SELECT pg_reload_conf()');
     await client.end();
-    await waitFor('an old server', async () => (await askAs(user, path.join(dataDir, 'postgres'))) === 'let in\n');
+    await waitFor('an old server', async () => (await askAs(user, cluster)) === 'let in\n');
     const next = await startIn(dataDir);
-    await waitFor('its new rules', async () => (await askAs(user, path.join(dataDir, 'postgres'))) !== 'let in\n');
+    await waitFor('its new rules', async () => (await askAs(user, cluster)) !== 'let in\n');
     await next.close();
     await old.close();
   },
 );
 
 test('rules that an operator has written are left alone', async () => {
-  const dataDir = makeDataDir();
-  await (await startIn(dataDir)).close();
-  const rules = path.join(dataDir, 'postgres/pg_hba.conf');
-  const own = `${readFileSync(rules, 'utf8').split('\n').slice(1).join('\n')}local all monitor scram-sha-256\n`;
+  const rules = path.join(cluster, 'pg_hba.conf');
+  const before = readFileSync(rules, 'utf8');
+  const own = `${before.split('\n').slice(1).join('\n')}local all monitor scram-sha-256\n`;
   writeFileSync(rules, own);
   await (await startIn(dataDir)).close();
-  expect(readFileSync(rules, 'utf8')).toBe(own);
+  const after = readFileSync(rules, 'utf8');
+  writeFileSync(rules, before);
+  expect(after).toBe(own);
 });
 
 test.runIf(isRoot && process.platform === 'linux')(
   'as root: a folder of the name that its socket had in /tmp keeps nobody from starting',
   async () => {
-    let dataDir = makeDataDir();
-    while (dataDir.length < 100) dataDir = path.join(dataDir, 'x'.repeat(40));
-    mkdirSync(dataDir, { recursive: true });
-    const hash = createHash('sha256').update(path.join(dataDir, 'postgres')).digest('hex').slice(0, 12);
+    const deep = path.join(dataDir, 'x'.repeat(40), 'x'.repeat(40));
+    mkdirSync(deep, { recursive: true });
+    renameSync(cluster, path.join(deep, 'postgres'));
+    const hash = createHash('sha256').update(path.join(deep, 'postgres')).digest('hex').slice(0, 12);
     const squatted = `/tmp/tapegate-${hash}`;
     mkdirSync(squatted);
     chownSync(squatted, NOBODY, NOBODY);
     try {
-      const server = await startIn(dataDir);
+      const server = await startIn(deep);
       expect(await answersOf(server)).toEqual([{ one: 1 }]);
       // and those whom this process starts find it, too
       const { host } = server.config('postgres');
@@ -130,6 +135,7 @@ test.runIf(isRoot && process.platform === 'linux')(
       await server.close();
     } finally {
       rmSync(squatted, { recursive: true });
+      renameSync(path.join(deep, 'postgres'), cluster);
     }
   },
 );
@@ -137,14 +143,13 @@ test.runIf(isRoot && process.platform === 'linux')(
 test.runIf(isRoot)(
   "as root: a link in the place of the server's log has nothing else written or given away",
   async () => {
-    const dataDir = makeDataDir();
-    await (await startIn(dataDir)).close();
     const victim = path.join(dataDir, 'of-root');
     writeFileSync(victim, 'secret', { mode: 0o600 });
-    const log = path.join(dataDir, 'postgres/server.log');
+    const log = path.join(cluster, 'server.log');
     rmSync(log);
     symlinkSync(victim, log);
     await expect(startIn(dataDir, 2000)).rejects.toThrow(/server\.log is no plain file of its own/);
+    rmSync(log);
     expect([readFileSync(victim, 'utf8'), statSync(victim).uid]).toEqual(['secret', 0]);
   },
 );
@@ -152,20 +157,14 @@ test.runIf(isRoot)(
 test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
   'a pipe in the place of %s holds nobody up',
   async (name) => {
-    const dataDir = makeDataDir();
-    await (await startIn(dataDir)).close();
-    const place = path.join(dataDir, 'postgres', name);
-    rmSync(place, { force: true });
+    const place = path.join(cluster, name);
+    const kept = path.join(dataDir, 'kept');
+    if (existsSync(place)) renameSync(place, kept);
     execFileSync('mkfifo', [place]);
     // in a process of its own: what waits for a pipe in this one would end no test
     const script = `import { startEmbedded } from ${JSON.stringify(path.join(packageRoot, 'dist/src/database/embedded.js'))};
     await startEmbedded({ dataDir: process.argv[1], startTimeoutMs: 2000 });`;
-    const starting = startProcess(process.execPath, [
-      '--input-type=module',
-      '-e',
-      script,
-      path.join(dataDir, 'postgres'),
-    ]);
+    const starting = startProcess(process.execPath, ['--input-type=module', '-e', script, cluster]);
     const { code, stderr } = await starting.ended;
     expect({ code, stderr }).toMatchObject({
       code: 1,
@@ -173,13 +172,11 @@ test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
     });
     expect(lstatSync(place).isFIFO()).toBe(true);
     rmSync(place); // whoever cleans up looks for servers
+    if (existsSync(kept)) renameSync(kept, place);
   },
 );
 
 test.runIf(isRoot)("as root: a cluster that another user has put into everybody's folder is not started", async () => {
-  const dataDir = makeDataDir();
-  await (await startIn(dataDir)).close();
-  const cluster = path.join(dataDir, 'postgres');
   chmodSync(dataDir, 0o1777);
   renameSync(cluster, `${cluster}-of-a-stranger`);
   execFileSync('cp', ['-a', `${cluster}-of-a-stranger`, cluster]);
