@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
-import { cleanUp, makeDataDir, type Running, runCli, startServer, stop } from '../support/process.js';
+import { cleanUp, type LocalServer, makeDataDir, runCli, serveHere } from '../support/process.js';
 import { errorBody, makeRequest, post, readRequest } from '../support/rest.js';
 import { isReady } from '../support/server.js';
 import { waitFor } from '../support/wait.js';
@@ -10,7 +10,7 @@ import { waitFor } from '../support/wait.js';
 const AWAY = 'the database does not answer: try again later';
 
 let pair: DatabasePair;
-let server: Running & { url: string };
+let server: LocalServer;
 let env: Record<string, string>;
 
 beforeAll(async () => {
@@ -19,12 +19,12 @@ beforeAll(async () => {
   env = { DATABASE_URL: pair.url, DATA_DIR: path.join(dir, 'data'), DEMO: 'off' };
   expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0 });
   expect(await runCli(['quota', 'set', 'alice', '--size', '1T'], { env })).toMatchObject({ code: 0 });
-  server = await startServer('serve', { env });
+  server = await serveHere(env);
 });
 
 afterAll(async () => {
-  await pair?.close();
   await cleanUp();
+  await pair?.close();
 });
 
 const fields = (name: string) => ({ quota: 'alice', files: [`/failover/${name}`] });
@@ -57,5 +57,5 @@ test('two that take writes are none: what is written to the one that was cut off
   await pair.primary.refuse();
   expect(await runCli(['quota', 'list'], { env })).toMatchObject({ code: 0 });
   await makeRequest(server, fields('still'));
-  expect((await stop(server)).code).toBe(0);
+  expect((await server.stop()).code).toBe(0);
 });

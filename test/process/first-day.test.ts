@@ -13,7 +13,8 @@ import { addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';
 import { sendAsIs } from '../support/http.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, makeDataDir, runCli, startProcess, startServer, stop } from '../support/process.js';
+import { cleanUp, runCli, serveHere, startProcess } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
@@ -24,7 +25,7 @@ const startWith = (settings: Record<string, string>) =>
 test('a script without a header runs, is counted, is cut off, and runs again by a line in ~/.netrc', async () => {
   const app = await startApp();
   await addQuota(app.ctx, 'alice', 1000n);
-  const home = makeDataDir();
+  const home = makeTempDir();
   const { port, letGo } = await takePort();
   await letGo();
   const api = `http://127.0.0.1:${port}/tape_control/api/v1`;
@@ -39,13 +40,11 @@ curl -sSn -o ${home}/list -w '%{http_code}\\n' ${api}/requests
   chmodSync(script, 0o755);
   const run = async () => (await startProcess(script, [], { env: { HOME: home } }).ended).stdout;
   const start = (LEGACY: string) =>
-    startServer('serve', {
-      env: { AUTH: 'token,legacy', LEGACY, PORT: String(port), DATABASE_URL: app.databaseUrl, DATA_DIR: home },
-    });
+    serveHere({ AUTH: 'token,legacy', LEGACY, PORT: String(port), DATABASE_URL: app.databaseUrl, DATA_DIR: home });
 
   let server = await start('all');
   expect(await run()).toBe('[{"req_id":1}] 200\n200\n');
-  await stop(server);
+  await server.stop();
 
   server = await start('none');
   expect(await run()).toMatch(/^\[\{"error":"say who you are: [^\n]* 401\n401\n$/);
@@ -73,7 +72,7 @@ curl -sSn -o ${home}/list -w '%{http_code}\\n' ${api}/requests
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   writeFileSync(path.join(home, '.netrc'), `machine 127.0.0.1 login alice password ${secret}\n`, { mode: 0o600 });
   expect(await run()).toBe('[{"req_id":2}] 200\n200\n');
-  await stop(server);
+  await server.stop();
   await app.close();
 });
 
@@ -283,10 +282,8 @@ test('a start with an open door says how to close it, as the README shows it', a
   const [line = ''] = /^ {2}access .*\n/m.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
   const app = await startApp();
   const says = async (env: Record<string, string>) => {
-    const server = await startServer('serve', {
-      env: { ...env, DATABASE_URL: app.databaseUrl, DATA_DIR: makeDataDir() },
-    });
-    await stop(server);
+    const server = await serveHere({ ...env, DATABASE_URL: app.databaseUrl, DATA_DIR: makeTempDir() });
+    await server.stop();
     return server.stdout().includes(line);
   };
   expect(line).toContain('AUTH=token');
@@ -297,14 +294,12 @@ test('a start with an open door says how to close it, as the README shows it', a
 test('a gateway that is open in another way than one that runs on the same database says so', async () => {
   const app = await startApp();
   const start = (AUTH?: string) =>
-    startServer('serve', {
-      env: { ...(AUTH && { AUTH }), DATABASE_URL: app.databaseUrl, DATA_DIR: makeDataDir(), LOG_LEVEL: 'warn' },
-    });
+    serveHere({ ...(AUTH && { AUTH }), DATABASE_URL: app.databaseUrl, DATA_DIR: makeTempDir() });
   const closed = await start('token,legacy');
   const open = await start();
   const same = await start('legacy,token');
   const warnings = async (server: Awaited<ReturnType<typeof start>>) =>
-    (await stop(server)).stderr.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line).msg]));
+    (await server.stop()).stderr.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line).msg]));
   const told = (other: string, own: string) =>
     `another gateway of this database runs with AUTH=${other}, and this one with AUTH=${own}: who is kept out by one may come in by the other`;
   expect(await warnings(open)).toEqual([told('token,legacy', 'token,open')]);

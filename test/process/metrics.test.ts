@@ -3,6 +3,7 @@ import { afterAll, expect, test } from 'vitest';
 import { createDatabase } from '../support/database.js';
 import { readMetrics, sampleOf, samplesOf } from '../support/metrics.js';
 import { cleanUp, makeDataDir, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
@@ -51,8 +52,7 @@ test('what the processes of an engine do is counted by the one that keeps them, 
 
 test('an engine alone has no listener but that one, and says what keeps it from listening', async () => {
   const database = await createDatabase();
-  const env = { DATA_DIR: makeDataDir(), DATABASE_URL: database.url, LOG_LEVEL: 'info' };
-  await runCli(['migrate'], { env });
+  const env = { DATA_DIR: makeTempDir(), DATABASE_URL: database.url, LOG_LEVEL: 'info', DRIVES: '1' };
   const engine = startCli(['work'], { env: { ...env, METRICS_PORT: '0' } });
   const url = await waitForListener(engine);
   const text = await waitFor('the engine to be seen', async () => {
@@ -60,7 +60,8 @@ test('an engine alone has no listener but that one, and says what keeps it from 
     return (sampleOf(now, 'tapegate_engine_processes', { part: 'drive' }) ?? 0) > 0 && now;
   });
   expect(samplesOf(text, 'tapegate_http_answers_in_hand')).toEqual([]);
-  const other = await startCli(['work'], { env: { ...env, METRICS_PORT: new URL(url).port } }).ended;
+  const memory = { ...env, TAPE_BACKEND: 'memory', METRICS_PORT: new URL(url).port }; // an engine of one process
+  const other = await runCli(['work'], { env: memory });
   expect(other).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('(METRICS_PORT, METRICS_HOST): another process has the port'),

@@ -6,20 +6,26 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { findListeners } from '../../src/access/listeners.js';
-import { startApp } from '../support/app.js';
-import { cleanUp, makeDataDir, runCli, startProcess, startServer, stop } from '../support/process.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { createDatabase } from '../support/database.js';
+import { cleanUp, runCli, serveHere, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const NOBODY = 65_534;
 const isRoot = process.getuid?.() === 0;
 const own = process.getuid?.() ?? 0;
 
+let app: TestApp;
 let dir: string;
 let server: Server | undefined;
+beforeAll(async () => {
+  app = await startApp();
+});
 beforeEach(() => {
-  dir = makeDataDir();
+  dir = makeTempDir();
   chmodSync(dir, 0o755);
   writeFileSync(path.join(dir, 'operator.token'), 'tapegate_secret\n', { mode: 0o600 });
 });
@@ -27,8 +33,12 @@ afterEach(() => {
   server?.close();
   server?.closeAllConnections();
   server = undefined;
+  rmSync(dir, { recursive: true });
 });
-afterAll(() => cleanUp());
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
 
 /** Says with which Authorization it was asked; in a process of its own, which may be another user's. */
 const LISTENER = `
@@ -93,14 +103,14 @@ test.runIf(isRoot)('a server that runs as the owner of the token is shown it to 
 
 test('what else of ours listens where a gateway did, such as a tunnel to another host, is not shown it', async () => {
   const dataDir = path.join(dir, 'data');
-  const gateway = await startServer('start', { env: { DATA_DIR: dataDir, AUTH: 'token', DEMO: 'off', ENGINE: 'off' } });
+  const gateway = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token' });
   const env = { TAPEGATE_URL: gateway.url, DATA_DIR: dataDir, HOME: dir };
   const ask = () => runCli(['token', 'list', '--json'], { env });
   expect(await ask()).toMatchObject({ code: 0, stdout: expect.stringContaining('operator') });
   const at = Number(new URL(gateway.url).port);
   const note = path.join(dataDir, `gateway-${hostname()}-127.0.0.1-${at}.json`);
   const noted = readFileSync(note);
-  await stop(gateway);
+  await gateway.stop();
   writeFileSync(note, noted, { mode: 0o600 }); // as after a kill
   const { running } = await listenAs(undefined, '127.0.0.1', { at });
   await ask();
@@ -109,12 +119,9 @@ test('what else of ours listens where a gateway did, such as a tunnel to another
 });
 
 test('gateways of one folder on the same port of two addresses are both known, and each until it ends', async () => {
-  const app = await startApp();
   const dataDir = path.join(dir, 'data');
   const serve = (host: string, port: string) =>
-    startServer('serve', {
-      env: { DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token', HOST: host, PORT: port },
-    });
+    serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token', HOST: host, PORT: port });
   const first = await serve('127.0.0.1', '0');
   const { port } = new URL(first.url);
   const second = await serve('::1', port);
@@ -123,14 +130,13 @@ test('gateways of one folder on the same port of two addresses are both known, a
     return (await runCli(['token', 'list', '--json'], { env })).code;
   };
   expect(await Promise.all(['127.0.0.1', '[::1]', 'localhost'].map(codeAt))).toEqual([0, 0, 0]);
-  await stop(second);
+  await second.stop();
   expect(await codeAt('127.0.0.1')).toBe(0);
   // the host is called otherwise by now
   const note = readdirSync(dataDir).find((name) => name.endsWith(`-${port}.json`)) ?? '';
   renameSync(path.join(dataDir, note), path.join(dataDir, note.replace(hostname(), 'before')));
   expect(await codeAt('127.0.0.1')).toBe(0);
-  await stop(first);
-  await app.close();
+  await first.stop();
 });
 
 test('what is no file is not waited for', async () => {
@@ -174,14 +180,14 @@ test.skipIf(small === undefined)(
   'a start whose DATA_DIR is full or read-only goes on without a token, says so, and makes none',
   async () => {
     const place = small ?? '';
-    const app = await startApp();
+    const own = await createDatabase();
     const ballast = path.join(place, 'ballast');
     expect(() => writeFileSync(ballast, Buffer.alloc(2_000_000))).toThrow('ENOSPC');
     const remount = (mode: 'ro' | 'rw') => execFileSync('mount', ['-o', `remount,${mode}`, place]);
     const start = async () => {
-      const server = await startServer('serve', { env: { DATABASE_URL: app.databaseUrl, DATA_DIR: place } });
+      const server = await serveHere({ DATABASE_URL: own.url, DATA_DIR: place });
       const { status } = await fetch(`${server.url}/tape_control/api/v1/requests`);
-      const { code, stderr } = await stop(server);
+      const { code, stderr } = await server.stop();
       return { status, code, stderr };
     };
     const served = (problem: string) => ({
@@ -193,11 +199,14 @@ test.skipIf(small === undefined)(
     remount('ro');
     expect(await start()).toEqual(served('EROFS'));
     remount('rw');
-    const made = () => app.ctx.db.prisma.apiToken.count({ where: { note: { startsWith: 'made at a start' } } });
+    const client = new pg.Client(own.connection);
+    await client.connect();
+    const made = async () => (await client.query(`SELECT FROM api_token WHERE note LIKE 'made at a start%'`)).rowCount;
     expect([await made(), readdirSync(place)]).toEqual([0, ['ballast']]);
     rmSync(ballast);
     expect(await start()).toMatchObject({ status: 200, code: 0, stderr: '' });
     expect([await made(), readdirSync(place)]).toEqual([1, ['operator.token']]);
-    await app.close();
+    await client.end();
+    await own.drop();
   },
 );

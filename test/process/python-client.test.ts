@@ -10,7 +10,7 @@ import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, type Result, startProcess, startServer, stop } from '../support/process.js';
+import { cleanUp, type Result, serveHere, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 import { createGate, type Gate, waitFor } from '../support/wait.js';
 
@@ -79,9 +79,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
     const { port, letGo } = await takePort();
     await letGo();
     const serve = () =>
-      startServer('serve', {
-        env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' },
-      });
+      serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' });
     const gateway = await serve();
     const asking = script(
       `request = tapes.create_request("alice", pattern="/ocean", label="of a script")
@@ -92,7 +90,7 @@ for path in tapes.restored_paths(request["requestId"]):
       { TAPEGATE_URL: `http://127.0.0.1:${port}` },
     );
     await asking.waitForOutput(/RESTORING 2\n/);
-    await stop(gateway);
+    await gateway.stop();
     gate.open();
     await serve();
     const { code, stdout, stderr } = await asking.ended;

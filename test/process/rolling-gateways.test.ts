@@ -1,22 +1,22 @@
-/** Two real gateways behind a balancer of connections that asks whether they are ready, stopped and started one after the other under load. */
+/** Two gateways behind a balancer of connections that asks whether they are ready, stopped and started one after the other under load. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { type Balancer, startBalancer } from '../support/balancer.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, type Running, startServer, stop } from '../support/process.js';
+import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { startLoad, watchToTheEnd } from '../support/rolling-load.js';
 
 const CLIENTS = 8;
 const WATCHERS = 4;
-const ROUNDS = 2;
+const ROUNDS = 1;
 /** Of all clients together, before each stop and after each start. */
-const CALLS = 60;
+const CALLS = 40;
 
 let app: TestApp;
 let balancer: Balancer;
-let gateways: { port: number; running: Running }[];
+let gateways: { port: number; running: LocalServer }[];
 
 // of each try its own
 beforeEach(async () => {
@@ -38,9 +38,7 @@ afterEach(async () => {
 });
 
 const start = (port: number) =>
-  startServer('serve', {
-    env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), LEAVE_SECONDS: '2' },
-  });
+  serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), LEAVE_SECONDS: '1' });
 
 test('gateways that are restarted one after the other fail no call, double none, and end no watcher', async () => {
   const watched = await makeRequest(balancer, { quota: 'alice', files: ['/tape/watched'], label: 'watched' });
@@ -49,7 +47,7 @@ test('gateways that are restarted one after the other fail no call, double none,
   for (let round = 0; round < ROUNDS; round++) {
     for (const gateway of gateways) {
       await load.more(CALLS);
-      expect((await stop(gateway.running)).code).toBe(0);
+      expect((await gateway.running.stop()).code).toBe(0);
       await load.more(CALLS); // of the other one
       gateway.running = await start(gateway.port);
     }

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
 import { askData } from '../support/graphql.js';
 import { request, send } from '../support/http.js';
-import { cleanUp, makeDataDir, type Running, runCli, startServer } from '../support/process.js';
+import { cleanUp, type LocalServer, makeDataDir, runCli, serveHere } from '../support/process.js';
 import { makeRequest, read } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
 let pair: DatabasePair;
 let env: Record<string, string>;
-let server: Running & { url: string };
-let other: Running & { url: string };
+let server: LocalServer;
+let other: LocalServer;
 
 beforeAll(async () => {
   const dir = makeDataDir();
@@ -27,14 +27,14 @@ beforeAll(async () => {
   expect(await runCli(['quota', 'set', 'alice', '--size', '1T'], { env })).toMatchObject({ code: 0 });
   await pair.askPrimary(`INSERT INTO tape_file (path, size, stage)
     SELECT '/long/' || repeat('x', 600) || n, n, 'ONTAPE' FROM generate_series(1, 20000) n`);
-  server = await startServer('serve', { env });
-  other = await startServer('serve', { env: { ...env, READ_WAIT_MS: '0' } }); // it asks, and does not wait
+  server = await serveHere(env);
+  other = await serveHere({ ...env, READ_WAIT_MS: '0' }); // it asks, and does not wait
   await untilUsed();
 }, 120_000);
 
 afterAll(async () => {
-  await pair?.close();
   await cleanUp();
+  await pair?.close();
 });
 
 const standbysOf = async (of = server) =>
@@ -143,7 +143,7 @@ test('neither the primary itself nor another database is taken for a standby of 
     [pair.primaryUrl, 'it is no standby'],
     [pair.standbyUrl.replace(/tapes$/, 'postgres'), 'it was asked for database postgres, not tapes'],
   ] as const) {
-    const misled = await startServer('serve', { env: { ...env, DATABASE_READ_URL: url } });
+    const misled = await serveHere({ ...env, DATABASE_READ_URL: url });
     await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
     expect((await listIds(misled)).length).toBeGreaterThan(30);
     expect(misled.stderr()).not.toContain('postgres@');
@@ -159,7 +159,7 @@ test('a standby that was promoted is none any more, and one that goes on with th
   expect(await listIds()).toContain(id);
   expect(countLists().standby).toBe(before.standby);
   expect(server.stderr()).toContain('"problem":"it is no standby"');
-  const moved = await startServer('serve', { env: { ...env, DATABASE_URL: pair.standbyUrl, DATABASE_READ_URL: left } });
+  const moved = await serveHere({ ...env, DATABASE_URL: pair.standbyUrl, DATABASE_READ_URL: left });
   const mine = await makeRequest(moved, fields('on-the-new-timeline'));
   expect(await listIds(moved)).toContain(mine);
   expect(await listIds(moved)).not.toContain(id); // which the old primary has taken since

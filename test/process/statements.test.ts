@@ -7,12 +7,12 @@ import { expireRequests } from '../../src/operations/requests/ends.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
-import type { Gateway } from '../support/http.js';
 import { lock, waitForBlocked } from '../support/locks.js';
 import { cancel, made, release, update } from '../support/mutations.js';
-import { cleanUp, makeDataDir, startCli, startServer, stop } from '../support/process.js';
+import { cleanUp, serveHere, startCli } from '../support/process.js';
 import { errorBody, get, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
 /** What a statement may take: that of the app, whose every statement of a slow table takes longer. */
@@ -102,20 +102,19 @@ test('what may have millions of files to do with, and an import, have longer', a
 });
 
 test('STATEMENT_SECONDS says it to a gateway', async () => {
-  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: makeDataDir(), PORT: '0', STATEMENT_SECONDS: '1' };
-  const server: Gateway & Awaited<ReturnType<typeof startServer>> = await startServer('serve', { env });
+  const server = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: makeTempDir(), STATEMENT_SECONDS: '1' });
   const unlock = await lock(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE');
   try {
     expectRefused(await get(server, '/requests/1'));
   } finally {
     await unlock();
-    await stop(server);
+    await server.stop();
   }
 });
 
 test('an import that is killed while it waits keeps nobody waiting', async () => {
   const id = await makeRequest(app, { quota: 'alice', files: ['/killed'] });
-  const file = path.join(makeDataDir(), 'catalogue.csv');
+  const file = path.join(makeTempDir(), 'catalogue.csv');
   writeFileSync(file, 'path,size,stage,volume,position\n/killed,1,T,V00001,1\n');
   const unlock = await lock(app, `SELECT FROM request WHERE id = ${id} FOR UPDATE`);
   try {

@@ -1,16 +1,16 @@
 /** `tapegate status` of a site of real processes: who lives, of which version, how far behind, and who was killed. */
 import { hostname } from 'node:os';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
-import { cleanUp, kill, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
+import { cleanUp, kill, runCli, serveHere, startCli, startServer, stop } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
-beforeEach(async () => {
+beforeAll(async () => {
   app = await startApp();
-}, 120_000);
-afterEach(async () => {
-  await cleanUp();
+});
+afterEach(cleanUp);
+afterAll(async () => {
   await app.close();
 });
 
@@ -44,10 +44,10 @@ async function readAll(gateway: { url: string }): Promise<Status> {
   return JSON.parse(stdout) as Status;
 }
 
-const ofProcess = (all: readonly Told[], { pid }: Running) => all.find((each) => each.pid === pid);
+const ofProcess = (all: readonly Told[], { pid }: { pid: number }) => all.find((each) => each.pid === pid);
 
 /** Waits until the status of a process is as it is wanted. */
-async function waitForStatus(what: string, from: { url: string }, of: Running, isIt: (told: Told) => boolean) {
+async function waitForStatus(what: string, from: { url: string }, of: { pid: number }, isIt: (told: Told) => boolean) {
   return await waitFor(
     what,
     async () => {
@@ -59,17 +59,15 @@ async function waitForStatus(what: string, from: { url: string }, of: Running, i
 }
 
 /** As if it had said nothing for a minute; one that lives says something within ten seconds. */
-const silence = async ({ pid }: Running) =>
+const silence = async ({ pid }: { pid: number }) =>
   await app.ctx.db.pool.query(
     `UPDATE running_process SET seen_at = seen_at - interval '1 minute' WHERE pid = ${Number(pid)}`,
   );
 
 test('gateways and engines are told of with their versions while they live, and one that was killed as silent', async () => {
-  const [first, second] = [
-    await startServer('serve', { env: { ...env(), PORT: '0', REQUEST_DAYS: '7' } }),
-    await startServer('serve', { env: { ...env(), PORT: '0' } }),
-  ];
-  const engine = startCli(['work'], { env: env() });
+  const first = { ...(await serveHere({ ...env(), REQUEST_DAYS: '7' })), pid: process.pid };
+  const second = await startServer('serve', { env: env() });
+  const engine = startCli(['work'], { env: { ...env(), TAPE_BACKEND: 'memory' } });
   await waitForStatus('the engine', first, engine, () => true);
   const all = await readStatus(second);
   const expected = { host: hostname(), version: '0.1.0', isAlive: true, lagSeconds: expect.any(Number) };
@@ -111,7 +109,7 @@ test('gateways and engines are told of with their versions while they live, and 
 }, 180_000);
 
 test('a process that cannot read what happens tells by how much it is behind, and that it is not any more', async () => {
-  const gateway = await startServer('serve', { env: { ...env(), PORT: '0' } });
+  const gateway = { ...(await serveHere(env())), pid: process.pid };
   await waitForStatus('the gateway', gateway, gateway, ({ lagSeconds }) => lagSeconds === 0);
   const client = await app.ctx.db.pool.connect();
   try {

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { type Certificate, makeCertificate } from '../support/certificate.js';
 import { addQuota } from '../support/factories.js';
-import { cleanUp, makeDataDir, runCli, runProgram, startServer, stop } from '../support/process.js';
+import { cleanUp, runCli, runProgram, serveHere } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor, whenClosed } from '../support/wait.js';
 
@@ -123,14 +123,14 @@ async function waitForLog(): Promise<void> {
   log.warn = warn;
 }
 
-test('start says https, and commands trust a private authority by NODE_EXTRA_CA_CERTS', async () => {
-  const DATA_DIR = makeDataDir();
-  const server = await startServer('start', { env: { ...environment, DATA_DIR, ENGINE: 'off' } });
+test('a gateway says https, and commands trust a private authority by NODE_EXTRA_CA_CERTS', async () => {
+  const DATA_DIR = makeTempDir();
+  const server = await serveHere({ ...environment, DATABASE_URL: app.databaseUrl, DATA_DIR });
   const { url } = server;
   const authority = { NODE_EXTRA_CA_CERTS: files.tlsCert };
   expect(url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
   expect(server.stdout()).toContain(`  GraphQL    ${url}/graphql\n`);
-  expect(server.stdout()).toContain(`TAPEGATE_URL=${url} npx tapegate request`);
+  expect(server.stdout()).toContain(`TAPEGATE_URL=${url} npx tapegate --help`);
   const listed = await runProgram(['ls', '--limit', '1'], { env: { TAPEGATE_URL: url, DATA_DIR, ...authority } });
   expect(listed).toMatchObject({ code: 0, stderr: '' });
   const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url, DATA_DIR } });
@@ -138,13 +138,13 @@ test('start says https, and commands trust a private authority by NODE_EXTRA_CA_
     4,
     `tapegate: ${url}: self-signed certificate (NODE_EXTRA_CA_CERTS names the file of a private authority)\n`,
   ]);
-  expect((await stop(server)).code).toBe(0);
+  expect((await server.stop()).code).toBe(0);
 });
 
 test('start tells what is wrong with the files, and serves nothing', async () => {
   const other = path.join(dir, 'other.pem');
   writeFileSync(other, makeCertificate().key);
-  const DATA_DIR = makeDataDir();
+  const DATA_DIR = makeTempDir();
   const none = path.join(dir, 'none.pem');
   for (const [TLS_KEY, says] of [
     [none, `  TLS_KEY ${none} cannot be used: ENOENT`],
@@ -159,12 +159,12 @@ test('start tells what is wrong with the files, and serves nothing', async () =>
       DEMO: 'off',
       ENGINE: 'off',
     };
-    const { code, stdout, stderr } = await runProgram(['start'], { env });
+    const { code, stdout, stderr } = await runCli(['start'], { env });
     expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(`has a fault:\n${says}`)]);
     expect(readdirSync(DATA_DIR)).toEqual([]); // before a database is made
   }
   const env = { TLS_CERT: none, TLS_KEY: files.tlsCert, PORT: 'x', DATA_DIR };
-  const { stderr } = await runProgram(['serve'], { env });
+  const { stderr } = await runCli(['serve'], { env });
   expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TLS_CERT .*ENOENT.*\n {2}TLS_KEY .*\n/);
   // what listens nowhere does not need them: a host of engines may have no certificate
   const doctor = await runCli(['doctor'], { env: { ...env, PORT: '0' } });
