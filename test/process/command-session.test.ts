@@ -5,8 +5,9 @@ import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { expectSession, readSteps } from '../support/console-session.js';
 import { readFences } from '../support/examples.js';
-import { cleanUp, makeDataDir, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, serveHere } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
+import { workHere } from '../support/work.js';
 
 afterAll(cleanUp);
 
@@ -24,7 +25,8 @@ test.skipIf(!findProgram('bash'))('the session with a library of five lines goes
   chmodSync(path.join(home, 'tape-read'), 0o755);
   const env = { DATA_DIR: path.join(home, 'tapegate/data'), HOME: home };
   mkdirSync(env.DATA_DIR, { recursive: true });
-  const server = await startServer('start', { env });
+  const server = await serveHere({ ...env, ENGINE: 'off' }, 'start');
+  const engine = await workHere(env);
   const session = [...readFences(section)].find(({ language }) => language === 'console')?.text ?? '';
   const steps = readSteps(session.replaceAll(HOME, home));
   expect(steps.length).toBeGreaterThanOrEqual(4);
@@ -33,5 +35,6 @@ test.skipIf(!findProgram('bash'))('the session with a library of five lines goes
     const restored = readFileSync(path.join(env.DATA_DIR, 'restore/ice', name));
     expect(restored.equals(readFileSync(path.join(home, 'tapes/A00001/ice', name)))).toBe(true);
   }
-  await stop(server);
+  await engine.stop();
+  await server.stop();
 });

@@ -17,7 +17,7 @@ test('a token that is in a variable lets the engine ask for files, and read them
     if (kind === 'stage') setImmediate(() => element.storage.arrive(paths));
     return undefined;
   };
-  const env = { DATA_DIR: makeDataDir(), DEMO: 'off', SITE_TOKEN: 'a-token-of-tests' };
+  const env = { DATA_DIR: makeDataDir(), DEMO: 'off', DRIVES: '1', SITE_TOKEN: 'a-token-of-tests' };
   const server = await startServer('start', { env });
   const set = [`url=${element.origin}`, 'tokenEnv=SITE_TOKEN', 'pollLeastSeconds=1'];
   const options = { env: { ...env, TAPEGATE_URL: server.url } };

@@ -4,7 +4,7 @@ import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { createDatabase, type TestDatabase } from '../support/database.js';
-import { cleanUp, makeDataDir, runCli, runProgram, serverPid, startServer, stop } from '../support/process.js';
+import { cleanUp, makeDataDir, runCli, runProgram, serveHere, serverPid } from '../support/process.js';
 
 afterAll(cleanUp);
 
@@ -46,10 +46,10 @@ test.each<[string, ...string[]]>([...operators, ['migrate'], ['serve'], ['work']
     const cwd = makeFolder();
     const before = readdirSync(cwd, { recursive: true });
     const place = path.join(cwd, 'data/postgres');
-    const isServer = ['serve', 'work'].includes(args[0]);
-    const ended = isServer
-      ? runProgram(args, { cwd, env: { PORT: '0' } })
-      : runFor(cwd, args, { DATA_DIR: path.join(cwd, 'data') });
+    const ended =
+      args[0] === 'serve' // as many do: in the folder itself
+        ? runProgram(args, { cwd, env: { PORT: '0' } })
+        : runFor(cwd, args, { DATA_DIR: path.join(cwd, 'data') });
     expect(await ended).toEqual({
       code: 1,
       stdout: '',
@@ -95,7 +95,7 @@ test('a database that is not on the server is said to be missing; migrate makes 
   const missing = `tapegate: there is no database ${database.connection.host}/${database.connection.database} (DATABASE_URL); "tapegate migrate" makes it\n`;
   expect(await runCli(['doctor'], { env })).toEqual({ code: 1, stdout: '', stderr: missing });
   for (const command of ['serve', 'work']) {
-    expect(await runProgram([command], { env })).toEqual({ code: 1, stdout: '', stderr: missing });
+    expect(await runCli([command], { env })).toEqual({ code: 1, stdout: '', stderr: missing });
   }
   expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0, stderr: '' });
   expect((await runCli(['migrate'], { env })).stdout).toBe('the schema is current\n');
@@ -105,7 +105,7 @@ test('a database that is not on the server is said to be missing; migrate makes 
 test('start makes the database, and then the others find it', async () => {
   const cwd = makeFolder();
   const env = { DATA_DIR: path.join(cwd, 'data'), DEMO: 'off' };
-  await stop(await startServer('start', { cwd, env: { ...env, ENGINE: 'off' }, initdb: true }));
+  await (await serveHere({ ...env, ENGINE: 'off' }, 'start')).stop();
   expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0 });
   expect(await runCli(['migrate'], { env })).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
   expect(serverPid(env.DATA_DIR)).toBeUndefined();

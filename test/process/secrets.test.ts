@@ -72,7 +72,7 @@ function expectNoSecret({ stdout, stderr }: Pick<Result, 'stdout' | 'stderr'>): 
 test.each([
   ['quota list', runCli],
   ['migrate', runCli],
-  ['start', runProgram],
+  ['start', runCli],
   ['work', runProgram],
 ])('a database that refuses the password of DATABASE_URL: "%s" says so without it', async (command, run) => {
   const env = { DATABASE_URL: databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'trace', PORT: '0' };
@@ -113,7 +113,13 @@ test('a mail server that refuses a login, and says it again, has it in no log, n
     },
   });
   const smtpUrl = mail.url.replace('//', `//tapes:${encodeURIComponent(PASSWORD)}@`);
-  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, SMTP_URL: smtpUrl, LOG_LEVEL: 'trace' };
+  const env = {
+    DATABASE_URL: app.databaseUrl,
+    DATA_DIR: app.dataDir,
+    SMTP_URL: smtpUrl,
+    LOG_LEVEL: 'trace',
+    DRIVES: '1',
+  };
   const working = startCli(['work'], { env });
   const fields = { files: ['/a'], notify_on_last_file: 'a@example.org', retention: '2099-01-01' };
   await makeRequest(app, { quota: 'alice', ...fields });

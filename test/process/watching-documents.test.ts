@@ -56,7 +56,8 @@ test.runIf(findProgram('bash') && findProgram('curl')).each(examples.map((text) 
   async (_name, text) => {
     const PATH = `${path.join(dir, 'bin')}:${process.env.PATH}`;
     const isServer = /tapegate start\s*$/.test(text);
-    const server = { DATA_DIR: path.join(dir, 'data'), PORT: '0', LOG_LEVEL: 'error', DEMO: 'off' };
+    const place = { DATABASE_URL: app.databaseUrl, DATA_DIR: path.join(dir, 'data'), ENGINE: 'off' };
+    const server = { ...place, PORT: '0', LOG_LEVEL: 'error' };
     const env = { PATH, HOME: dir, ...(isServer ? server : { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token }) };
     const here = text.replaceAll(SHOWN_URL, app.url);
     const running = startProcess('bash', ['--norc', '-euo', 'pipefail', '-c', here], { cwd: dir, env });
