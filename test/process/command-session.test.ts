@@ -25,7 +25,7 @@ test.skipIf(!findProgram('bash'))('the session with a library of five lines goes
   chmodSync(path.join(home, 'tape-read'), 0o755);
   const env = { DATA_DIR: path.join(home, 'tapegate/data'), HOME: home };
   mkdirSync(env.DATA_DIR, { recursive: true });
-  const server = await serveHere({ ...env, ENGINE: 'off' }, 'start');
+  const server = await serveHere({ ...env, ENGINE: 'off' }, { command: 'start' });
   const engine = await workHere(env);
   const session = [...readFences(section)].find(({ language }) => language === 'console')?.text ?? '';
   const steps = readSteps(session.replaceAll(HOME, home));

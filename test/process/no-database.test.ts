@@ -105,7 +105,7 @@ test('a database that is not on the server is said to be missing; migrate makes 
 test('start makes the database, and then the others find it', async () => {
   const cwd = makeFolder();
   const env = { DATA_DIR: path.join(cwd, 'data'), DEMO: 'off' };
-  await (await serveHere({ ...env, ENGINE: 'off' }, 'start')).stop();
+  await (await serveHere({ ...env, ENGINE: 'off' }, { command: 'start', initdb: true })).stop();
   expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0 });
   expect(await runCli(['migrate'], { env })).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
   expect(serverPid(env.DATA_DIR)).toBeUndefined();

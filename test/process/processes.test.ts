@@ -195,7 +195,7 @@ test('gateway and engine apart restore a request together, and who leaves first 
 test('start and start at once on an empty folder, serve and work beside them share one server and one demo', async () => {
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir };
-  const servers = await Promise.all(['start', 'start'].map((command) => startServer(command, { env })));
+  const servers = await Promise.all(['start', 'start'].map((command) => startServer(command, { env, initdb: true })));
   const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
   servers.push(await startServer('serve', { env }));
   await engine.waitForOutput(/engine is working/);

@@ -183,8 +183,11 @@ export interface LocalServer extends RunningCommand {
 const localServers = new Set<LocalServer>();
 
 /** Runs a `serve` in this process, on a port of its own, until it is stopped; or a `start`, which then should have ENGINE=off. */
-export async function serveHere(env: Record<string, string>, command = 'serve'): Promise<LocalServer> {
-  if (command === 'start') copyDatabase({ env });
+export async function serveHere(
+  env: Record<string, string>,
+  { command = 'serve', initdb = false } = {},
+): Promise<LocalServer> {
+  if (command === 'start' && !initdb) copyDatabase({ env });
   const running = startCommand([command], { env: { PORT: '0', LOG_LEVEL: 'warn', ...env } });
   const [, url = ''] = await running.waitForOutput(READY);
   const stop = async () => {
