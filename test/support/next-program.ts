@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
+import { cliFile } from './process.js';
 import { makeDiskDir } from './temp-dir.js';
 
 const MIGRATION = '29990101000000_next';
@@ -26,5 +27,5 @@ export function makeNextProgram(sql: string): string {
   execFileSync('cp', ['-r', '--parents', 'prisma/migrations', root], { cwd: packageRoot });
   symlinkSync(path.join(packageRoot, 'node_modules'), path.join(root, 'node_modules'));
   addMigration(path.join(root, 'prisma/migrations'), sql);
-  return path.join(root, 'dist/program/tapegate.js');
+  return path.join(root, path.relative(packageRoot, cliFile));
 }
