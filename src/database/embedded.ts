@@ -9,11 +9,12 @@
  *
  * It listens on a Unix socket only, and takes the word of the operating system for who calls (server-access.ts).
  */
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { findBinaries, findServerUser, isReachable } from './binaries.js';
@@ -47,12 +48,13 @@ const PAUSE_MS = { first: 20, last: 1000 };
 /** A server that is silent for so long hangs, and is left to itself. */
 const ANSWER_MS = 5000;
 const USER = 'postgres';
+const run = promisify(execFile);
 /** How soon it is noticed that the server takes no new clients while it waits for the old ones to leave. */
 const WATCH_MS = 2000;
 
 /** @throws Error that names the server's log when it does not start in time */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
-  const server = prepare(options);
+  const server = await prepare(options);
   // also where a server runs already: an earlier version may have started it, and let in whoever reaches its socket
   const hasNewRules = guardCluster(server, USER);
   let isClosed = false;
@@ -112,7 +114,7 @@ async function leave(server: Server, presence: pg.Client): Promise<void> {
   destroy(presence);
 }
 
-function prepare(options: EmbeddedOptions): Server {
+async function prepare(options: EmbeddedOptions): Promise<Server> {
   const dataDir = path.resolve(options.dataDir);
   findCluster(dataDir); // first, so that what is in its way is told
   const user = findServerUser(dataDir);
@@ -139,7 +141,7 @@ function prepare(options: EmbeddedOptions): Server {
     startTimeoutMs: options.startTimeoutMs ?? START_TIMEOUT_MS,
   };
   refuseForeign(dataDir);
-  if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) initialise(server);
+  if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) await initialise(server);
   if (isHidden || isLong) server.socket = findShortSocket(server);
   return server;
 }
@@ -173,7 +175,7 @@ function makeSocketDir(dataDir: string, user: Server['user']): string {
 }
 
 /** The cluster is made elsewhere and renamed, so that a crash or a race never leaves half of one. */
-function initialise(server: Server): void {
+async function initialise(server: Server): Promise<void> {
   const partial = makePartial(server.dataDir);
   try {
     if (server.user.uid !== undefined && server.user.gid !== undefined) {
@@ -181,10 +183,10 @@ function initialise(server: Server): void {
     }
     const target = server.serverDataDir === server.dataDir ? partial : server.serverDataDir;
     const locale = ['--locale-provider=builtin', '--locale=C.UTF-8'];
-    execFileSync(
+    await run(
       path.join(server.bin, 'initdb'),
       ['-D', target, '-U', USER, '-A', 'peer', '-E', 'UTF8', ...locale, '--no-instructions'],
-      { ...server.user, env: serverEnv(), cwd: partial, stdio: ['ignore', 'ignore', 'pipe'] },
+      { ...server.user, env: serverEnv(), cwd: partial },
     );
     guardCluster(server, USER, partial);
     fs.renameSync(partial, server.dataDir);
