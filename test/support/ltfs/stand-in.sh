@@ -13,6 +13,7 @@
 #   log                a line for each step that begins and ends
 # A mount is a symbolic link in the place of the mount point, or a real mount if the directory has a file `bind`.
 
+trap '' PIPE # what has been begun is done, also when nobody reads what it says
 self=$0
 program=$1
 shift
@@ -78,12 +79,13 @@ has_mount() {
   return 1
 }
 
-# one at a time, as the system does it: change_mounts <function that prints the new table>
+# one at a time, as the system does it: change_mounts <function that changes the table>
 change_mounts() {
-  until mkdir "$state/mounts.lock" 2>/dev/null; do sleep 0.01; done
-  "$1" >"$state/mounts.new"
-  mv "$state/mounts.new" "$state/mounts"
-  rmdir "$state/mounts.lock"
+  set -C
+  until { true >"$state/mounts.lock"; } 2>/dev/null; do sleep 0.01; done
+  set +C
+  "$1"
+  rm "$state/mounts.lock"
 }
 
 mtx() {
@@ -96,7 +98,7 @@ mtx() {
   device=$2 state=${2%/*} slot=$4 drive=$5
   # a real changer refuses, or mixes up, what comes while it moves
   set -C
-  until echo $$ 2>/dev/null >"$state/changer.pid"; do
+  until { echo $$ >"$state/changer.pid"; } 2>/dev/null; do
     ! { read -r pid <"$state/changer.pid" && kill -0 "$pid"; } 2>/dev/null ||
       fail "mtx: Device or resource busy: $device is used by $pid"
     rm -f "$state/changer.pid"
@@ -107,7 +109,7 @@ mtx() {
 }
 
 status_elements() {
-  drives=0 slots=0 ports=0
+  drives=0 slots=0 ports=0 lines=
   while read -r kind number volume source; do
     tag=":VolumeTag=$volume"
     case $volume in '?') tag= ;; esac
@@ -120,15 +122,16 @@ status_elements() {
     port) slots=$((slots + 1)) ports=$((ports + 1)) name="$number IMPORT/EXPORT" ;;
     esac
     case $kind$volume in
-    drive-) echo "Data Transfer Element $number:Empty" ;;
-    drive*) echo "Data Transfer Element $number:Full ($from)${tag:+:VolumeTag = $volume}" ;;
-    *-) echo "      Storage Element $name:Empty" ;;
-    *) echo "      Storage Element $name:Full $tag" ;;
+    drive-) line="Data Transfer Element $number:Empty" ;;
+    drive*) line="Data Transfer Element $number:Full ($from)${tag:+:VolumeTag = $volume}" ;;
+    *-) line="      Storage Element $name:Empty" ;;
+    *) line="      Storage Element $name:Full $tag" ;;
     esac
-  done <"$state/contents" >"$state/status.$$"
+    lines="$lines$line
+"
+  done <"$state/contents"
   echo "  Storage Changer $device:$drives Drives, $slots Slots ( $ports Import/Export )"
-  cat "$state/status.$$"
-  rm -f "$state/status.$$"
+  printf %s "$lines"
 }
 
 load_elements() {
@@ -164,7 +167,7 @@ unload_elements() {
 ltfs() {
   if [ "$1" = --background ]; then
     state=$2 drive=$3
-    while has_mount "$4"; do sleep 0.02; done
+    while has_mount "$4"; do sleep 0.03; done
     behave end remove_pid
     echo "LTFS of drive $drive has ended" >>"$state/log"
     exit
@@ -206,8 +209,7 @@ LTFS14013E Cannot mount the volume.'
 }
 
 add_mount() {
-  cat "$state/mounts"
-  echo "$((100 + $$)) 29 0:52 / $place ro,nosuid,nodev,relatime shared:1 - fuse ltfs:$device ro"
+  echo "$((100 + $$)) 29 0:52 / $place ro,nosuid,nodev,relatime shared:1 - fuse ltfs:$device ro" >>"$state/mounts"
 }
 
 # Returns while the process of LTFS goes on.
@@ -222,8 +224,9 @@ unmount_cartridge() {
   if [ -e "$state/bind" ]; then
     umount "$place" || exit
   else
+    # of all processes only the one that unmounts is looked at
     folder=$(readlink "$place")
-    users=$(find /proc/[0-9]*/fd \( -lname "$folder" -o -lname "$folder/*" \) -print -quit 2>/dev/null)
+    users=$(find "/proc/$PPID/fd" \( -lname "$folder" -o -lname "$folder/*" \) -print -quit 2>/dev/null)
     [ -z "$users" ] || fail "umount: $place: target is busy." 32
     rm "$place" && mkdir "$place"
   fi
@@ -233,7 +236,8 @@ unmount_cartridge() {
 remove_mount() {
   while read -r id parent device root at rest; do
     [ "$at" = "$place" ] || echo "$id $parent $device $root $at $rest"
-  done <"$state/mounts"
+  done <"$state/mounts" >"$state/mounts.new"
+  mv "$state/mounts.new" "$state/mounts"
 }
 
 getfattr() {
