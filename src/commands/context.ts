@@ -5,7 +5,7 @@ import { type Config, readConfig } from '../config.js';
 import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
 import { backendNames } from '../tape/index.js';
-import { environment, hideSecrets, stderr } from './io.js';
+import { environment, ownLog } from './io.js';
 
 /** Whether this program can open a database: the client that is installed alone cannot. */
 export const opensDatabases: boolean = true;
@@ -30,7 +30,7 @@ export async function withContext<T>(
   makes: Makes = 'nothing',
 ): Promise<T> {
   const { openRuntime } = await import('../runtime.js');
-  const runtime = await openRuntime(config, makes, { logTo: { write: (line) => stderr().write(hideSecrets(line)) } });
+  const runtime = await openRuntime(config, makes, ownLog());
   try {
     return await work({ ...runtime.ctx, caller: operatingUser() }, runtime.migrated);
   } finally {

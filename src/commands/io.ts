@@ -83,3 +83,28 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
     for (const each of signals) process.off(each, interrupt);
   };
 }
+
+/** npm passes a Ctrl-C on that the process has had from the terminal already: within this time it counts once. */
+const SAME_SIGNAL_MS = 500;
+
+/** Resolves at the first signal; a second one ends the process at once, which loses nothing either. */
+export function whenStopped(): Promise<void> {
+  const { signal: given } = present();
+  return new Promise((resolve) => {
+    if (given) return given.addEventListener('abort', () => resolve(), { once: true });
+    let stoppedAt: number | undefined;
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+      process.on(signal, () => {
+        if (stoppedAt !== undefined && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(1);
+        stoppedAt ??= performance.now();
+        resolve();
+      });
+    }
+  });
+}
+
+/** Returns where a command logs that runs in another program: to its own standard error. */
+export function ownLog(): { logTo?: { write(line: string): void } } {
+  const { signal, stderr, hideSecrets } = present();
+  return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};
+}

@@ -11,7 +11,7 @@ import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
 import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { readEnvironment } from './context.js';
-import { environment, present } from './io.js';
+import { environment, ownLog, whenStopped } from './io.js';
 import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
@@ -92,32 +92,13 @@ interface Parts {
   demo: boolean;
 }
 
-/** npm passes a Ctrl-C on that the process has had from the terminal already: within this time it counts once. */
-const SAME_SIGNAL_MS = 500;
-
-/** Resolves at the first signal; a second one ends the process at once, which loses nothing either. */
-function whenStopped(): Promise<void> {
-  const { signal: given } = present();
-  return new Promise((resolve) => {
-    if (given) return given.addEventListener('abort', () => resolve(), { once: true });
-    let stoppedAt: number | undefined;
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-      process.on(signal, () => {
-        if (stoppedAt !== undefined && performance.now() - stoppedAt > SAME_SIGNAL_MS) process.exit(1);
-        stoppedAt ??= performance.now();
-        resolve();
-      });
-    }
-  });
-}
-
 async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   const stopped = whenStopped();
   const closers: (() => Promise<void>)[] = [];
   try {
     const { openRuntime } = await import('../runtime.js');
     const bounds = parts.gateway ? { statementMs: config.limits.statementSeconds * 1000 } : {};
-    const runtime = await openRuntime(config, parts.makes, { ...bounds, ...logOfCommand() });
+    const runtime = await openRuntime(config, parts.makes, { ...bounds, ...ownLog() });
     closers.unshift(() => runtime.close());
     await warnOfOthers(runtime.ctx);
     await startParts(config, parts, runtime, closers);
@@ -125,12 +106,6 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   } finally {
     await closeAll(closers);
   }
-}
-
-/** A command that runs in another program logs to its own standard error. */
-function logOfCommand(): { logTo?: { write(line: string): void } } {
-  const { signal, stderr, hideSecrets } = present();
-  return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};
 }
 
 /** One that fails does not keep the others from closing. */
