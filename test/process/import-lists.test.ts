@@ -5,7 +5,9 @@ import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
+import { send } from '../support/http.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let dir: string;
@@ -28,6 +30,14 @@ async function runImport(way: (typeof ways)[number], args: string[], stdin?: str
     here: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, HOME: dir },
     afar: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir },
   };
+  await waitFor('the gateway to drop an import that broke off', async () => {
+    const { status } = await send(app, '/import', {
+      method: 'PUT',
+      body: 'path,size\n',
+      headers: { Authorization: `Bearer ${app.token}` },
+    });
+    return status !== 503;
+  });
   return await runCli(['import', ...args], { env: env[way], ...(stdin === undefined ? {} : { stdin }) });
 }
 
