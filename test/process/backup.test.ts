@@ -60,10 +60,15 @@ const newestEvent = async (site: Site): Promise<bigint> => {
   return BigInt(row.newest);
 };
 
-/** Runs until the work is done, so that the server's log goes on and on, and its old files would be used again. */
+/** After so many checkpoints the server would have used the first files of the backup's log again. */
+const TURNS = 12;
+
+/** Has the server go on to other files of its log during a backup. */
 async function turnLog(server: Embedded, isOver: () => boolean): Promise<number> {
+  const hasBegun = async () => (await askServer(server, 'SELECT FROM pg_replication_slots', 'postgres')).length > 0;
+  await waitFor('the backup to begin', async () => isOver() || (await hasBegun()));
   let turns = 0;
-  while (!isOver()) {
+  while (!isOver() && turns < TURNS) {
     await askServer(server, `SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000))`, 'postgres');
     await askServer(server, 'SELECT pg_switch_wal()', 'postgres');
     await askServer(server, 'CHECKPOINT', 'postgres');
