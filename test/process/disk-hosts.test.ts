@@ -4,10 +4,11 @@ import { AbsentError } from '../../src/engine/disk/marker.js';
 import { readFileSystem } from '../../src/engine/disk/space.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions } from '../support/suspend.js';
@@ -21,7 +22,7 @@ let engines: Engine[] = [];
 const blind = new Set<string>();
 
 beforeEach(async () => {
-  app = await startApp({ now: clock.now });
+  app = await start();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const files = Array.from({ length: 24 }, (_, n) => ({ path: `/hosts/${n}`, volume: `V${n % 3}`, size: 10 }));
   await addTaped(
@@ -34,8 +35,8 @@ afterEach(async () => {
   await Promise.all(engines.map((engine) => engine.stop()));
   engines = [];
   blind.clear();
-  await app.close();
 });
+const start = createFreshApp({ now: clock.now });
 
 async function startHost(host: string): Promise<void> {
   const look = async (mountpoint: string) => {

@@ -1,13 +1,14 @@
 /** What is really free on the restore disks, and what is wrong with them, as clients see it without touching them. */
 import { renameSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import type { EngineOptions } from '../../src/engine/runner.js';
 import { noteMeasurements } from '../../src/operations/disks/measurements.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { withEngine } from '../support/engine-by-hand.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData } from '../support/graphql.js';
 import { runCli } from '../support/process.js';
 import { readSuspensions } from '../support/suspend.js';
@@ -20,9 +21,9 @@ const system = { name: 'one', totalBytes: 2n * FREE, freeBytes: FREE };
 
 beforeEach(async () => {
   clock = createClock();
-  app = await startApp({ now: clock.now, config: { diskTimeout: 1 } });
+  app = await start({ config: { diskTimeout: 1 } });
 });
-afterEach(() => app.close());
+const start = createFreshApp({ now: () => clock.now() });
 
 interface Seen {
   free: string | null;

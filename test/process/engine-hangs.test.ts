@@ -1,9 +1,10 @@
 /** Calls that hang, within an engine: what they hang on is taken out of service, and nothing waits for them. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { CallWatch, type HungError } from '../../src/engine/calls.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume } from '../support/suspend.js';
@@ -17,7 +18,7 @@ let hangs: (what: 'mount' | 'read' | 'unmount', volume: string) => boolean = () 
 
 beforeEach(async () => {
   hangs = () => false;
-  app = await startApp({
+  app = await start({
     backend: {
       mount: async (volume, drive, signal) => {
         if (hangs('mount', volume)) await never;
@@ -38,7 +39,7 @@ beforeEach(async () => {
   });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
-afterEach(() => app.close()); // ends although calls hang
+const start = createFreshApp(); // its engines end although calls hang
 
 test.each(['mount', 'read', 'unmount'] as const)(
   'a drive whose %s hangs is out of service with its volume, and the other drive works on',

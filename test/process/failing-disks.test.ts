@@ -8,10 +8,11 @@ import { CallWatch } from '../../src/engine/calls.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -29,11 +30,11 @@ beforeEach(async () => {
   clock = createClock();
   backend = createMemoryBackend();
   lines = [];
-  const log = pino({ level: 'warn' }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  app = await startApp({ backend, now: clock.now, log });
+  app = await start({ backend });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
-afterEach(() => app.close());
+const log = pino({ level: 'warn' }, { write: (line: string) => lines.push(JSON.parse(line)) });
+const start = createFreshApp({ now: () => clock.now(), log });
 
 /** A file system of its own that can be made read-only, where mounting is allowed. */
 function mountOwn(): string | undefined {

@@ -7,10 +7,11 @@ import { addDisk, describeDisks } from '../../src/engine/disk/setup.js';
 import type { FileSystem } from '../../src/engine/disk/space.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
@@ -55,7 +56,7 @@ async function start(readFileSystem?: (mountpoint: string) => Promise<FileSystem
     reads += 1;
     return onRead ? await onRead(volume, position, bytes) : bytes;
   };
-  app = await startApp({ backend, now: clock.now, engine: readFileSystem ? { readFileSystem } : {} });
+  app = await startFresh({ backend, engine: readFileSystem ? { readFileSystem } : {} });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   const files = Array.from({ length: 8 }, (_, n) => ({ path: `/full/${n}`, volume: 'V1', size: 100_000 }));
   await addTaped(app.ctx, backend, files);
@@ -65,10 +66,8 @@ beforeEach(() => {
   clock = createClock();
   reads = 0;
 });
-afterEach(async () => {
-  await app.close();
-  unmountOwn();
-});
+afterEach(unmountOwn);
+const startFresh = createFreshApp({ now: () => clock.now() });
 
 const ask = (match: string) => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
 

@@ -22,10 +22,11 @@ import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -42,13 +43,11 @@ beforeEach(async () => {
   clock = createClock();
   root = makeTempDir();
   backend = createMemoryBackend();
-  app = await startApp({ backend, now: clock.now, config: { linkRoot: root } });
+  app = await start({ backend, config: { linkRoot: root } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
-afterEach(async () => {
-  await app.close();
-  rmSync(root, { recursive: true, force: true });
-});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+const start = createFreshApp({ now: () => clock.now() });
 
 async function ask(paths: readonly string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
   const contents = await addTaped(

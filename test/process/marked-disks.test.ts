@@ -8,11 +8,12 @@ import { DiskGauge } from '../../src/engine/disk/space.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
 import { noteMarked } from '../../src/operations/disks/markings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
@@ -25,15 +26,13 @@ const backend = createMemoryBackend();
 const clock = createClock();
 
 beforeEach(async () => {
-  app = await startApp({ now: clock.now });
+  app = await start();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const files = Array.from({ length: 8 }, (_, n) => ({ path: `/marked/${n}`, volume: 'V1', size: 10 }));
   await addTaped(app.ctx, backend, files);
 });
-afterEach(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterEach(cleanUp);
+const start = createFreshApp({ now: clock.now });
 
 const ask = (match: string) => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
 

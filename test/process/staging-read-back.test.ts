@@ -4,10 +4,11 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { findIllegalMoves, readStage, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, checksumOf } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -19,14 +20,14 @@ let system: MemoryTapeSystem;
 const clock = createClock();
 
 beforeEach(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  app = await start({ backend: createMemoryBackend(), engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo', drives: 1 });
   system.onStaged = (paths) => system.arrive(paths);
 });
+const start = createFreshApp({ now: clock.now });
 afterEach(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
 });
 
 /** At the primary place, and on tape; nobody has compared the two. */

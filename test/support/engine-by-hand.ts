@@ -9,12 +9,16 @@ import { noteReady } from '../../src/operations/recalls/confirm.js';
 import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/operations/recalls/drives.js';
 import { type RunningRecall, startRecalls } from '../../src/operations/recalls/starts.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
-import { startApp, type TestApp } from './app.js';
+import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { addQuota } from './factories.js';
 
 /** With one drive, a restore disk, and a quota for alice. */
-export async function startIdleApp(): Promise<TestApp> {
-  const app = await startApp();
+export async function startIdleApp(options: Pick<TestAppOptions, 'now'> = {}): Promise<TestApp> {
+  return await prepareIdle(await startApp(options));
+}
+
+/** Adds to an app what `startIdleApp` has. */
+export async function prepareIdle(app: TestApp): Promise<TestApp> {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await ensureDrives(app.ctx, 1);
   mkdirSync(app.restoreDir);

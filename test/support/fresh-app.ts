@@ -1,0 +1,42 @@
+/**
+ * One app for all tests of a file, with new tables, new disks and a new engine for each of them. This costs a third of an app for each
+ * test: the database, the gateway and the connections stay.
+ */
+import { readdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, afterEach } from 'vitest';
+import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { startApp, type TestApp, type TestAppOptions } from './app.js';
+import { ring } from './engine-watch.js';
+import { keepTables } from './tables.js';
+import { waitFor } from './wait.js';
+
+type Fresh = Pick<TestAppOptions, 'backend' | 'engine' | 'config' | 'limits'>;
+type Shared = Omit<TestAppOptions, keyof Fresh>;
+
+/** To be called once in a file, before its own hooks. @returns what empties the app and starts the engine of a test, which ends with the test */
+export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<TestApp> {
+  let app: TestApp | undefined;
+  let engine: Engine | undefined;
+  let first: { config: TestApp['ctx']['config']; names: string[]; putBack: () => Promise<void> } | undefined;
+  afterEach(async () => {
+    await engine?.stop();
+    engine = undefined;
+  });
+  afterAll(() => app?.close());
+  return async ({ backend, engine: options, config = {}, limits = {} } = {}) => {
+    app ??= await startApp(shared);
+    const { ctx, dataDir } = app;
+    first ??= { config: { ...ctx.config }, names: readdirSync(dataDir), putBack: await keepTables(ctx) };
+    const { names } = first;
+    for (const name of readdirSync(dataDir).filter((each) => !names.includes(each)))
+      rmSync(path.join(dataDir, name), { recursive: true, force: true });
+    const { config: before } = first;
+    Object.assign(ctx.config, before, { limits: { ...before.limits, ...limits } }, config);
+    await first.putBack();
+    await ring(app, 'event'); // their numbers begin again
+    await waitFor('the feed to begin again', async () => ctx.events.lagSeconds === 0);
+    if (backend) engine = await startEngine(ctx, backend, { drainMs: 200, ...options });
+    return app;
+  };
+}
