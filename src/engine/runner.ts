@@ -81,6 +81,12 @@ export interface EngineOptions {
   drainMs?: number;
   /** How often drives without work, and whoever stops recalls, look without being rung for. */
   idleMs?: number;
+  /** How long a drive or a library that this engine cannot use is left to other hosts. */
+  leftMs?: number;
+  /** How often a drive without work looks for tape copies that are to be confirmed. */
+  verifyMs?: number;
+  /** How often the passes that repair look without being rung for. */
+  repairMs?: number;
   /** As which host it looks at disks. */
   host?: string;
   /** How the real free space of a restore disk is read. */
@@ -95,6 +101,9 @@ const DRAIN_MS = 5000;
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
+/** Engines of other hosts look for a drive more often. */
+const LEFT_MS = 3000;
+const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const UNNOTED_MS = 60_000;
@@ -145,7 +154,7 @@ export async function startEngine(
   const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
   if (part !== 'passes') await crews.start(library, work, part === 'drive' ? 1 : library.drives);
   const all = [
-    ...listPasses(ctx, { shared, crews, stagers, webhooks, bells, transport }),
+    ...listPasses(ctx, { shared, crews, stagers, webhooks, bells, transport, repairMs: options.repairMs ?? REPAIR_MS }),
     lookPass(ctx, disks, options),
   ];
   const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
@@ -168,10 +177,16 @@ export async function startEngine(
 }
 
 function readOptions(
-  { leaseSeconds = LEASE_SECONDS, idleMs = IDLE_MS, onHang = () => {} }: EngineOptions,
+  {
+    leaseSeconds = LEASE_SECONDS,
+    idleMs = IDLE_MS,
+    leftMs = LEFT_MS,
+    verifyMs = VERIFY_MS,
+    onHang = () => {},
+  }: EngineOptions,
   made: Pick<SharedOptions, 'stop' | 'abort' | 'leave' | 'work' | 'gauge' | 'disks' | 'links'>,
 ): SharedOptions {
-  return { ...made, leaseSeconds, idleMs, onHang, held: new Set(), running: new RunningRecalls() };
+  return { ...made, leaseSeconds, idleMs, leftMs, verifyMs, onHang, held: new Set(), running: new RunningRecalls() };
 }
 
 function makeBells(): Bells {
@@ -228,9 +243,10 @@ function listPasses(
     webhooks: WebhookSender;
     bells: Bells;
     transport: Transporter | undefined;
+    repairMs: number;
   },
 ): Pass[] {
-  const { shared, crews, stagers, webhooks, bells, transport } = given;
+  const { shared, crews, stagers, webhooks, bells, transport, repairMs } = given;
   const { running, disks, gauge, stop, abort, leaseSeconds } = shared;
   const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
@@ -248,15 +264,15 @@ function listPasses(
     { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
     { name: 'links', bell: bells.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
     { name: 'unmarked links', everyMs: UNNOTED_MS, run: () => markUnlinked(ctx) },
-    { name: 'orphans', everyMs: REPAIR_MS, run: () => returnOrphans(ctx) },
-    { name: 'joins', everyMs: REPAIR_MS, run: () => joinAwaited(ctx) },
-    { name: 'left behind', everyMs: REPAIR_MS, run: () => removeLeftBehind(ctx, stop, disks) },
-    { name: 'changed copies', bell: bells.recall, everyMs: REPAIR_MS, run: () => lookForChanged(ctx, stop, disks) },
+    { name: 'orphans', everyMs: repairMs, run: () => returnOrphans(ctx) },
+    { name: 'joins', everyMs: repairMs, run: () => joinAwaited(ctx) },
+    { name: 'left behind', everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
+    { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unnoted copies', everyMs: UNNOTED_MS, run: () => lookForUnnoted(ctx, stop, disks) },
-    { name: 'unplaced', bell: bells.recall, everyMs: REPAIR_MS, run: () => failUnplaced(ctx) },
-    { name: 'withdrawn', everyMs: REPAIR_MS, run: () => failWithdrawnRecalls(ctx) },
-    { name: 'second copies', everyMs: REPAIR_MS, run: () => leaveAllUnreadable(ctx, stop) },
-    { name: 'room', bell: bells.room, everyMs: REPAIR_MS, run: wake },
+    { name: 'unplaced', bell: bells.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
+    { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },
+    { name: 'second copies', everyMs: repairMs, run: () => leaveAllUnreadable(ctx, stop) },
+    { name: 'room', bell: bells.room, everyMs: repairMs, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'counts', everyMs: HISTORY_MS, run: () => mendCounts(ctx) },

@@ -290,6 +290,17 @@ export async function readSuspensionsOf(
   return new Map(rows.map((row) => [row.name, row]));
 }
 
+/**
+ * Reads whether a drive may mount something, and whether any recall waits, in whatever library. This is one cheap statement, because drives
+ * without work send it every second. Returns undefined while the drive or its library is suspended.
+ */
+export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
+  const { rows } = await ctx.db.pool.query<{ isQueued: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,
+  );
+  return rows[0];
+}
+
 /** May the drive begin nothing? So it is while it or its library is suspended, in either mode. */
 export async function isSuspended(ctx: Context, place: Place, use: DriveUse = 'mounting'): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place, use)}`);

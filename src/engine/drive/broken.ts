@@ -5,7 +5,7 @@
 import type { Context } from '../../context.js';
 import type { ErrorClass } from '../../errors.js';
 import { countDriveFailure, forgetDriveFailures } from '../../operations/recalls/drives.js';
-import { isSuspended } from '../../operations/suspensions.js';
+import { readOpening } from '../../operations/suspensions.js';
 import { beginTrial, holdUntil, trialSeconds } from '../../operations/trials.js';
 import type { DriveError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
@@ -26,11 +26,12 @@ export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveEr
   await holdUntil(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** May something be mounted on the drive? A drive whose next try is due is in service again with this. */
-export async function isOpenNow(ctx: Context, lease: HeldLease): Promise<boolean> {
-  if (!(await isSuspended(ctx, lease))) return true;
+/** Returns what `readOpening` says of the drive. A drive whose next try is due is in service again with this. */
+export async function openNow(ctx: Context, lease: HeldLease): Promise<{ isQueued: boolean } | undefined> {
+  const opening = await readOpening(ctx, lease);
+  if (opening) return opening;
   const isTried = await beginTrial(ctx, { kind: 'DRIVE', name: lease.driveName });
-  return isTried && !(await isSuspended(ctx, lease));
+  return isTried ? await readOpening(ctx, lease) : undefined;
 }
 
 /** A volume was mounted on it, and read. */

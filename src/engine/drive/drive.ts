@@ -12,7 +12,7 @@ import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.j
 import { DriveError, type TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
 import { CallWatch, type HungError, limitsOf } from '../calls.js';
-import { holdBroken, isOpenNow } from './broken.js';
+import { holdBroken, openNow } from './broken.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
@@ -23,12 +23,6 @@ import { watchBackend } from './watched-backend.js';
 
 /** Between the end of a drive's life, be it an error's, and the next one. */
 const RESTART_MS = 1000;
-
-/** So long a drive is left to other hosts where this one cannot use it: their engines look for one more often. */
-const LEFT_MS = 3000;
-
-/** How often a drive without work looks for tape copies that are to be confirmed. */
-const VERIFY_MS = 5000;
 
 /**
  * What is done with a drive that was claimed and put in order, until another engine is to have it.
@@ -48,7 +42,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     const tell = (error: unknown) => logFailure(ctx.log, error, 'drive');
     await takeOver(ctx, options).catch(tell);
     await claimAndWork(ctx, work, options).then((isLeft) => {
-      if (isLeft) restMs = LEFT_MS;
+      if (isLeft) restMs = options.leftMs;
     }, tell);
     await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
   }
@@ -135,9 +129,10 @@ async function workDrive(
   let verifyAt = 0;
   while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
     const seen = options.work.count;
-    const isOpen = await isOpenNow(ctx, lease);
-    const queues = isOpen ? groupByVolume(await readQueues(ctx, lease)) : [];
-    const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
+    const opening = await openNow(ctx, lease);
+    const queues = opening?.isQueued ? groupByVolume(await readQueues(ctx, lease)) : [];
+    const shares = queues.length > 0 ? await readShares(ctx) : new Map<string, number>();
+    const state = { shares, now: secondsOf(ctx.now()), policy: defaultPolicy };
     const isFree = ({ volume, isMounted }: WaitingVolume) =>
       !isMounted &&
       !options.failures.isLibraryAway &&
@@ -151,8 +146,8 @@ async function workDrive(
     if (volume && hasRead !== undefined) {
       options.failures.noteVisit(volume.volume, hasRead);
       if (options.failures.isLibraryAway || (!hasRead && options.gauge.hasAbsent)) return true;
-    } else if (isOpen && performance.now() >= verifyAt) {
-      if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + VERIFY_MS;
+    } else if (opening && performance.now() >= verifyAt) {
+      if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + options.verifyMs;
     } else await options.work.wait(seen, options.idleMs, stop);
   }
   return false;

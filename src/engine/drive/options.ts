@@ -37,6 +37,10 @@ export interface DriveOptions extends LeaseOptions {
   failures: VolumeFailures;
   /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
   idleMs: number;
+  /** How long a drive that this host cannot use is left to others. */
+  leftMs: number;
+  /** How often a drive without work looks for tape copies that are to be confirmed. */
+  verifyMs: number;
   gauge: DiskGauge;
   links: LinkKeeper;
 }

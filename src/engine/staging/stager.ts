@@ -31,6 +31,8 @@ export interface StagerOptions {
   bells: readonly Waker[];
   /** How long it sleeps when none rings: demands are due, and recalls whose pause has ended, without. */
   idleMs: number;
+  /** How long a library that has refused what it was asked is left to other engines, which may have what it asks for. */
+  leftMs: number;
   measure: MeasureDisks;
 }
 
@@ -40,15 +42,12 @@ export interface StagerOptions {
  */
 const REST = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** A library that has refused what it was asked is left to other engines first: they may have what it asks for. */
-const LEFT_MS = 3000;
-
 /** What a system keeps without ever saying how long is followed, and shown, for so long. */
 const KEPT_SECONDS = 7 * 86_400;
 
 /** Runs until `stop`. Errors are logged, and the library is turned to again. */
 export async function runStager(ctx: Context, place: StagingPlace, options: StagerOptions): Promise<void> {
-  const { stop, engineId, leaseSeconds, idleMs } = options;
+  const { stop, engineId, leaseSeconds, idleMs, leftMs } = options;
   while (!stop.aborted) {
     let restMs = idleMs;
     try {
@@ -56,7 +55,7 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
       const hold = await StagerHold.claim(ctx, { libraryId: place.id, engineId, leaseSeconds });
       const isLeft = hold && (await new Stager(ctx, place, { hold, options }).run().finally(() => hold.end()));
       await place.usage.write(ctx, 'now');
-      if (isLeft) restMs = Math.max(idleMs, LEFT_MS);
+      if (isLeft) restMs = Math.max(idleMs, leftMs);
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
     }
