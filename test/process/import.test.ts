@@ -283,12 +283,12 @@ test('the size of a file in the restore area cannot change, that of one on tape 
 });
 
 test('imports of the same new files at the same time all end well', async () => {
-  const rows = Array.from({ length: 3000 }, (_, n) => `/race/${n},${n}`);
+  const rows = Array.from({ length: 1000 }, (_, n) => `/race/${n},${n}`);
   const texts = [rows, rows.toReversed(), rows, rows.toReversed()].map((list) => ['path,size', ...list].join('\n'));
   const results = await Promise.all(texts.map(importText));
-  expect(results.reduce((sum, { added }) => sum + added, 0)).toBe(3000);
+  expect(results.reduce((sum, { added }) => sum + added, 0)).toBe(1000);
   expect(results.reduce((sum, { updated }) => sum + updated, 0)).toBe(0);
-  expect(await readStored('/race')).toHaveLength(3000);
+  expect(await readStored('/race')).toHaveLength(1000);
 });
 
 test('many rows are imported, and then updated, in one go', async () => {

@@ -21,7 +21,7 @@ const home = makeTempDir('library-set');
 const env: Record<string, string> = {};
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), engine: { idleMs: 50, env } });
+  app = await startApp({ backend: createMemoryBackend(), engine: { idleMs: 200, env } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo', drives: 2, depthFiles: 2 });
 });

@@ -60,7 +60,17 @@ async function expectVisit(bench: LtfsBench, { volume, drive }: (typeof successo
   expect(slots).toHaveLength(SLOTS);
 }
 
-test.each(points.flatMap((point) => successors.map((next) => ({ ...point, ...next }))))(
+/** Another volume or another drive matters if the dead engine leaves its cartridge in a drive. */
+const isLoaded = ({ at: step, when }: (typeof points)[number]) =>
+  (step === 'load' && when === 'after') ||
+  (step === 'mount' && when === 'after') ||
+  (step === 'unload' && when === 'before');
+
+test.each(
+  points.flatMap((point) =>
+    successors.filter((_, n) => n === 0 || isLoaded(point)).map((next) => ({ ...point, ...next })),
+  ),
+)(
   'an engine that is killed $when $at leaves $drive to the next one, for $volume',
   async ({ at: step, when, volume, drive }) => {
     const bench = await makeBench();
@@ -78,16 +88,13 @@ test.each(points.flatMap((point) => successors.map((next) => ({ ...point, ...nex
   },
 );
 
-test.each(successors)(
-  'an engine that is killed while it reads leaves $drive to the next one, for $volume',
-  async (next) => {
-    const bench = await makeBench();
-    const visit = startVisit(bench);
-    await visit.waitForOutput(/read \d+/);
-    await kill(visit);
-    await expectVisit(bench, next);
-  },
-);
+test('an engine that is killed while it reads leaves its drive to the next one, for another volume', async () => {
+  const bench = await makeBench();
+  const visit = startVisit(bench);
+  await visit.waitForOutput(/read \d+/);
+  await kill(visit);
+  await expectVisit(bench, { volume: 'V2', drive: 'drive-1' });
+});
 
 test('an engine that is alive keeps its drive, and its cartridge', async () => {
   const bench = await makeBench();

@@ -21,7 +21,7 @@ const clock = createClock();
 const alice = { quota: 'alice', retention: '2099-01-01' };
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
 });

@@ -20,7 +20,7 @@ const tapes = makeTempDir('tapes');
 const alice = { quota: 'alice', retention: '2099-01-01' };
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), engine: { idleMs: 50 } });
+  app = await startApp({ backend: createMemoryBackend(), engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   const script = `printf '%s at <%s>\\n' "$1" "$3" >> "$TAPES/reads"; exec cat "$TAPES/$2$1"`;
   const settings = { read: ['/bin/sh', '-c', script], environment: [`TAPES=${tapes}`] };
