@@ -1,12 +1,13 @@
 /** Drives that cannot be used, as their library tells: each waits by itself, is tried again, and costs neither its volume nor others anything. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/errors.js';
 import { DriveError, LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -45,15 +46,16 @@ const watched: TapeBackend = {
   },
 };
 
+const startFresh = createFreshApp({ now: clock.now });
+
 async function start(drives: number): Promise<void> {
-  app = await startApp({ backend: watched, now: clock.now, config: { drives }, engine: { idleMs: 50 } });
+  app = await startFresh({ backend: watched, config: { drives }, engine: { idleMs: 200, leftMs: 100 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 }
 
 beforeEach(() => {
   [backend, fault, mounts] = [createMemoryBackend(), () => undefined, []];
 });
-afterEach(() => app.close());
 
 interface Held {
   kind: string;

@@ -16,7 +16,7 @@ let app: TestApp;
 const backend = createMemoryBackend();
 
 beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 1 } });
+  app = await startApp({ backend, config: { drives: 1 }, engine: { verifyMs: 300 } });
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
 afterAll(async () => {

@@ -6,9 +6,10 @@ import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, checksumOf } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData } from '../support/graphql.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
@@ -19,13 +20,13 @@ const files = ['/lost/a', '/lost/b', '/lost/deep/c'];
 let app: TestApp;
 let backend: MemoryBackend;
 
+const start = createFreshApp();
 beforeEach(async () => {
-  app = await startIdleApp();
+  app = await prepareIdle(await start());
   backend = createMemoryBackend();
 });
 afterEach(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
 });
 
 const place = (file: string) => path.join(app.restoreDir, file);

@@ -5,9 +5,10 @@ import { sendMail } from '../../src/engine/notify.js';
 import { createMailTransport } from '../../src/mail.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { currentTime } from '../support/clock.js';
 import { addQuota } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
 import { runCli } from '../support/process.js';
@@ -23,10 +24,11 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
+const startFresh = createFreshApp({ now: () => now });
+
 async function start(limits: Partial<Limits>, users = ['alice', 'bob', 'carol']) {
   now = currentTime();
-  app = await startApp({ now: () => now, limits });
-  closers.push(() => app.close());
+  app = await startFresh({ limits });
   for (const user of users) await addQuota(app.ctx, user, 10n ** 9n);
   const server = await startMailServer();
   closers.push(() => server.close());

@@ -6,10 +6,11 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, readDisks, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, resume } from '../support/suspend.js';
@@ -25,7 +26,7 @@ beforeEach(async () => {
   clock = createClock();
   backend = createMemoryBackend();
   onSync = async () => {};
-  app = await startApp({ backend, now: clock.now, config: { diskTimeout: 2 } });
+  app = await start({ backend, config: { diskTimeout: 2 }, engine: { repairMs: 500 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const handle = await open(app.dataDir);
   const prototype = Object.getPrototypeOf(handle) as FileHandle;
@@ -36,9 +37,9 @@ beforeEach(async () => {
     await sync.call(this);
   });
 });
-afterEach(async () => {
+const start = createFreshApp({ now: () => clock.now() });
+afterEach(() => {
   vi.restoreAllMocks();
-  await app.close();
 });
 
 const fault = () => Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' });
