@@ -15,22 +15,24 @@ import { failStaged } from '../../src/operations/staging/failures.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import { claim, idOf, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { retry } from '../support/mutations.js';
-import { type RequestView, viewRequest, waitForState } from '../support/request-view.js';
+import { type RequestView, viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addStagingLibrary } from '../support/staging.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
+const clock = createClock();
 const backend = createMemoryBackend();
 const { onRead } = backend;
 const pool = () => app.ctx.db.pool;
 
 beforeAll(async () => {
-  app = await startIdleApp();
+  app = await startIdleApp({ now: clock.now });
 });
 afterEach(() => {
   backend.onRead = onRead;
@@ -246,7 +248,7 @@ test('a list of first places that moves the bad copy does not lose the good one'
     return bytes;
   };
   const id = await makeRequest(app, { quota: 'alice', files: [twice.path] });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
   expect(await placesOf(twice.path)).toMatch(/^S7B:2 S7:1 /);
   await importRows(app.ctx, [partial({ path: twice.path, volume: 'S7NEW', position: 1n })]);
   expect(await placesOf(twice.path)).toContain('S7B:2');
@@ -363,7 +365,7 @@ test('a list in the old order that names another second place leaves the restore
   await hold('SH');
   const id = await makeRequest(app, { quota: 'alice', files: [twice.path] });
   await leaveUnreadable(app.ctx);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
   await importRows(app.ctx, [
     { ...rowOf(twice), checksum: undefined, stage: null, copyVolume: 'SHC', copyPosition: 5n },
   ]);

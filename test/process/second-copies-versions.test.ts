@@ -6,16 +6,18 @@ import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
-import { waitForState } from '../support/request-view.js';
+import { waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { placesBelow } from '../support/volumes.js';
 
 let app: TestApp;
+const clock = createClock();
 const backend = createMemoryBackend();
 beforeAll(async () => {
-  app = await startIdleApp();
+  app = await startIdleApp({ now: clock.now });
 });
 afterAll(async () => {
   await app.close();
@@ -39,7 +41,7 @@ async function addExchanged(path: string, volume: string): Promise<{ id: number;
     rowOf({ path, bytes, volume, position: 1n }, { copyVolume: `${volume}B`, copyPosition: 2n }),
   ]);
   const id = await makeRequest(app, { quota: 'alice', files: [path] });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
   const [place] = await placesBelow(app, path);
   expect(place).toContain(`${path} ${volume}B:2 ${volume}:1 the tape copy has checksum`);
   return { id, bytes };
@@ -64,7 +66,7 @@ test.each([
   await bringOther({ path, volume, position });
   expect(await placesBelow(app, path)).toEqual([`${path} ${volume}:${position} -`]);
   await expect(retireVolume(app.ctx, { name: volume })).rejects.toThrow(/can be read nowhere else/);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
 });
 
 test('other bytes of a file with two copies where its second one was have no second copy', async () => {

@@ -7,21 +7,23 @@ import { leaveUnreadable } from '../../src/operations/recalls/unreadable.js';
 import { listSuspensions, resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { retry } from '../support/mutations.js';
-import { viewRequest, waitForState } from '../support/request-view.js';
+import { viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 
 let app: TestApp;
+const clock = createClock();
 const backend = createMemoryBackend();
 const { onRead } = backend;
 
 beforeAll(async () => {
-  app = await startIdleApp();
+  app = await startIdleApp({ now: clock.now });
 });
 afterEach(() => {
   backend.onRead = onRead;
@@ -80,7 +82,7 @@ const broken = (volume: string) => new TapeError('PERMANENT', `nothing can be re
 test('a file whose first copy has other bytes is restored from the second, and says why', async () => {
   const twice = await addTwice('/twice/wrong', 'C1', randomBytes(1000));
   const id = await makeRequest(app, { quota: 'alice', files: [twice.path] });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
   expect(readRestored(app, twice.path)).toEqual(Buffer.from(twice.bytes));
   expect(await placesOf(twice.path)).toEqual({
     volume: { name: 'C1B' },
@@ -132,7 +134,7 @@ test('files that wait for a volume out of service are read from their other copi
   expect(await placesOf(one.path)).toMatchObject({ volume: { name: 'C3B' }, copyError: null });
   expect(await placesOf(other.path)).toMatchObject({ volume: { name: 'C4' } });
   await resume(app.ctx, { kind: 'VOLUME', name: 'C4B' });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
   expect([readsOf('C3'), readsOf('C4'), readsOf('C3B')]).toEqual([0, 0, 1]);
   for (const { path, bytes } of [one, other]) expect(readRestored(app, path)).toEqual(Buffer.from(bytes));
 });
@@ -153,7 +155,7 @@ test('a volume of which nothing can be read is taken out of service, also where 
     })),
   );
   const id = await makeRequest(app, { quota: 'alice', files: files.map(({ path }) => path) });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
   for (const { path, bytes } of files) expect(readRestored(app, path)).toEqual(Buffer.from(bytes));
   const held = (await listSuspensions(app.ctx)).map(({ kind, name, mode }) => [kind, name, mode]);
   expect(held).toContainEqual(['VOLUME', 'C7', 'HELD']);
