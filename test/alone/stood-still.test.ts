@@ -5,9 +5,10 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { parsePartialName } from '../../src/engine/disk/partial-name.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { addTaped } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { cancel } from '../support/mutations.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
@@ -63,14 +64,14 @@ const LEASE_SECONDS = 1;
 let app: TestApp;
 let backend: ReturnType<typeof createMemoryBackend>;
 
+const start = createFreshApp();
 beforeEach(async () => {
-  app = await startIdleApp();
+  app = await prepareIdle(await start());
   backend = createMemoryBackend();
 });
 afterEach(async () => {
   Object.assign(before, steps);
   expect(await findFaults(app)).toEqual([]);
-  await app.close();
 });
 
 const nothing = async () => {};

@@ -77,6 +77,7 @@ function startAsking({
     stop: stop.signal,
     bells,
     idleMs: 20,
+    leftMs: 100,
     measure,
   });
   const end = async () => {
@@ -126,7 +127,7 @@ test('no more than the depth is asked for, in files and in bytes, and the next o
     `DELETE FROM recall WHERE file_id IN (SELECT file_id FROM staging ORDER BY file_id LIMIT 5)`,
   );
   await waitFor('the five that nobody wants to be let go', async () => {
-    clock.advance(1); // they wait for others of their demand for a while
+    clock.advance(4); // they wait for others of their demand for a while
     return calls('release').flatMap((call) => call.paths).length === 5;
   });
   await waitFor(
@@ -202,7 +203,7 @@ test('an answer that is lost is asked for again, and what nobody wants by then i
     return rows[0];
   });
   await waitFor('it to be let go', async () => {
-    clock.advance(5);
+    clock.advance(20);
     return (await readStaging(app.ctx)).length === 0;
   });
   expect(calls('stage').length).toBe(2);
@@ -240,6 +241,7 @@ test('what an engine was about to ask for when it died is asked for by the next 
     stop: stop.signal,
     bells: [new Waker()],
     idleMs: 20,
+    leftMs: 100,
     measure,
   };
   const first = runStager(app.ctx, place, options);
@@ -390,7 +392,7 @@ test('a library is not removed before it was told what nobody needs, be the file
   );
   system.onCall = async () => {};
   await waitFor('it to be told', async () => {
-    clock.advance(5);
+    clock.advance(20);
     return (await readStaging(app.ctx)).length === 0;
   });
   expect(await removeLibrary(app.ctx, 'silo')).toMatchObject({ name: 'silo', volumes: 1 });

@@ -54,7 +54,14 @@ function startAsking(changed: Partial<StagingLibrary> = {}, stage = 100) {
   const usage = new UsageNotes(libraryId, library);
   const place = { id: libraryId, name: 'silo', library, usage, depth: { files: 1000, bytes: null } };
   const stop = new AbortController();
-  const options = { engineId: randomUUID(), leaseSeconds: 15, stop: stop.signal, bells: [new Waker()], idleMs: 20 };
+  const options = {
+    engineId: randomUUID(),
+    leaseSeconds: 15,
+    stop: stop.signal,
+    bells: [new Waker()],
+    idleMs: 20,
+    leftMs: 100,
+  };
   const running = runStager(app.ctx, place, { ...options, measure });
   stops.push(async () => {
     stop.abort();
@@ -69,7 +76,7 @@ const asked = () => system.log.filter(({ what }) => what === 'stage').flatMap((c
 const allOf = (names: readonly string[], state: string) => Object.fromEntries(names.map((path) => [path, state]));
 const untilStates = (states: Record<string, string>) =>
   waitFor(`the files to be ${JSON.stringify(states)}`, async () => {
-    clock.advance(1);
+    clock.advance(4);
     return JSON.stringify(await readStates(app.ctx)) === JSON.stringify(states);
   });
 const readProblem = async () =>

@@ -23,7 +23,7 @@ const clock = createClock();
 const alice = { quota: 'alice', retention: '2099-01-01' };
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   keeping = await addMemoryLibrary(app.ctx, { name: 'keeping' }, new MemoryTapeSystem({ ids: false, releases: false }));
@@ -133,7 +133,7 @@ test('a file that is not there when it is read is asked for after pauses that gr
   };
   const id = await makeRequest(app, { ...alice, patterns: '/kept/' });
   await waitFor('it to be asked for a fifth time', async () => {
-    clock.advance(5);
+    clock.advance(20);
     return (await readStaging(app.ctx)).some(({ attempts }) => attempts >= 5);
   });
   expect(await attemptsOf()).toBe(0);

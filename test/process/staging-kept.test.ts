@@ -19,7 +19,7 @@ let clock = createClock();
 
 beforeEach(async () => {
   clock = createClock();
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
 });
 afterEach(() => app.close());
@@ -34,7 +34,7 @@ async function restoreOne(lifetimeMs: number | null, onCall?: (system: MemoryTap
   const id = await makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: '/a/' });
   await waitForState(app, id, 'COMPLETED');
   await waitFor('it to be kept', async () => {
-    clock.advance(5); // it waits for others of its demand for a while
+    clock.advance(20); // it waits for others of its demand for a while
     await ring(app, 'event');
     return (await readStates(app.ctx))['/a/1'] === 'KEPT';
   });

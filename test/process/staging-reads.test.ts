@@ -26,7 +26,7 @@ const alice = { quota: 'alice', retention: '2099-01-01' };
 const MIB = 1024 * 1024;
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
 });
@@ -212,7 +212,7 @@ test('a library that cannot be read rests, and neither its volume nor its files 
   };
   const id = await makeRequest(app, { ...alice, patterns: '/away/' });
   await waitFor('it to rest', async () => {
-    clock.advance(10);
+    clock.advance(40);
     const { rows } = await app.ctx.db.pool.query<{ n: number }>('SELECT read_failures AS n FROM stager');
     return (rows[0]?.n ?? 0) >= 3;
   });

@@ -1,13 +1,14 @@
 /** Staging libraries that refuse what they are asked, as a whole: held with the reason and the next try, and nothing is given up. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota } from '../support/factories.js';
+import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -21,12 +22,12 @@ const clock = createClock();
 const alice = { quota: 'alice', retention: '2099-01-01' };
 
 beforeEach(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 50 } });
+  app = await start({ backend: createMemoryBackend(), engine: { idleMs: 200, leftMs: 100 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   system.onStaged = (paths) => system.arrive(paths);
 });
-afterEach(() => app.close());
+const start = createFreshApp({ now: clock.now });
 
 const put = (folder: string, count = 3) =>
   addRemote(app.ctx, system, {
