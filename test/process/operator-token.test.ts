@@ -75,8 +75,9 @@ async function shownTo(uid: number | undefined, host: string, name: string): Pro
   const { running, port } = await listenAs(uid, host, { noted: dir });
   const env = { TAPEGATE_URL: `http://${name}:${port}`, DATA_DIR: dir, HOME: dir };
   expect(await runCli(['token', 'list', '--json'], { env })).toMatchObject({ code: 0 });
+  const [, shown] = await running.waitForOutput(/asked with (.*)\n/);
   running.child.kill('SIGKILL');
-  return /asked with (.*)\n/.exec(running.stdout())?.[1];
+  return shown;
 }
 
 const ways = [
@@ -114,7 +115,7 @@ test('what else of ours listens where a gateway did, such as a tunnel to another
   writeFileSync(note, noted, { mode: 0o600 }); // as after a kill
   const { running } = await listenAs(undefined, '127.0.0.1', { at });
   await ask();
-  expect(running.stdout()).toContain('asked with nothing');
+  await running.waitForOutput(/asked with nothing\n/);
   running.child.kill('SIGKILL');
 });
 
@@ -145,7 +146,7 @@ test('what is no file is not waited for', async () => {
   const { running, port } = await listenAs(undefined, '127.0.0.1');
   const env = { TAPEGATE_URL: `http://127.0.0.1:${port}`, DATA_DIR: other, HOME: dir };
   expect(await runCli(['token', 'list', '--json'], { env })).toMatchObject({ code: 0 });
-  expect(running.stdout()).toContain('asked with nothing');
+  await running.waitForOutput(/asked with nothing\n/);
 });
 
 test('who listens at one address alone is not met at another, and nobody is where nobody listens', async () => {

@@ -64,6 +64,8 @@ test.each(receivers)(
     await run('cancel', String(request));
     await waitFor('the end', async () => receiver.stdout().includes(`request.ended ${request}`));
     expect(receiver.stdout()).not.toContain('99');
+    const sent = (log: string) => log.split('\n').filter((line) => / sent /.test(line)).length;
+    await waitFor('the answers', async () => sent((await run('webhook', 'log', id)).stdout) === 2);
     await stop(receiver);
     // nobody listens any more
     expect((await run('webhook', 'test', id)).stdout).toBe(
@@ -74,7 +76,7 @@ test.each(receivers)(
     expect(log.stdout).toMatch(
       /^WRITTEN +TYPE +REQUEST +IS +TRIES +NEXT +ERROR\n.*webhook.test +- +waits +1 .*ECONNREFUSED/,
     );
-    expect(log.stdout.split('\n').filter((line) => / sent /.test(line))).toHaveLength(2);
+    expect(sent(log.stdout)).toBe(2);
     expect((await run('webhook', 'list')).stdout).toMatch(
       /ada +http:\/\/127.0.0.1:\d+\/hook +1 +fails since .*: .*ECONNREFUSED/,
     );
