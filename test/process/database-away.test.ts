@@ -240,6 +240,7 @@ test('while PostgreSQL is stopped a gateway with an engine answers, and its log 
   const env = {
     DATABASE_URL: `postgresql://${user}@localhost:${port}/site?host=${encodeURIComponent(String(host))}`,
     DATA_DIR: dataDir,
+    DRIVES: '1',
   };
   const server = await startServer('start', { env });
   let stopped: number[] = [];
