@@ -9,14 +9,14 @@ import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, openBrowser, openWindow, signIn, type Window } from '../support/chromium.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, type Running, startServer, stop } from '../support/process.js';
+import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 import { createGate, type Gate } from '../support/wait.js';
 
 const FILES = 6;
 
 let browser: Browser;
 let app: TestApp;
-let gateway: Running & { url: string };
+let gateway: LocalServer;
 let port: number;
 /** Opened, the files behind it can be read. */
 let gates: Map<bigint, Gate>;
@@ -54,7 +54,7 @@ afterEach(async () => {
 });
 
 const serve = async (env: Record<string, string>) =>
-  await startServer('serve', { env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: '0', ...env } });
+  await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, ...env });
 const start = async () => await serve({ PORT: String(port), AUTH: 'token' });
 
 const openAs = async (user: string, place = '#/'): Promise<Window> => {
@@ -80,7 +80,7 @@ test('files are found, priced and restored by clicking, two browsers watch it li
   openUpTo(2);
   for (const { page } of [asking, watching]) await page.getByText(`2 of ${FILES} files`).waitFor();
 
-  await stop(gateway);
+  await gateway.stop();
   for (const { page } of [asking, watching]) await page.getByText('The line to the gateway is broken').waitFor();
   openUpTo(4);
   gateway = await start();
@@ -106,7 +106,7 @@ test('each view tells that the gateway is away while it is, and a change that ca
   const resting = await openAs('alice', '#/quotas/alice');
   await changing.page.getByRole('heading', { name: 'Request 1' }).waitFor();
   await resting.page.getByText('Its requests').waitFor();
-  await stop(gateway);
+  await gateway.stop();
   for (const { page } of [changing, resting]) await page.getByText('The line to the gateway is broken').waitFor();
   await changing.page.getByRole('button', { name: 'Keep 30 days longer' }).click();
   const told = changing.page.getByText('The gateway does not answer; nothing is known to be changed.');

@@ -6,13 +6,13 @@ import { openBrowser, openWindow } from '../support/chromium.js';
 import { addQuota } from '../support/factories.js';
 import { AUDIENCE, DEVICE_CLIENT, type IdentityProvider, startIdentityProvider } from '../support/identity-provider.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, type Running, startServer } from '../support/process.js';
+import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 let browser: Browser;
 let app: TestApp;
 let provider: IdentityProvider;
-let gateway: Running & { url: string };
+let gateway: LocalServer;
 
 beforeAll(async () => {
   browser = await openBrowser();
@@ -21,16 +21,14 @@ beforeAll(async () => {
   const { port, letGo } = await takePort();
   provider = await startIdentityProvider([`http://127.0.0.1:${port}/`]);
   await letGo();
-  gateway = await startServer('serve', {
-    env: {
-      DATABASE_URL: app.databaseUrl,
-      DATA_DIR: app.dataDir,
-      PORT: String(port),
-      AUTH: 'oidc',
-      OIDC_ISSUER: provider.url,
-      OIDC_AUDIENCE: AUDIENCE,
-      OIDC_CLIENT_ID: DEVICE_CLIENT,
-    },
+  gateway = await serveHere({
+    DATABASE_URL: app.databaseUrl,
+    DATA_DIR: app.dataDir,
+    PORT: String(port),
+    AUTH: 'oidc',
+    OIDC_ISSUER: provider.url,
+    OIDC_AUDIENCE: AUDIENCE,
+    OIDC_CLIENT_ID: DEVICE_CLIENT,
   });
 }, 120_000);
 afterEach(async () => {
